@@ -1,6 +1,7 @@
-"""Hypothesis profiles: `fast` for every run (few examples, always the same ones), `deep` for a night's run.
+"""Settings of the whole suite: Hypothesis profiles, the garbage collector, common fixtures.
 
-Several workers share the tests out as `tests/helpers/workers.py` says.
+Profile `fast` is for every run: few examples, always the same ones. `deep` is for a run overnight.
+`tests/helpers/workers.py` shares the tests between workers.
 """
 
 import gc
@@ -14,12 +15,13 @@ from hypothesis import HealthCheck, settings
 
 from tests.helpers import flows, workers
 
-# Keep compiled modules whatever the environment says: the tests start hundreds of interpreters, each of them twice as long
-# without.
+# Keep compiled modules whatever the environment says: the tests start hundreds of interpreters,
+# and each would take twice as long without.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
-# Collecting imports 900 modules and makes an object for each test. All of it stays, so a collector finds nothing there.
+# Collecting imports 900 modules and creates an object per test. All of them stay, so a garbage
+# collection would find nothing.
 gc.disable()
 
 settings.register_profile(
@@ -40,7 +42,7 @@ settings.register_profile(
 settings.load_profile(os.environ.get("RMQKIT_HYPOTHESIS", "fast"))
 
 
-# First: xdist looks at the groups in the same hook.
+# First, because xdist reads the groups in the same hook.
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if hasattr(config, "workerinput"):
@@ -48,7 +50,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """The tests are a large heap. Frozen, it costs nothing in the collections that follow."""
+    """Freeze the large heap of the tests, so that later collections skip it."""
     gc.freeze()
     gc.enable()
 
@@ -71,7 +73,7 @@ def heeds_ctrl_c():
 
 @pytest.fixture(scope="session", autouse=True)
 def no_clusters_of_the_user(tmp_path_factory):
-    """Commands that run inside this process find no cluster which runs on this machine already."""
+    """Hide clusters that already run on this machine from commands run inside this process."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RMQKIT_HOME", str(tmp_path_factory.mktemp("home") / "none"))
         yield

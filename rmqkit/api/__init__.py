@@ -1,4 +1,4 @@
-"""What programs import; `rmqkit` re-exports it."""
+"""The classes and functions that programs import. `rmqkit` re-exports them."""
 
 from rmqkit.api.admin import Admin
 from rmqkit.api.producer import Producer

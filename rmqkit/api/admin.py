@@ -1,10 +1,10 @@
-"""Admin: what administrators do, from any thread; each method waits for its answer.
+"""Admin: administration of a cluster. Any thread may use it; each method waits for its result.
 
     with Admin("127.0.0.1:9876") as admin:
         admin.create_topic("T", queue_nums=4)
 
-The methods are those of `rmqkit.client.admin.groups.Admin`, and the functions of `messages` and `stats` beside
-it, where each is described.
+The methods are coroutines of `rmqkit.client.admin`: of the class `AdminCore`, and functions of
+`messages`, `stats` and `dead_letters`. `AdminFlows` lists them, and `Flow` makes a method of each.
 """
 
 import os
@@ -26,15 +26,18 @@ R = TypeVar("R")
 
 
 class BlockingAdmin:
-    """An Admin whose methods wait for their answers."""
+    """Base of the Admin whose methods wait for their results."""
 
 
 class AsyncAdmin:
-    """An Admin whose methods are awaited (`rmqkit.aio`)."""
+    """Base of the Admin whose methods are coroutines (`rmqkit.aio`)."""
 
 
 class Flow(Generic[P, R]):
-    """A flow of the core as a method of either Admin, which starts it by its `answer`."""
+    """Descriptor: makes a method of an Admin from a coroutine of the core.
+
+    The method starts the coroutine through `answer` of the Admin.
+    """
 
     def __init__(self, method: Callable[Concatenate[Core, P], Coroutine[Any, Any, R]]) -> None:
         wanted = signature(method)
@@ -58,7 +61,7 @@ class Flow(Generic[P, R]):
 
 
 class AdminFlows:
-    """What both forms of Admin can do."""
+    """The methods that both forms of Admin share."""
 
     cluster_info = Flow(Core.cluster_info)
     topics = Flow(Core.topics)
@@ -131,22 +134,58 @@ class AdminFlows:
 
 
 class Admin(User, BlockingAdmin, AdminFlows):
+    """Administers a cluster: topics, groups, offsets, messages and configuration.
+
+    Any thread may use an admin. Each method waits for its result. Methods of several requests stop
+    at the first error.
+
+    A parameter `broker` is a broker name, which means its master, or `name:id`, `name-id` or
+    `host:port`. Offsets are queue offsets. Times are Unix times in ms.
+
+    Args:
+        namesrv: Name servers, as `host:port;host:port` or a list. Default: the environment variable
+            NAMESRV_ADDR, or else 127.0.0.1:9876.
+        instance_name: Part of the client id, `<ip>@<instance_name>`. By default all objects of a
+            process with the same name servers share one client id.
+
+    Raises:
+        ClientError: If a name server address is invalid. Methods raise it too, most often one of
+            its subclasses: BrokerError (a peer answered with an error code), PeerUnreachable (no
+            response) or NoRoute (unknown topic).
+
+    Example:
+        Create a topic, and print how far a group is behind:
+
+            from rmqkit import Admin
+
+            with Admin("127.0.0.1:9876") as admin:
+                admin.create_topic("orders", queue_nums=4)
+                for queue, progress in admin.consume_stats("billing").items():
+                    print(queue, progress.broker_offset - progress.consumer_offset)
+    """
+
     def __init__(self, namesrv: str | Sequence[str] | None = None, *, instance_name: str | None = None) -> None:
-        """`namesrv`: `host:port;host:port` or a list; by default NAMESRV_ADDR, else 127.0.0.1:9876."""
         self._closed = False
         self.io = acquire(self, namesrv, instance_name)
         self.core = Core(self.io.client)
 
     def answer(self, name: str, ask: Callable[[], Deferred[R]]) -> R:
+        """Run a request in the I/O thread and wait for its result. The methods use it.
+
+        Args:
+            name: The name of the method, for error messages.
+            ask: Starts the request.
+        """
         return self.io.wait(f"Admin.{name}()", ask)
 
     def check(self) -> None:
+        """Raise ClientClosed or ClientForked if the admin cannot be used."""
         self.io.check("Admin")
         if self._closed:
             raise ClientClosed("this Admin is closed")
 
     def close(self) -> None:
-        """Safe to call twice."""
+        """Close the admin. Safe to call twice."""
         if not self._closed:
             self._closed = True
             if self.io.pid == os.getpid():

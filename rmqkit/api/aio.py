@@ -1,12 +1,14 @@
-"""The same names as coroutines, for asyncio programs.
+"""The classes of `rmqkit` as coroutines, for asyncio programs.
 
     async with Producer(group="orders") as producer:
         result = await producer.send(Message("T", b"hello"))
 
-Each object wraps its counterpart in `rmqkit` and shares its I/O thread: asyncio's loop is never blocked by the network, and
-this package needs no loop of its own. Constructors do not wait; `close` and the end of an `async with` block do.
+Each object wraps its counterpart in `rmqkit` and shares its I/O thread. So the network never blocks
+the asyncio loop, and this package needs no loop of its own. Constructors do not wait for the
+network; `close` and the end of an `async with` block do.
 
-A cancelled `send` may still reach its broker. A cancelled `poll` loses nothing: what it would have given comes next time.
+A cancelled `send` may still reach its broker. A cancelled `poll` loses nothing: the next poll
+returns its messages.
 """
 
 import asyncio
@@ -34,11 +36,12 @@ CONSUME_TASKS = 20
 
 
 class _AsyncCloser:
-    """`async with`, and `close` in a thread: it waits for the network."""
+    """`async with`, and a `close` that runs in a thread because it waits for the network."""
 
     _inner: Any
 
     async def close(self) -> None:
+        """Close the object and wait for it. Safe to call twice."""
         await asyncio.to_thread(self._inner.close)
 
     async def __aenter__(self) -> Self:
@@ -51,7 +54,7 @@ class _AsyncCloser:
 
 
 def _in_thread(method: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, R]]:
-    """A method of the counterpart, which waits for the network, as a coroutine."""
+    """Make a coroutine of a blocking method of the counterpart, by running it in a thread."""
 
     @wraps(method)
     async def call(self: _AsyncCloser, /, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -63,7 +66,7 @@ def _in_thread(method: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate
 def _sent(
     method: Callable[Concatenate[Any, P], R], begin: Callable[Concatenate[Any, P], "Future[R]"], *, takes_room: bool = True
 ) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, R]]:
-    """A method of the producer as a coroutine; `begin` gives a future for what `method` returns."""
+    """Make a coroutine of a producer's method. `begin` returns a future of the same result."""
 
     @wraps(method)
     async def call(self: "Producer", /, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -78,19 +81,25 @@ C = TypeVar("C", bound="_Consumer")
 
 
 class _Consumer(_AsyncCloser):
-    """Knows the calls that have to be awaited before messages can come, and were not."""
+    """Remembers coroutines that must be awaited before messages can arrive."""
 
     def __init__(self) -> None:
         self._begun: list[tuple[str, Coroutine[Any, Any, None]]] = []
 
     def begun(self, call: str, coroutine: Coroutine[Any, Any, None]) -> None:
+        """Remember the coroutine of a call. The consumer reports it if it is never awaited.
+
+        Args:
+            call: The call as text, for the error message.
+            coroutine: Its coroutine.
+        """
         self._begun.append((call, coroutine))
 
     async def _check_awaited(self) -> None:
-        """Raises ClientError naming the calls that were not awaited."""
+        """Raise ClientError if a call of `subscribe` or `assign` was not awaited."""
         if not self._begun:
             return
-        await asyncio.sleep(0)  # one that was made a task a moment ago begins now
+        await asyncio.sleep(0)  # let a task that was just created begin
         missed = [(call, each) for call, each in self._begun if getcoroutinestate(each) == CORO_CREATED]
         self._begun.clear()
         for _call, each in missed:
@@ -103,7 +112,7 @@ class _Consumer(_AsyncCloser):
 def _must_be_awaited(
     method: Callable[Concatenate[C, P], Coroutine[Any, Any, None]],
 ) -> Callable[Concatenate[C, P], Coroutine[Any, Any, None]]:
-    """The same method; `_check_awaited` reports a call whose coroutine never ran."""
+    """Wrap a method so that `_check_awaited` reports a call whose coroutine never ran."""
 
     @wraps(method)
     def call(self: C, /, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, None]:
@@ -116,7 +125,35 @@ def _must_be_awaited(
 
 
 class Producer(_AsyncCloser):
-    """See `rmqkit.Producer`, whose arguments these are."""
+    """Sends messages. The asyncio form of `rmqkit.Producer`.
+
+    `send`, `send_batch` and `request` are coroutines. To send many messages concurrently, await
+    them with `asyncio.gather`. While `pending_max` messages are in flight, a send waits without
+    blocking the loop.
+
+    Cancelling a task that awaits `send` does not withdraw the message: it may still be stored.
+
+    Args:
+        group: The producer group.
+        **settings: The other arguments of `rmqkit.Producer`.
+
+    Raises:
+        ClientError: As in `rmqkit.Producer`.
+
+    Example:
+        Send a message and wait for the broker's response:
+
+            import asyncio
+
+            from rmqkit.aio import Message, Producer
+
+            async def main():
+                async with Producer("orders", namesrv="127.0.0.1:9876") as producer:
+                    result = await producer.send(Message("orders", b"a fresh order"))
+                    print(result.status, result.msg_id)
+
+            asyncio.run(main())
+    """
 
     def __init__(self, group: str = "rmqkit", **settings: Any) -> None:
         self._inner: api.Producer = api.Producer(group, **settings)
@@ -130,6 +167,17 @@ class Producer(_AsyncCloser):
     async def send_oneway(
         self, message: Message, queue: MessageQueue | None = None, *, ordering_key: str | None = None
     ) -> None:
+        """Send a message without waiting for a response. It may be lost without notice.
+
+        Args:
+            message: The message to send.
+            queue: Send to this queue of the message's topic.
+            ordering_key: Send to the queue that the hash of this text selects.
+
+        Raises:
+            InvalidMessage: No broker would take the message. Nothing was sent.
+            ClientClosed: The producer is closed.
+        """
         await self._room()
         self._inner.send_oneway(message, queue, ordering_key=ordering_key)
 
@@ -142,7 +190,32 @@ class Producer(_AsyncCloser):
 
 
 class PullConsumer(_Consumer):
-    """See `rmqkit.PullConsumer`, whose arguments these are."""
+    """Reads messages when the program asks for them. The asyncio form of `rmqkit.PullConsumer`.
+
+    All methods that wait for the network are coroutines, `subscribe` and `assign` too. Iterate with
+    `async for`. Only one task may poll at a time. `on_change` and the listener of `watch_queues`
+    are called by the next `poll`, in the loop's thread. They must not wait: use them to record the
+    change.
+
+    A cancelled `poll` loses nothing: the next poll returns its messages.
+
+    Args:
+        group: The consumer group. None: a reader that commits nothing.
+        **settings: The other arguments of `rmqkit.PullConsumer`.
+
+    Raises:
+        ClientError: As in `rmqkit.PullConsumer`.
+
+    Example:
+        Consume a topic as a member of a group:
+
+            from rmqkit.aio import PullConsumer
+
+            async with PullConsumer("reports", namesrv="127.0.0.1:9876") as consumer:
+                await consumer.subscribe("orders")
+                async for message in consumer:  # waits for messages, without end
+                    print(message.body)
+    """
 
     def __init__(self, group: str | None = None, **settings: Any) -> None:
         super().__init__()
@@ -151,7 +224,7 @@ class PullConsumer(_Consumer):
 
     queues = _in_thread(api.PullConsumer.queues)
     assign = _must_be_awaited(_in_thread(api.PullConsumer.assign))
-    #: `on_change` is called in the loop's thread, by the next `poll`
+    # `on_change` is called in the loop's thread, by the next `poll`.
     subscribe = _must_be_awaited(_in_thread(api.PullConsumer.subscribe))
     unsubscribe = _in_thread(api.PullConsumer.unsubscribe)
     watch_queues = _in_thread(api.PullConsumer.watch_queues)
@@ -159,14 +232,31 @@ class PullConsumer(_Consumer):
 
     @property
     def assignment(self) -> list[MessageQueue]:
+        """The queues that this consumer reads now, sorted."""
         return self._inner.assignment
 
     @property
     def failures(self) -> dict[MessageQueue, ClientError]:
+        """The last error of each queue that cannot be read now. The consumer keeps retrying."""
         return self._inner.failures
 
     async def poll(self, timeout_ms: int = 1000, count_max: int = 32) -> list[MessageExt]:
-        """Raises ClientError if a `subscribe` or an `assign` was not awaited."""
+        """Return messages that have arrived, or wait for the first one.
+
+        Messages of earlier polls count as consumed from now on. The queues take turns. If the poll
+        is cancelled, the next one returns its messages.
+
+        Args:
+            timeout_ms: How long to wait for the first message, in ms. 0 does not wait.
+            count_max: The largest number of messages to return.
+
+        Returns:
+            Up to `count_max` messages. Empty if none arrived in time.
+
+        Raises:
+            ClientClosed: The consumer is closed.
+            ClientError: A `subscribe` or `assign` was not awaited, or another task is polling.
+        """
         await self._check_awaited()
         future = self._inner.poll_async(timeout_ms, count_max)
         try:
@@ -176,7 +266,7 @@ class PullConsumer(_Consumer):
             raise
 
     async def __aiter__(self) -> AsyncIterator[MessageExt]:
-        """Messages one by one, for ever; ends when the consumer is closed."""
+        """Yield messages one by one, without end. Stops when the consumer is closed."""
         inner = self._inner
         while not inner.closed:
             message = inner.next_ready()
@@ -205,7 +295,10 @@ AsyncListener = Callable[[Any], Awaitable[bool | None]]
 
 
 class _Tasks:
-    """Runs listeners as tasks of one asyncio loop, at most `tasks_max` at a time (an `api.push_consumer.Runner`)."""
+    """Runs listeners as tasks of one asyncio loop, at most `tasks_max` at a time.
+
+    Implements `api.push_consumer.Runner`.
+    """
 
     def __init__(self, consumer: "PushConsumer", loop: asyncio.AbstractEventLoop, tasks_max: int) -> None:
         self._consumer = consumer
@@ -232,14 +325,50 @@ class _Tasks:
             self._consumer.inner.finished(batch, ok, error)
 
     def close(self, wait_s: float) -> bool:
-        """Called in a thread that is not the loop's."""
+        """Stop, and wait up to `wait_s` seconds. Must not be called in the loop's thread.
+
+        Returns False if a listener did not end in time.
+        """
         self._closed = True
         _, unfinished = wait_for_futures(list(self._running), wait_s)
         return not unfinished
 
 
 class PushConsumer(_Consumer):
-    """See `rmqkit.PushConsumer`, whose arguments these are but for `consume_threads`. Listeners are coroutine functions."""
+    """Calls a coroutine function for each message. The asyncio form of `rmqkit.PushConsumer`.
+
+    Listeners run as tasks of the loop in which `start` was awaited. Their results mean the same as
+    in `rmqkit.PushConsumer`: False or an exception means that the messages are redelivered.
+
+    Args:
+        group: The consumer group.
+        consume_tasks: The largest number of listeners that run at a time. Replaces
+            `consume_threads`.
+        **settings: The other arguments of `rmqkit.PushConsumer`.
+
+    Raises:
+        ClientError: As in `rmqkit.PushConsumer`.
+
+    Example:
+        Consume until the task is cancelled:
+
+            import asyncio
+
+            from rmqkit.aio import PushConsumer
+
+            consumer = PushConsumer("billing", namesrv="127.0.0.1:9876", consume_from="first")
+
+            @consumer.listener
+            async def handle(message):
+                print(message.topic, message.body)
+
+            async def main():
+                await consumer.subscribe("orders", "created || paid")
+                async with consumer:  # joins the group
+                    await asyncio.Event().wait()
+
+            asyncio.run(main())
+    """
 
     def __init__(self, group: str, *, consume_tasks: int = CONSUME_TASKS, **settings: Any) -> None:
         super().__init__()
@@ -253,14 +382,29 @@ class PushConsumer(_Consumer):
     unsubscribe = _in_thread(api.PushConsumer.unsubscribe)
 
     def listener(self, function: AsyncListener) -> AsyncListener:
-        """Decorator: this coroutine function gets the messages."""
+        """Set the listener, a coroutine function. Use it as a decorator.
+
+        Args:
+            function: Called with a message, or with a list of messages if `batch_max` is above 1.
+
+        Returns:
+            The function itself.
+        """
         self._listener = function
         return function
 
     async def start(self, listener: AsyncListener | None = None) -> Self:
-        """Join the group; listeners run in the loop that this was awaited in.
+        """Join the group. Listeners run in the loop in which this is awaited.
 
-        Raises ClientError if a `subscribe` was not awaited.
+        Args:
+            listener: The listener, unless one was set with `listener`.
+
+        Returns:
+            The consumer.
+
+        Raises:
+            ClientError: Without a listener or a subscription, or if a `subscribe` was not awaited.
+            BrokerError: If a broker refuses a filter.
         """
         await self._check_awaited()
         self._listener = listener or self._listener
@@ -272,21 +416,31 @@ class PushConsumer(_Consumer):
 
     @property
     def assignment(self) -> list[MessageQueue]:
+        """The queues that this member consumes now, sorted."""
         return self._inner.assignment
 
     def suspend(self) -> None:
+        """Stop pulling until `resume`. Messages that are already held are still delivered."""
         self._inner.suspend()
 
     def resume(self) -> None:
+        """Continue pulling after `suspend`."""
         self._inner.resume()
 
     async def call(self, messages: list[MessageExt]) -> tuple[bool, str]:
-        """Run the listener; whether it is done with the messages, and why not."""
+        """Run the listener for the messages of one batch. The consumer's tasks use it.
+
+        Args:
+            messages: The messages of the batch.
+
+        Returns:
+            Whether the messages are consumed, and the text of the listener's exception or "".
+        """
         assert self._listener is not None, "started with a listener"
         try:
             return await self._listener(self._inner.argument(messages)) is not False, ""
         except Exception as error:
-            logger.exception("group %s: the listener failed; its messages will come again", self.group)
+            logger.exception("group %s: the listener failed; its messages will be redelivered", self.group)
             return False, f"{type(error).__name__}: {error}"
 
     async def __aenter__(self) -> Self:
@@ -296,7 +450,24 @@ class PushConsumer(_Consumer):
 
 
 class Admin(_AsyncCloser, AsyncAdmin, AdminFlows):
-    """See `rmqkit.Admin`."""
+    """Administers a cluster. The asyncio form of `rmqkit.Admin`: its methods are coroutines.
+
+    Args:
+        namesrv: Name servers, as `host:port;host:port` or a list. Default: the environment variable
+            NAMESRV_ADDR, or else 127.0.0.1:9876.
+        instance_name: Part of the client id, as in `rmqkit.Admin`.
+
+    Raises:
+        ClientError: As in `rmqkit.Admin`.
+
+    Example:
+        Create a topic:
+
+            from rmqkit.aio import Admin
+
+            async with Admin("127.0.0.1:9876") as admin:
+                await admin.create_topic("orders", queue_nums=4)
+    """
 
     def __init__(self, namesrv: str | Sequence[str] | None = None, *, instance_name: str | None = None) -> None:
         self.inner = self._inner = api.Admin(namesrv, instance_name=instance_name)
@@ -304,4 +475,10 @@ class Admin(_AsyncCloser, AsyncAdmin, AdminFlows):
         self.check = self.inner.check
 
     async def answer(self, _name: str, ask: Callable[[], Deferred[R]]) -> R:
+        """Run a request in the I/O thread and await its result. The methods use it.
+
+        Args:
+            _name: The method's name, as the blocking `Admin` takes it; not used here.
+            ask: Starts the request.
+        """
         return await asyncio.wrap_future(self.inner.io.run("Admin", ask))

@@ -1,4 +1,4 @@
-"""Who a client is and where its name servers are: addresses from arguments and environment, ids from the machine."""
+"""Determines the identity of a client: name server addresses, own IP address, instance name."""
 
 import os
 import socket
@@ -13,7 +13,11 @@ DEFAULT_NAMESRV = "127.0.0.1:9876"
 
 
 def name_servers(namesrv: str | Sequence[str] | None) -> tuple[Address, ...]:
-    """Addresses of `host:port;host:port` or a list; by default of NAMESRV_ADDR, else of this machine's port 9876."""
+    """Parse the name server addresses from `host:port;host:port` or a list.
+
+    Without `namesrv`, use the environment variable NAMESRV_ADDR, or else 127.0.0.1:9876. Raises
+    ClientError if an address is invalid or none is given.
+    """
     if namesrv is None:
         namesrv = os.environ.get(NAMESRV_ADDR) or DEFAULT_NAMESRV
     texts = namesrv.replace(",", ";").split(";") if isinstance(namesrv, str) else list(namesrv)
@@ -27,12 +31,15 @@ def name_servers(namesrv: str | Sequence[str] | None) -> tuple[Address, ...]:
 
 
 def own_ip(towards: Address) -> str:
-    """The address of this machine that faces a peer. Asks the routing table, sends nothing."""
+    """Return the IP address that this machine would use to reach `towards`.
+
+    This only reads the routing table and sends nothing. Falls back to 127.0.0.1.
+    """
     for family, fallback in ((socket.AF_INET, "192.0.2.1"), (socket.AF_INET6, "2001:db8::1")):
         for host in (towards.host, fallback):
             with socket.socket(family, socket.SOCK_DGRAM) as probe:
                 try:
-                    # A name is not looked up here: that may take seconds.
+                    # AI_NUMERICHOST: do not resolve host names, which may take seconds.
                     socket.getaddrinfo(host, 9, family, socket.SOCK_DGRAM, 0, socket.AI_NUMERICHOST)
                     probe.connect((host, 9))
                     return str(probe.getsockname()[0])
@@ -42,12 +49,15 @@ def own_ip(towards: Address) -> str:
 
 
 def new_instance_name() -> str:
-    """A name that no other client has: upstream's form, pid and nanoseconds."""
+    """Return a unique instance name in Apache's form: process id and nanoseconds."""
     return f"{os.getpid()}#{time.time_ns()}"
 
 
 def local_month_bounds(wall_ms: int) -> tuple[int, int]:
-    """Start of the month and of the next one in the local time zone, in ms: unique ids count from there, as Java's."""
+    """Return the start of this month and of the next one in local time, as Unix ms.
+
+    Unique message ids count from the start of the month, as Java's do.
+    """
     now = time.localtime(wall_ms / 1000)
     start = time.mktime((now.tm_year, now.tm_mon, 1, 0, 0, 0, 0, 0, -1))
     end = time.mktime((now.tm_year, now.tm_mon + 1, 1, 0, 0, 0, 0, 0, -1))

@@ -1,15 +1,18 @@
-"""The I/O thread: one daemon thread that drives a client for all producers, consumers and admins of one client id.
+"""The I/O thread: one daemon thread that drives a client. All producers, consumers and admins with
+the same client id share it.
 
-Public objects `acquire` it by name servers and instance name and `release` it when they close; the last one stops the
-client cleanly and ends the thread. What they want done they `post`: a deque and one wakeup for all that is posted until
-the loop gets to it. Whatever the core gives back arrives in this thread; waiting is done on `concurrent.futures` futures,
-so Ctrl-C reaches who waits.
+Public objects `acquire` the thread by name servers and instance name, and `release` it when they
+close. The last release stops the client cleanly and ends the thread.
 
-When the loop ends for any other reason (a broken invariant), the error is logged once and every object that still uses the
-thread is told by its `lost`, so nothing waits for ever.
+Other threads `post` functions to it: a deque, and one wakeup for everything that is posted until
+the loop drains the deque. The core calls back in this thread. Callers wait on `concurrent.futures`
+futures, so Ctrl-C interrupts them.
 
-Fork: a child has none of the threads. After a fork the child's registry is empty, its copies of the sockets are closed,
-and every call on an object of the parent raises ClientForked.
+If the loop ends for any other reason (a broken invariant), the thread logs the error once and calls
+`lost` of every object that still uses it. So no caller waits forever.
+
+Fork: a child process has none of the threads. After a fork the registry of the child is empty, its
+copies of the sockets are closed, and every call on an object of the parent raises ClientForked.
 """
 
 import atexit
@@ -38,24 +41,31 @@ from rmqkit.wire.uniqueids import UniqueIds
 
 T = TypeVar("T")
 
-#: A client goes on reading however much it has to write: a broker that stops reading a client which does not take its
-#: answers would else wait for a client that waits for the broker. What a producer has to write is bounded by itself.
+#: No outbox limits: a client keeps reading however much it has to write. Otherwise a client and a
+#: broker could deadlock: the broker stops reading until the client takes its responses, and the
+#: client stops reading until the broker takes its requests. `Producer` bounds its own requests.
 LIMITS = NetworkLimits(outbox_high_water=2**62, outbox_low_water=2**61, outbox_max=2**62, spin_polls=0)
 STOP_GRACE_MS = 4000
-#: how long the end of the process waits for clients that nobody closed
+#: How long the exiting process waits for clients that were not closed.
 EXIT_GRACE_S = 2.0
-#: of all threads together
+#: Characters, for the stacks of all threads together.
 STACKS_SIZE_MAX = 1_000_000
 
 
 class User:
-    """A public object that uses an I/O thread, and is closed at the end of a `with` block."""
+    """A public object that uses an I/O thread. Leaving its `with` block closes it."""
 
     def close(self) -> None:
-        """Leave the thread. Safe to call twice."""
+        """Release the I/O thread. Safe to call twice."""
 
     def lost(self, error: RmqkitError) -> None:
-        """The thread has ended without being asked to; called in it. Calls that waited for it have failed."""
+        """Handle the unexpected end of the I/O thread. Called in that thread.
+
+        Calls that wait for the thread have already failed. Programs do not call this.
+
+        Args:
+            error: Why the thread ended.
+        """
 
     def __enter__(self) -> Self:
         return self
@@ -65,6 +75,12 @@ class User:
 
 
 class IoThread:
+    """Owns the loop and the client of one client id.
+
+    Other threads may use `check`, `post`, `run`, `wait`, `do` and `stop`. Everything else belongs
+    to the I/O thread.
+    """
+
     def __init__(self, namesrv: tuple[Address, ...], instance_name: str) -> None:
         ip = own_ip(namesrv[0])
         self.namesrv = namesrv
@@ -72,14 +88,14 @@ class IoThread:
         self.pid = os.getpid()
         self.log = StdlibLog()
         self.loop = Loop(limits=LIMITS, log=StdlibLog(quiet=True))
-        # The only files of a client are offsets of broadcasting consumers, which have absolute paths; with the root of
-        # the file system as its folder the disk creates nothing before that.
+        # A client only writes the offset files of broadcasting consumers, whose paths are absolute.
+        # With the file system's root as its folder, the disk creates no folder of its own.
         ports = self.loop.ports(os.path.abspath(os.sep), self.log)
         self.client = Client("client", ports, ClientSettings(client_id=self.client_id, namesrv=namesrv))
         self.client.stacks = _stacks
         self.ids = UniqueIds(ip_bytes(ip), self.pid, ports.entropy.getrandbits(32), local_month_bounds)
         self.users: dict[int, User] = {}
-        #: groups that consume through this client; a client id is in a group once
+        #: Groups that consume through this client. A client id can be in a group only once.
         self.consumer_groups: set[str] = set()
         self.ended: RmqkitError | None = None
         self._waiting: dict[Future[Any], None] = {}
@@ -91,19 +107,20 @@ class IoThread:
 
     @property
     def is_current(self) -> bool:
+        """Whether the caller runs in this I/O thread."""
         return threading.current_thread() is self._thread
 
     def check(self, what: str) -> None:
-        """Raises when the calls of `what` can go nowhere: after a fork, or when the thread has ended."""
+        """Raise if `what` cannot be used: after a fork, or after the thread has ended."""
         if self.pid != os.getpid():
             raise ClientForked(
-                f"this {what} was made in process {self.pid}, before the fork; make a new one in process {os.getpid()}"
+                f"this {what} was created in process {self.pid}, before the fork; create a new one in process {os.getpid()}"
             )
         if self.ended is not None:
             raise self.ended
 
     def post(self, function: Callable[[], None]) -> None:
-        """Run in the loop's next turn, in the order of the posts."""
+        """Run `function` in the next turn of the loop. Posted functions run in order."""
         self._posted.append(function)
         if not self._drain_asked:
             self._drain_asked = True
@@ -112,7 +129,7 @@ class IoThread:
             self._drain()
 
     def run(self, what: str, make: Callable[[], Deferred[T]]) -> "Future[T]":
-        """A future of the promise that `make` gives; `make` runs in the loop."""
+        """Call `make` in the loop, and return a future of the promise that it returns."""
         self.check(what)
         future: Future[T] = Future()
 
@@ -134,7 +151,10 @@ class IoThread:
         return future
 
     def wait(self, what: str, make: Callable[[], Deferred[T]]) -> T:
-        """As `run`, and wait for it. Raises what the promise fails with."""
+        """Like `run`, but wait for the result. Raises the error of the promise.
+
+        Raises ClientClosed in the I/O thread, which would wait for itself.
+        """
         if self.is_current:
             raise ClientClosed(
                 f"{what} cannot wait inside a callback of the I/O thread, which would wait for itself; use the async form"
@@ -142,7 +162,7 @@ class IoThread:
         return self.run(what, make).result()
 
     def do(self, what: str, function: Callable[[], None]) -> None:
-        """Run a function in the loop, and wait for its end. Raises as `wait`."""
+        """Run `function` in the loop and wait until it returns. Raises what `wait` raises."""
 
         async def call() -> None:
             function()
@@ -150,13 +170,14 @@ class IoThread:
         self.wait(what, lambda: start(call()))
 
     def stop(self, wait_s: float) -> None:
+        """Stop the loop and wait up to `wait_s` seconds for the end of the thread."""
         if self.ended is None:
             self.loop.call_soon_threadsafe(lambda: self.loop.stop(STOP_GRACE_MS))
         if not self.is_current:
             self._thread.join(wait_s)
 
     def abandon(self) -> None:
-        """In a forked child: let go of the parent's sockets without touching what the two processes share."""
+        """In a forked child: close the sockets without touching state that both processes share."""
         for item in list(self.loop.items.values()):
             sock = getattr(item, "sock", None)
             if sock is not None:
@@ -164,7 +185,7 @@ class IoThread:
                     sock.close()
 
     def _drain(self) -> None:
-        # Cleared first: what is posted from here on asks for another drain.
+        # Clear the flag first: a function posted from now on requests another drain.
         self._drain_asked = False
         posted = self._posted
         while posted:
@@ -192,7 +213,7 @@ class IoThread:
             self.loop.run()
         except BaseException as failure:
             logger.exception("the I/O thread of client %s ended", self.client_id)
-            error = ClientClosed(f"the I/O thread of client {self.client_id} ended: {failure!r}; make a new client")
+            error = ClientClosed(f"the I/O thread of client {self.client_id} ended: {failure!r}; create a new client")
         self.ended = error
         forget(self)
         for user in list(self.users.values()):
@@ -205,15 +226,15 @@ class IoThread:
 
 
 def _stacks() -> str:
-    """What every thread of this program is doing, for an administrator who asks a consumer (`jstack`)."""
+    """Return the stacks of all threads of this program, for the `jstack` of a running info."""
     frames = sys._current_frames()
-    told = [
+    stacks = [
         f'"{thread.name}" {"daemon " if thread.daemon else ""}id={thread.ident}\n'
         + "".join(traceback.format_stack(frames[thread.ident]))
         for thread in threading.enumerate()
         if thread.ident in frames
     ]
-    return "\n".join(told)[:STACKS_SIZE_MAX]
+    return "\n".join(stacks)[:STACKS_SIZE_MAX]
 
 
 class _Registry:
@@ -221,7 +242,7 @@ class _Registry:
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
-        #: by name servers and instance name, None for the instance that is shared by default
+        #: Keyed by name servers and instance name. None is the default instance, which is shared.
         self.threads: dict[tuple[tuple[Address, ...], str | None], IoThread] = {}
         self.counts: dict[IoThread, int] = {}
 
@@ -236,10 +257,13 @@ def acquire(
     *,
     consumer_group: str | None = None,
 ) -> IoThread:
-    """The I/O thread for these name servers, started when there is none. `release` it once.
+    """Return the I/O thread for these name servers, and start one if there is none.
 
-    Without an instance name all share one, except a second consumer of a group: it gets one of its own, since to the
-    brokers it is another member.
+    The caller must `release` it exactly once. Objects without an instance name share one thread.
+    The exception is a second consumer of the same group: it gets its own thread, because the
+    brokers must see it as a different member.
+
+    Raises ClientError if the group already has a consumer with this instance name.
     """
     addresses = name_servers(namesrv)
     registry = _registry
@@ -249,7 +273,7 @@ def acquire(
         if thread is not None and consumer_group in thread.consumer_groups:
             if instance_name is not None:
                 raise ClientError(
-                    f"group {consumer_group} has a consumer with instance_name {instance_name!r} already; use another name"
+                    f"group {consumer_group} already has a consumer with instance_name {instance_name!r}; use another name"
                 )
             key, thread = (addresses, new_instance_name()), None
         if thread is None or thread.ended is not None:
@@ -264,7 +288,7 @@ def acquire(
 
 
 def release(user: User, thread: IoThread, consumer_group: str | None = None) -> None:
-    """The last release stops the thread and waits for its end."""
+    """Release the thread. The last release stops it and waits for its end."""
     if thread.pid != os.getpid():
         return
     registry = _registry
@@ -281,7 +305,7 @@ def release(user: User, thread: IoThread, consumer_group: str | None = None) -> 
 
 
 def forget(thread: IoThread) -> None:
-    """It has ended; whoever comes next starts another."""
+    """Remove a thread that has ended, so that the next `acquire` starts a new one."""
     with _registry.lock:
         _remove(_registry, thread)
 

@@ -1,8 +1,11 @@
-"""The threads that run listeners, so that a slow one never stops heartbeats, pulls or lock renewal.
+"""A thread pool for listeners. A slow listener blocks no heartbeat, pull or lock renewal.
 
-Threads are made when work waits and nobody is idle, up to a limit, and end after a while without work. They are daemons: a
-listener that hangs does not hang the end of the process. Orderly consumers hand over one batch of a queue at a time, so
-with a thread for each queue no queue waits for another's listener.
+The pool starts a thread when a batch waits and no thread is idle, up to `threads_max`. A thread
+ends after 60 s without work. Threads are daemons, so a listener that hangs does not keep the
+process alive.
+
+An orderly consumer submits one batch of a queue at a time. With one thread per queue, no queue
+waits for the listener of another queue.
 """
 
 import threading
@@ -15,10 +18,19 @@ IDLE_S = 60.0
 
 
 class ListenerPool:
+    """Runs batches in up to `threads_max` threads.
+
+    Invariant: each submitted batch is passed exactly once to either `run` or `discard`.
+    """
+
     def __init__(
         self, name: str, threads_max: int, run: Callable[[ListenerBatch], None], discard: Callable[[ListenerBatch], None]
     ) -> None:
-        """`run` is called in a thread of the pool, `discard` for what nobody ran; neither may raise."""
+        """`run` processes a batch in a thread of the pool. `discard` gets batches that will not
+        run.
+
+        Neither may raise.
+        """
         self._name = name
         self._threads_max = threads_max
         self._run = run
@@ -31,6 +43,9 @@ class ListenerPool:
         self._made = 0
 
     def submit(self, batch: ListenerBatch) -> None:
+        """Queue a batch, and start a thread if none is idle. Discard the batch if the pool is
+        closed.
+        """
         with self._changed:
             if self._closed:
                 self._discard(batch)
@@ -45,7 +60,11 @@ class ListenerPool:
                 thread.start()
 
     def close(self, wait_s: float) -> bool:
-        """Start nothing more and wait for what runs; False when some listener did not end in time."""
+        """Discard waiting batches and wait up to `wait_s` seconds for running ones.
+
+        Returns False if a listener did not end in time. The calling thread is not waited for, so a
+        listener may close its own consumer.
+        """
         current = threading.current_thread()
         with self._changed:
             self._closed = True
@@ -69,8 +88,8 @@ class ListenerPool:
                 if self._closed:
                     return None
                 self._idle += 1
-                told = self._changed.wait(IDLE_S)
+                notified = self._changed.wait(IDLE_S)
                 self._idle -= 1
-                if not told and not self._waiting:
+                if not notified and not self._waiting:
                     return None
             return self._waiting.popleft()

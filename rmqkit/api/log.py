@@ -1,4 +1,4 @@
-"""The log port of clients: the standard library's logging, logger `rmqkit.client`."""
+"""Implements the log port of clients with `logging`. The logger is `rmqkit.client`."""
 
 import logging
 from typing import Any
@@ -7,9 +7,10 @@ logger = logging.getLogger("rmqkit.client")
 
 
 class StdlibLog:
-    """Event name and fields as one line, `route-kept topic=T error=...`.
+    """Logs an event name and its fields as one line: `route-kept topic=T error=...`.
 
-    `quiet` is for the driver, whose warnings (a slow turn) matter to servers and not to a program that sends messages.
+    With `quiet`, warnings are logged at DEBUG. The I/O loop uses this: its warnings, such as a slow
+    turn, matter to servers but not to programs that send messages.
     """
 
     def __init__(self, *, quiet: bool = False) -> None:

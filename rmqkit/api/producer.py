@@ -1,28 +1,20 @@
-"""Producer: sends messages, from any thread.
+"""Producer: sends messages. Any thread may use it.
 
-    with Producer(group="orders", namesrv="127.0.0.1:9876") as producer:
-        result = producer.send(Message("T", b"hello", keys="k1"))
-        future = producer.send_async(Message("T", b"world"))
-        reply = producer.request(Message("questions", b"and?"), timeout_ms=5000)
+The calling thread checks and compresses its message and appends it to a deque. The I/O thread of
+the client id sends it and resolves the future. Callbacks of futures run in the I/O thread and must
+be short.
 
-The calling thread checks and compresses its message and puts it on a deque; the I/O thread of the client id does the rest
-and resolves the future. Callbacks of futures run in the I/O thread and must be short.
-
-At most `pending_max` messages of `pending_bytes_max` bytes wait for their answers; beyond that a sending thread is held
-until there is room.
+Above the limits of `send_queue.py`, a sending thread blocks until there is room.
 """
 
 import os
-import threading
-import time
-from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future
-from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from rmqkit.api.choices import choose_fault_policy, choose_trace_topic, wall_ms
 from rmqkit.api.io_thread import IoThread, User, acquire, release
+from rmqkit.api.send_queue import SendQueue
 from rmqkit.client.fault_policy import FaultPolicy
 from rmqkit.client.flow import Deferred, start
 from rmqkit.client.message import Message, MessageExt, SendResult
@@ -44,19 +36,62 @@ from rmqkit.wire.trace import TRACE_TOPIC
 
 PENDING_MAX = 20_000
 PENDING_BYTES_MAX = 64 * 1024 * 1024
-#: a thread that sends faster than the I/O thread works must not keep it from reading answers
-JOBS_A_TURN = 500
-
-
-class _Job(NamedTuple):
-    """One send on its way to the I/O thread."""
-
-    outgoing: OutgoingMessage
-    future: "Future[SendResult | None]"
-    options: Mapping[str, Any]
 
 
 class Producer(User):
+    """Sends messages. Any thread may use a producer.
+
+    A producer is ready when its constructor returns. It opens connections when it needs them. Close
+    it, or use it as a context manager.
+
+    Names and defaults are those of Apache's `DefaultMQProducer` where it has the option.
+
+    Args:
+        group: The producer group. Brokers list a producer's connections under this name.
+        namesrv: Name servers, as `host:port;host:port` or a list. Default: the environment variable
+            NAMESRV_ADDR, or else 127.0.0.1:9876.
+        instance_name: Part of the client id, `<ip>@<instance_name>`. By default all objects of a
+            process with the same name servers share one client id, one I/O thread and their
+            connections.
+        send_msg_timeout_ms: Timeout of a send or request, all attempts included, in ms.
+        retry_times_when_send_failed: Retries after a failed `send` or `send_batch`.
+        retry_times_when_send_async_failed: Retries after a failed `send_async`.
+        retry_another_broker_when_not_store_ok: Whether a status other than SEND_OK is followed by
+            an attempt at another broker. This may store the message twice.
+        send_msg_max_timeout_per_request_ms: Limit of one attempt, in ms. None: an attempt may use
+            all the time that is left. The last attempt always may.
+        fault_policy: Which broker the next attempt goes to: `none` (round robin that skips the
+            broker that just failed), `latency`, `latency-4x`, the name of a plug-in, or a
+            `FaultPolicy` object.
+        compress_msg_body_over: Compress bodies of at least this many bytes. Batches are never
+            compressed.
+        compress_type: `zlib`, `lz4` or `zstd`. The last two need the extra `rmqkit[compression]`.
+        compress_level: Compression level of zlib and zstd. lz4 ignores it.
+        max_message_size: Largest body, or encoded batch, in bytes before compression.
+        create_topic_key: The topic whose route is used for an unknown topic, so that a send can
+            create it.
+        default_topic_queue_nums: Queues per broker of a topic that a send creates.
+        pending_max: Messages that may wait for a response. Above it, sends block.
+        pending_bytes_max: Bytes of bodies that may wait for a response. Above it, sends block.
+        trace: Whether to record each acknowledged send in `trace_topic`, in Java's format.
+        trace_topic: Topic of the traces.
+
+    Raises:
+        InvalidMessage: If `group` or `trace_topic` is not a valid name.
+        ClientError: If a name server address is invalid, or `compress_type` is unknown or its
+            package is missing.
+        ConfigError: If `fault_policy` is unknown.
+
+    Example:
+        Send a message and wait for the broker's response:
+
+            from rmqkit import Message, Producer
+
+            with Producer("orders", namesrv="127.0.0.1:9876") as producer:
+                result = producer.send(Message("orders", b"a fresh order", keys="order-7"))
+                print(result.status, result.msg_id)
+    """
+
     def __init__(
         self,
         group: str = "rmqkit",
@@ -80,18 +115,9 @@ class Producer(User):
         trace: bool = False,
         trace_topic: str = TRACE_TOPIC,
     ) -> None:
-        """Ready to send when this returns; connections are made when they are needed.
-
-        `namesrv`: `host:port;host:port` or a list; by default NAMESRV_ADDR, else 127.0.0.1:9876. `fault_policy`: none,
-        latency, latency-4x, a plug-in's name, or an object. `trace` writes what became of each acknowledged send into
-        `trace_topic`, where Apache's tools and ours look for it. The other names and defaults are Apache's
-        (`DefaultMQProducer`). Raises ClientError for settings that cannot be.
-        """
         check_group(group)
         self.group = group
         self._timeout_ms = send_msg_timeout_ms
-        self._pending_max = pending_max
-        self._pending_bytes_max = pending_bytes_max
         self._settings = core.ProducerSettings(
             group=group,
             retry_times_when_send_failed=retry_times_when_send_failed,
@@ -104,19 +130,9 @@ class Producer(User):
         )
         algorithm = compression(compress_type)
         self._trace_topic = choose_trace_topic(trace, trace_topic)
-        self._jobs: deque[_Job] = deque()
-        self._asked = False
-        #: what the I/O thread has taken and not ended
-        self._unfinished: dict[Future[SendResult | None], None] = {}
-        self._room = threading.Condition()
-        #: threads that wait for room or for the end of all
-        self._held = 0
-        #: what was put and has not ended; under the guard
-        self._guard = threading.Lock()
-        self._pending = 0
-        self._pending_bytes = 0
         self._closed = False
         self._io: IoThread = acquire(self, namesrv, instance_name)
+        self._sends = SendQueue(self._io, group, pending_max, pending_bytes_max)
         self._prepare = Prepare(
             self._io.ids,
             message_size_max=max_message_size,
@@ -138,13 +154,36 @@ class Producer(User):
         ordering_key: str | None = None,
         timeout_ms: int | None = None,
     ) -> SendResult:
-        """Send and wait for the broker's answer.
+        """Send a message and wait for the broker's response.
 
-        `queue` sends to that queue; `ordering_key` to a queue chosen by its hash, the same for the same key as long as the
-        topic's queues stay. Both are tried once, anything else `retry_times_when_send_failed` times more.
+        If an attempt fails, the producer retries at another broker, up to
+        `retry_times_when_send_failed` times and within the timeout. With `queue` or `ordering_key`
+        it tries only once: another queue would break the order.
 
-        Raises InvalidMessage before anything is sent, NoRoute, SendFailed (look at its `maybe_stored`), ClientClosed,
-        ClientForked.
+        Args:
+            message: The message to send.
+            queue: Send to this queue of the message's topic.
+            ordering_key: Send to the queue that the hash of this text selects. Equal keys go to the
+                same queue as long as the topic's queues do not change.
+            timeout_ms: Timeout of the whole send in ms. Default: `send_msg_timeout_ms`.
+
+        Returns:
+            The status, the ids, and the queue and offset of the stored message.
+
+        Raises:
+            InvalidMessage: No broker would take the message. Nothing was sent.
+            NoRoute: No name server knows the topic, or it has no queue to write to.
+            PeerUnreachable: No name server answered.
+            SendFailed: No broker acknowledged the message. See its `maybe_stored`.
+            ClientClosed: The producer is closed.
+            ClientForked: The producer was created in the parent process.
+            ClientError: Called in a callback of the I/O thread. Use `send_async` there.
+
+        Example:
+            Keep the order of one customer's messages:
+
+                for body in (b"created", b"paid", b"shipped"):
+                    producer.send(Message("orders", body), ordering_key="customer-7")
         """
         if self._io.is_current:
             raise ClientError("send() inside a callback of the I/O thread would wait for itself; use send_async()")
@@ -161,15 +200,47 @@ class Producer(User):
         ordering_key: str | None = None,
         timeout_ms: int | None = None,
     ) -> "Future[SendResult]":
-        """As `send`, with a future for what it would return or raise. Raises InvalidMessage at once.
+        """Send a message and return a future of the result.
 
-        Waits for room when `pending_max` messages are on their way already.
+        Blocks while `pending_max` messages or `pending_bytes_max` bytes are in flight. Callbacks of
+        the future run in the I/O thread and must be short.
+
+        Args:
+            message: The message to send.
+            queue: As in `send`.
+            ordering_key: As in `send`.
+            timeout_ms: As in `send`.
+
+        Returns:
+            A future of what `send` would return or raise.
+
+        Raises:
+            InvalidMessage: No broker would take the message. Nothing was sent.
+            ClientClosed: The producer is closed.
+            ClientForked: The producer was created in the parent process.
+
+        Example:
+            Send many messages, then wait for all of them:
+
+                futures = [producer.send_async(Message("orders", b"%d" % n)) for n in range(1000)]
+                results = [future.result() for future in futures]
         """
         retries = self._settings.retry_times_when_send_async_failed
         return self._put(self._prepare.message(message, wall_ms()), queue, ordering_key, timeout_ms, retries)
 
     def send_oneway(self, message: Message, queue: MessageQueue | None = None, *, ordering_key: str | None = None) -> None:
-        """Send without an answer: it may be lost and nobody will know. Raises InvalidMessage, ClientClosed."""
+        """Send a message without waiting for a response.
+
+        The message may be lost without notice. There is one attempt, and its errors are ignored.
+
+        Args:
+            message: The message to send.
+            queue: As in `send`.
+            ordering_key: As in `send`.
+
+        Raises:
+            ClientError: As in `send_async`.
+        """
         outgoing = self._prepare.message(message, wall_ms())
         future = self._put(outgoing, queue, ordering_key, self._timeout_ms, 0, oneway=True)
         future.add_done_callback(_forget_error)
@@ -177,7 +248,28 @@ class Producer(User):
     def send_batch(
         self, messages: Sequence[Message], queue: MessageQueue | None = None, *, timeout_ms: int | None = None
     ) -> SendResult:
-        """Several messages of one topic in one request, stored all or none. The limits are those of one message."""
+        """Send several messages of one topic in one request. The broker stores all of them or none.
+
+        Args:
+            messages: At least one message. Replies and messages with a `delay_level` cannot be in a
+                batch.
+            queue: As in `send`.
+            timeout_ms: As in `send`.
+
+        Returns:
+            The result of the batch. Its ids are joined by commas, and its offset is that of the
+                first message.
+
+        Raises:
+            InvalidMessage: The batch is empty, has more than one topic, or is larger than
+                `max_message_size`; or no broker would take one of its messages. Nothing was sent.
+            ClientError: As in `send`.
+
+        Example:
+            Send two messages at once:
+
+                producer.send_batch([Message("orders", b"one"), Message("orders", b"two")])
+        """
         if self._io.is_current:
             raise ClientError(
                 "send_batch() inside a callback of the I/O thread would wait for itself; use send_batch_async()"
@@ -187,6 +279,19 @@ class Producer(User):
     def send_batch_async(
         self, messages: Sequence[Message], queue: MessageQueue | None = None, *, timeout_ms: int | None = None
     ) -> "Future[SendResult]":
+        """Send a batch and return a future of the result. See `send_batch` and `send_async`.
+
+        Args:
+            messages: As in `send_batch`.
+            queue: As in `send`.
+            timeout_ms: As in `send`.
+
+        Returns:
+            A future of what `send_batch` would return or raise.
+
+        Raises:
+            InvalidMessage: As in `send_batch`.
+        """
         outgoing = self._prepare.batch(messages, wall_ms())
         retries = self._settings.retry_times_when_send_failed
         return self._put(outgoing, queue, None, timeout_ms, retries)
@@ -201,10 +306,27 @@ class Producer(User):
         ordering_key: str | None = None,
         timeout_ms: int | None = None,
     ) -> MessageExt:
-        """Send a message and wait for its consumer's reply (`MessageExt.reply`).
+        """Send a message and wait for the reply of a consumer (`MessageExt.reply`).
 
-        `timeout_ms` is for all of it. Raises as `send` does, and RequestTimeout when no reply came: the request may have
-        been worked on all the same.
+        Args:
+            message: The request.
+            queue: As in `send`.
+            ordering_key: As in `send`.
+            timeout_ms: Timeout of the whole exchange in ms. Default: `send_msg_timeout_ms`.
+
+        Returns:
+            The reply.
+
+        Raises:
+            RequestTimeout: No reply arrived in time. If its `sent` is true, a consumer may have
+                processed the request.
+            ClientError: As in `send`.
+
+        Example:
+            Ask, and print the reply:
+
+                reply = producer.request(Message("questions", b"and?"), timeout_ms=5000)
+                print(reply.body)
         """
         if self._io.is_current:
             raise ClientError("request() inside a callback of the I/O thread would wait for itself; use request_async()")
@@ -218,7 +340,20 @@ class Producer(User):
         ordering_key: str | None = None,
         timeout_ms: int | None = None,
     ) -> "Future[MessageExt]":
-        """As `request`, with a future for what it would return or raise. Raises InvalidMessage at once."""
+        """Send a request and return a future of the reply. See `request`.
+
+        Args:
+            message: As in `request`.
+            queue: As in `send`.
+            ordering_key: As in `send`.
+            timeout_ms: As in `request`.
+
+        Returns:
+            A future of what `request` would return or raise.
+
+        Raises:
+            ClientError: As in `send_async`.
+        """
         self._check()
         timeout_ms = timeout_ms or self._timeout_ms
         outgoing = self._prepare.request(message, wall_ms(), self._io.client_id, timeout_ms)
@@ -231,19 +366,46 @@ class Producer(User):
 
         return self._io.run("Producer", ask)
 
-    def recall(self, handle: str, *, timeout_ms: int | None = None) -> str:
-        """Take a message back before it is due; return its id.
+    # --- recalls
 
-        `handle` is `SendResult.recall_handle` of its send. The broker needs recallMessageEnable=true. A recall that is
-        answered after the message was delivered has no effect. Raises InvalidMessage for a handle that is none,
-        BrokerError when the broker refuses it (the time has passed, recalls are off).
+    def recall(self, handle: str, *, timeout_ms: int | None = None) -> str:
+        """Recall a message that is not due yet.
+
+        The broker needs recallMessageEnable=true. It cannot tell whether the message was delivered
+        already: a recall that arrives too late has no effect.
+
+        Args:
+            handle: `SendResult.recall_handle` of the message's send.
+            timeout_ms: Timeout in ms. Default: `send_msg_timeout_ms`.
+
+        Returns:
+            The message's id (`SendResult.msg_id`).
+
+        Raises:
+            InvalidMessage: The handle is not one.
+            BrokerError: The broker refused it: the time has passed, or recalls are off.
+            ClientError: The broker of the message has no master, or did not respond.
+
+        Example:
+            A reminder that is no longer wanted:
+
+                sent = producer.send(Message("reminders", b"pay", delay_ms=3_600_000))
+                producer.recall(sent.recall_handle)
         """
         if self._io.is_current:
-            raise ClientError("recall() inside a callback of the I/O thread would wait for itself; use recall_async()")
+            raise ClientError("recall() inside a callback of the I/O thread would deadlock; use recall_async()")
         return self.recall_async(handle, timeout_ms=timeout_ms).result()
 
     def recall_async(self, handle: str, *, timeout_ms: int | None = None) -> "Future[str]":
-        """As `recall`, with a future for what it would return or raise."""
+        """Start a recall.
+
+        Args:
+            handle: As in `recall`.
+            timeout_ms: As in `recall`.
+
+        Returns:
+            A future with the result or the error of `recall`.
+        """
         self._check()
 
         def ask() -> Deferred[str]:
@@ -254,7 +416,14 @@ class Producer(User):
         return self._io.run("Producer", ask)
 
     def queues(self, topic: str) -> list[MessageQueue]:
-        """The queues that messages of a topic may be sent to. Raises NoRoute."""
+        """Return the queues that messages of a topic may be sent to.
+
+        Args:
+            topic: The topic. For an unknown one, the queues are those that a send would create.
+
+        Raises:
+            NoRoute: No name server knows the topic, or it has no queue to write to.
+        """
         self._check()
 
         async def find() -> list[MessageQueue]:
@@ -268,22 +437,21 @@ class Producer(User):
     # --- life
 
     def flush(self, timeout_s: float | None = None) -> bool:
-        """Wait until every message sent so far has ended. False when the time was over."""
-        until = None if timeout_s is None else time.monotonic() + timeout_s
-        with self._room:
-            self._held += 1
-            try:
-                while self._pending:
-                    left = None if until is None else until - time.monotonic()
-                    if left is not None and left <= 0:
-                        return False
-                    self._room.wait(0.1 if left is None else min(left, 0.1))
-            finally:
-                self._held -= 1
-        return True
+        """Wait until no send is pending.
+
+        Args:
+            timeout_s: How long to wait, in seconds. None: without limit.
+
+        Returns:
+            Whether all sends have ended. False if the time was over.
+        """
+        return self._sends.wait_until_empty(timeout_s)
 
     def close(self) -> None:
-        """Wait for what is on its way (no longer than its timeouts), and leave. Safe to call twice and at any time."""
+        """Wait for pending sends, then close the producer. Safe to call twice and from any thread.
+
+        Waits no longer than the timeouts of the pending sends allow.
+        """
         if self._closed:
             return
         self._closed = True
@@ -309,12 +477,9 @@ class Producer(User):
         retries: int,
         oneway: bool = False,
     ) -> "Future[Any]":
-        """The future is of a SendResult, of a one-way send of None."""
+        """Queue a send. The future's result is a SendResult, or None for a one-way send."""
         self._check()
         _check_queue(queue, outgoing.topic)
-        if not self.has_room:
-            self.wait_for_room()
-        future: Future[SendResult | None] = Future()
         options = {
             "timeout_ms": timeout_ms or self._timeout_ms,
             "retry_times": retries,
@@ -322,14 +487,7 @@ class Producer(User):
             "ordering_key": ordering_key,
             "oneway": oneway,
         }
-        with self._guard:
-            self._pending += 1
-            self._pending_bytes += len(outgoing.body)
-        self._jobs.append(_Job(outgoing, future, options))
-        if not self._asked:
-            self._asked = True
-            self._io.post(self._take_jobs)
-        return future
+        return self._sends.put(outgoing, options)
 
     def _check(self) -> None:
         self._io.check("Producer")
@@ -338,71 +496,26 @@ class Producer(User):
 
     @property
     def traces_dropped(self) -> int:
-        """Trace records that were lost, because too many waited or the trace topic took none."""
+        """Trace records that were lost, because too many waited or could not be sent."""
         return self._trace.dropped if self._trace is not None else 0
 
     @property
     def has_room(self) -> bool:
-        """Whether `send_async` would not wait."""
-        return self._pending < self._pending_max and self._pending_bytes < self._pending_bytes_max
+        """Whether `send_async` would return without blocking."""
+        return self._sends.has_room
 
     def wait_for_room(self) -> None:
-        if self._io.is_current:
-            return
-        with self._room:
-            self._held += 1
-            try:
-                while not self.has_room and self._io.ended is None:
-                    self._room.wait(0.1)
-            finally:
-                self._held -= 1
+        """Block until there is room for another send. Returns at once in the I/O thread."""
+        self._sends.wait_for_room()
 
     # --- in the I/O thread
 
     def _begin(self) -> None:
         if self._io.ended is None:
-            self._core = core.ProducerCore(self._io.client, self._settings)
+            self._core = self._sends.core = core.ProducerCore(self._io.client, self._settings)
             if self._trace_topic:
                 self._trace = TraceDispatch(self._io.client, self._io.ids, topic=self._trace_topic, group=self.group)
                 self._core.trace = ProducerTrace(self._trace, self.group)
-
-    def _take_jobs(self) -> None:
-        # Cleared first: a job that is put from here on asks again.
-        self._asked = False
-        jobs, producer = self._jobs, self._core
-        for _ in range(JOBS_A_TURN):
-            try:
-                outgoing, future, options = jobs.popleft()
-            except IndexError:
-                return
-            if not future.set_running_or_notify_cancel():
-                self._count_down(len(outgoing.body))
-            elif producer is None or self._io.ended is not None:
-                self._count_down(len(outgoing.body))
-                future.set_exception(self._io.ended or ClientClosed(f"producer {self.group} is closed"))
-            else:
-                self._unfinished[future] = None
-                producer.send(outgoing, partial(self._ended, future, len(outgoing.body)), **options)
-        if not self._asked:
-            self._asked = True
-            self._io.post(self._take_jobs)
-
-    def _ended(self, future: "Future[SendResult | None]", size: int, outcome: core.SendOutcome | None) -> None:
-        self._unfinished.pop(future, None)
-        self._count_down(size)
-        if isinstance(outcome, ClientError):
-            future.set_exception(outcome)
-        else:
-            future.set_result(outcome)
-
-    def _count_down(self, size: int) -> None:
-        with self._guard:
-            self._pending -= 1
-            self._pending_bytes -= size
-        # A held thread goes on when a quarter is free, not for each message.
-        if self._held and self._pending <= self._pending_max * 3 // 4:
-            with self._room:
-                self._room.notify_all()
 
     async def _leave(self) -> None:
         if self._trace is not None:
@@ -411,22 +524,20 @@ class Producer(User):
             await self._core.close()
 
     def lost(self, error: RmqkitError) -> None:
-        """The I/O thread has ended."""
-        for future in list(self._unfinished):
-            del self._unfinished[future]
-            future.set_exception(error)
-        with self._guard:
-            self._pending, self._pending_bytes = len(self._jobs), 0
-        while self._jobs:
-            self._take_jobs()
+        """Fail all pending sends. The I/O thread calls this when it ends unexpectedly.
+
+        Args:
+            error: Why the thread ended.
+        """
+        self._sends.lost(error)
 
 
 def _check_queue(queue: MessageQueue | None, topic: str) -> None:
     if queue is not None and queue.topic != topic:
-        raise InvalidMessage(f"queue {queue} is not one of topic {topic}")
+        raise InvalidMessage(f"queue {queue} does not belong to topic {topic}")
 
 
 def _forget_error(future: "Future[Any]") -> None:
-    """A one-way send has no outcome that anybody waits for."""
+    """Retrieve the error of a one-way send: no caller waits for its outcome."""
     if not future.cancelled():
         future.exception()

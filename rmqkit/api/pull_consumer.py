@@ -2,17 +2,20 @@
 
     with PullConsumer("readers", namesrv="127.0.0.1:9876") as consumer:
         consumer.subscribe("T")
-        for message in consumer:            # waits for messages, for ever
+        for message in consumer:            # waits for messages, without end
             print(message.body)
 
-Without a group it is a reader that nobody sees and that commits nothing: `assign` queues and `poll`. With one, positions
-are stored every 5 s and at the end, counting a message as done when the next one is asked for. Leaving a `with` block by
-an exception leaves the message that was being worked on undone, so that the group gets it again.
+Without a group it is a reader: brokers do not know it and it commits nothing. `assign` queues and
+`poll`. With a group, positions are committed every 5 s and at the end. A message counts as consumed
+when the program asks for the next one. If an exception leaves the `with` block, the current message
+does not count as consumed, and the group gets it again.
 
-A consumer belongs to one thread at a time; `close` may come from any. Listeners for changes (`subscribe(on_change=...)`,
-`watch_queues`) are called in that thread, by the next `poll`: they may seek and commit.
+A consumer belongs to one thread at a time; only `close` may come from another one. The next `poll`
+calls listeners for changes (`subscribe(on_change=...)`, `watch_queues`) in that thread, so they may
+seek and commit.
 
-`LitePullConsumer` is another name for it: what it does is what Java's `DefaultLitePullConsumer` does.
+`LitePullConsumer` is another name for this class, which corresponds to Java's
+`DefaultLitePullConsumer`.
 """
 
 import os
@@ -36,15 +39,78 @@ from rmqkit.wire.fastjson import MessageQueue
 
 T = TypeVar("T")
 
-#: called with a topic, all its queues, and those of them that are this member's now
+#: Called with a topic, all its queues, and the queues that this member now has.
 ShareListener = Callable[[str, list[MessageQueue], list[MessageQueue]], None]
-#: called with a topic and its queues
+#: Called with a topic and all its queues.
 QueuesListener = Callable[[str, list[MessageQueue]], None]
 
 CLOSE_WAIT_S = 6.0
 
 
 class PullConsumer(User):
+    """Reads messages when the program asks for them.
+
+    A pull consumer belongs to one thread at a time. Only `close` may be called from another thread.
+
+    Either `subscribe` to topics, whose queues are shared with the other members of the group, or
+    `assign` queues by hand. Pulls run ahead in the background.
+
+    With a group and `auto_commit`, the consumer commits every `auto_commit_interval_ms` and in
+    `close`. A message counts as consumed when the program asks for the next one. If an exception
+    leaves the `with` block, the message in progress is not committed. A message may be delivered
+    more than once: after a rebalance or a crash.
+
+    Args:
+        group: The consumer group. None: a reader that brokers do not list, that commits nothing,
+            and that can only `assign`.
+        namesrv: Name servers, as `host:port;host:port` or a list. Default: the environment variable
+            NAMESRV_ADDR, or else 127.0.0.1:9876.
+        instance_name: Part of the client id, `<ip>@<instance_name>`. By default all objects of a
+            process with the same name servers share one client id, except a second consumer of a
+            group.
+        model: `clustering` shares the queues among the members. `broadcasting` gives every member
+            all queues and stores offsets in files below `offset_folder`.
+        consume_from: Where to start in a queue without a committed offset: `last`, `first` or
+            `timestamp`.
+        consume_timestamp_ms: Unix time in ms for `consume_from="timestamp"`. Default: 30 minutes
+            ago.
+        allocator: How members share queues: `average`, `circle`, `consistent-hash`, `machine-room`,
+            `config`, the name of a plug-in, or an `Allocator` object. All members must use the same
+            one.
+        auto_commit: Whether to commit in the background. Default: true with a group, false without.
+        auto_commit_interval_ms: Interval between two commits, in ms.
+        pull_batch_size: Messages per pull request.
+        pull_threshold_for_queue: Messages of one queue to buffer before pulls of it pause.
+        pull_threshold_size_for_queue_mib: MiB of bodies of one queue to buffer before pulls of it
+            pause.
+        offset_folder: Folder for the offsets of broadcasting consumers. Default:
+            `~/.rocketmq_offsets`.
+
+    Raises:
+        InvalidMessage: If `group` is not a valid name.
+        ClientError: If a setting is unknown, `auto_commit` is set without a group, or the group
+            already has a consumer with this `instance_name`.
+        ConfigError: If `allocator` is unknown.
+
+    Example:
+        Consume a topic as a member of a group:
+
+            from rmqkit import PullConsumer
+
+            with PullConsumer("reports", namesrv="127.0.0.1:9876") as consumer:
+                consumer.subscribe("orders")
+                for message in consumer:  # waits for messages, without end
+                    print(message.body)
+
+        Read a topic once, without a group:
+
+            with PullConsumer() as reader:
+                reader.assign(reader.queues("orders"))
+                for queue in reader.assignment:
+                    reader.seek_to_begin(queue)
+                messages = reader.poll(timeout_ms=5000)
+    """
+
     def __init__(
         self,
         group: str | None = None,
@@ -62,13 +128,6 @@ class PullConsumer(User):
         pull_threshold_size_for_queue_mib: int = 100,
         offset_folder: str | None = None,
     ) -> None:
-        """`namesrv`: `host:port;host:port` or a list; by default NAMESRV_ADDR, else 127.0.0.1:9876.
-
-        `consume_from`: where a group begins that has never consumed a queue: last, first or timestamp (with
-        `consume_timestamp_ms`, by default half an hour ago). `auto_commit` is true with a group, false without.
-        `model`: clustering shares the queues among the members, broadcasting gives each all of them and keeps offsets in
-        files under `offset_folder`.
-        """
         self.group = group or TOOLS_GROUP
         check_group(self.group)
         self._with_group = group is not None
@@ -87,12 +146,12 @@ class PullConsumer(User):
             auto_commit=self._with_group if auto_commit is None else auto_commit,
             announce=self._with_group,
         )
-        #: messages that a poll of the iterator brought and that were not asked for yet
+        #: Messages that the iterator has polled but not yet yielded.
         self._ready: deque[MessageExt] = deque()
         self._current: MessageExt | None = None
         self._share_listeners: dict[str, ShareListener] = {}
         self._queues_listeners: dict[str, QueuesListener] = {}
-        #: what listeners have not been told yet; filled in the I/O thread
+        #: Listener calls that the next `poll` makes. The I/O thread appends.
         self._changes: deque[Callable[[], None]] = deque()
         self._closed = False
         self._io = acquire(self, namesrv, instance_name, consumer_group=group)
@@ -113,11 +172,29 @@ class PullConsumer(User):
     # --- which queues
 
     def queues(self, topic: str) -> list[MessageQueue]:
-        """The queues of a topic. Raises NoRoute."""
+        """Return the queues of a topic that can be read.
+
+        Args:
+            topic: The topic.
+
+        Raises:
+            NoRoute: If no name server knows the topic.
+        """
         return self._wait("queues", lambda: self._admin.queues(topic))
 
     def assign(self, queues: Iterable[MessageQueue], expression: str = "*", *, expression_type: str = "TAG") -> None:
-        """Read exactly these queues; an earlier assignment is replaced. `expression` as in `subscribe`."""
+        """Read exactly these queues. This replaces an earlier assignment.
+
+        Args:
+            queues: The queues to read.
+            expression: The filter, as in `subscribe`.
+            expression_type: As in `subscribe`.
+
+        Raises:
+            ClientError: After `subscribe`, or if `expression` is invalid.
+            NoRoute: If no name server knows a topic.
+            BrokerError: If a broker refuses the filter.
+        """
         self._wait("assign", lambda: self._core.assign(list(queues), expression, expression_type))
 
     def subscribe(
@@ -128,11 +205,31 @@ class PullConsumer(User):
         expression_type: str = "TAG",
         on_change: ShareListener | None = None,
     ) -> None:
-        """Share a topic's queues with the other members of the group.
+        """Consume a topic, sharing its queues with the other members of the group.
 
-        `expression`: `TagA || TagB`, `*` for all, or `sql("price > 10")` (the same as `expression_type="SQL92"`).
-        `on_change(topic, queues, mine)` is told of each new share. Raises
-        ClientError without a group, NoRoute for a topic that is not there, BrokerError for a filter that will not do.
+        A second call for the same topic replaces its filter.
+
+        Args:
+            topic: The topic.
+            expression: `*` for all messages, tags as in `TagA || TagB`, or `sql("price > 10")`.
+            expression_type: `TAG` or `SQL92`. `sql(...)` implies SQL92.
+            on_change: Called as `on_change(topic, queues, mine)` after each change of this member's
+                queues, by the next `poll` and in its thread. It may seek and commit.
+
+        Raises:
+            ClientError: Without a group, after `assign`, or if `expression` is invalid.
+            NoRoute: If no name server knows the topic.
+            BrokerError: If a broker refuses the filter.
+
+        Example:
+            Start every new queue at its first message:
+
+                def rewind(topic, queues, mine):
+                    for queue in mine:
+                        if not consumer.committed(queue):
+                            consumer.seek_to_begin(queue)
+
+                consumer.subscribe("orders", "created || paid", on_change=rewind)
         """
         check_topic(topic, to_send=False)
         if not self._with_group:
@@ -142,21 +239,37 @@ class PullConsumer(User):
         self._wait("subscribe", lambda: self._core.subscribe(topic, expression, expression_type))
 
     def unsubscribe(self, topic: str) -> None:
-        """Read nothing of a topic any more; its queues go to the other members."""
+        """Stop consuming a topic. Its queues go to the other members of the group.
+
+        Args:
+            topic: The topic. Nothing happens if it is not subscribed.
+        """
         self._do("unsubscribe", lambda: self._core.unsubscribe(topic))
         self._share_listeners.pop(topic, None)
         self._ready = deque(each for each in self._ready if each.queue.topic != topic)
 
     def watch_queues(self, topic: str, listener: QueuesListener) -> None:
-        """Have `listener(topic, queues)` called when a topic gets or loses queues, for who assigns them by hand.
+        """Call a listener when the queues of a topic change. Useful together with `assign`.
 
-        Routes are looked at every 30 s. Raises NoRoute for a topic that is not there.
+        The client checks routes every 30 s.
+
+        Args:
+            topic: The topic.
+            listener: Called as `listener(topic, queues)` by the next `poll`, in its thread.
+
+        Raises:
+            NoRoute: If no name server knows the topic.
         """
         check_topic(topic, to_send=False)
         self._queues_listeners[topic] = listener
         self._wait("watch_queues", lambda: self._core.watch(topic))
 
     def unwatch_queues(self, topic: str) -> None:
+        """Stop calling the listener of `watch_queues`.
+
+        Args:
+            topic: The topic.
+        """
         self._do("unwatch_queues", lambda: self._core.unwatch(topic))
         self._queues_listeners.pop(topic, None)
 
@@ -174,24 +287,46 @@ class PullConsumer(User):
             self._changes.append(lambda: listener(topic, queues))
             self._core.wake()
 
-    def _tell_changes(self) -> None:
+    def _call_listeners(self) -> None:
         while self._changes:
             self._changes.popleft()()
 
     @property
     def assignment(self) -> list[MessageQueue]:
-        """The queues that are being read now."""
+        """The queues that this consumer reads now, sorted."""
         return self._core.assignment
 
     @property
     def failures(self) -> dict[MessageQueue, ClientError]:
-        """The last error of each queue that cannot be read now. It is tried again all the time."""
+        """The last error of each queue that cannot be read now. The consumer keeps retrying."""
         return self._core.failures
 
     # --- reading
 
     def poll(self, timeout_ms: int = 1000, count_max: int = core.POLL_MAX) -> list[MessageExt]:
-        """Messages that are there, at most `count_max`; waits up to `timeout_ms` for the first, or gives none."""
+        """Return messages that have arrived, or wait for the first one.
+
+        Messages of earlier polls count as consumed from now on. The queues take turns.
+
+        Args:
+            timeout_ms: How long to wait for the first message, in ms. 0 does not wait.
+            count_max: The largest number of messages to return.
+
+        Returns:
+            Up to `count_max` messages. Empty if none arrived in time.
+
+        Raises:
+            ClientClosed: The consumer is closed.
+            ClientError: Another thread is polling, or this is a callback of the I/O thread.
+
+        Example:
+            Process messages, then commit:
+
+                messages = consumer.poll(timeout_ms=5000)
+                for message in messages:
+                    print(message.queue, message.queue_offset, message.body)
+                consumer.commit()
+        """
         if self._io.is_current:
             raise ClientError("poll() inside a callback of the I/O thread would wait for itself")
         until_s = time.monotonic() + timeout_ms / 1000
@@ -202,14 +337,22 @@ class PullConsumer(User):
             except KeyboardInterrupt:
                 self.abandon(future)
                 raise
-            # A change ends a poll that waits; it goes on when its listener was told.
+            # A change ends a waiting poll. Continue: the next round calls the listener.
             if messages or not self._changes:
                 return messages
 
     def poll_async(self, timeout_ms: int = 1000, count_max: int = core.POLL_MAX) -> "Future[list[MessageExt]]":
-        """As `poll`, with a future for what it would give. One at a time."""
+        """Poll without blocking. Only one poll may run at a time.
+
+        Args:
+            timeout_ms: As in `poll`.
+            count_max: As in `poll`.
+
+        Returns:
+            A future of what `poll` would return.
+        """
         self._check()
-        self._tell_changes()
+        self._call_listeners()
         self._current = None
         if self._ready:
             future: Future[list[MessageExt]] = Future()
@@ -218,7 +361,11 @@ class PullConsumer(User):
         return self._io.run("PullConsumer", lambda: start(self._core.poll(count_max, timeout_ms)))
 
     def abandon(self, polled: "Future[list[MessageExt]]") -> None:
-        """Nobody waits for this poll any more: it ends at once, and the next one gives what it would have given."""
+        """End a poll whose result is no longer needed. The next poll returns its messages.
+
+        Args:
+            polled: A future of `poll_async`.
+        """
         polled.add_done_callback(self._put_back)
         self._io.post(self._core.wake)
 
@@ -228,7 +375,7 @@ class PullConsumer(User):
             self._core.put_back(polled.result())
 
     def __iter__(self) -> Iterator[MessageExt]:
-        """Messages one by one, for ever; ends when the consumer is closed."""
+        """Yield messages one by one, without end. Stops when the consumer is closed."""
         while not self._closed:
             message = self.next_ready()
             if message is not None:
@@ -240,48 +387,102 @@ class PullConsumer(User):
                 return
 
     def fill(self, messages: Iterable[MessageExt]) -> None:
-        """For iterators: what a poll gave, to be handed out one by one."""
+        """Buffer messages of a poll for `next_ready`. `rmqkit.aio` uses it for its iterator.
+
+        Args:
+            messages: The messages, in order.
+        """
         self._ready.extend(messages)
 
     def next_ready(self) -> MessageExt | None:
-        """For iterators: the next message of `fill`; the one before it counts as done from now on."""
+        """Return the next buffered message, or None. The one before it counts as consumed."""
         self._current = self._ready.popleft() if self._ready else None
         return self._current
 
     @property
     def closed(self) -> bool:
+        """Whether `close` was called."""
         return self._closed
 
     def position(self, queue: MessageQueue) -> int:
-        """The offset of the message that comes next. Raises ClientError if no broker says where the group is."""
+        """Return the offset of the next message that the program will get.
+
+        Args:
+            queue: An assigned queue.
+
+        Raises:
+            ClientError: If the queue is not assigned, or no broker can tell where the group stands.
+        """
         held = [each.queue_offset for each in self._ready if each.queue == queue]
         position = self._wait("position", lambda: self._core.position(queue))
         return min([position, *held])
 
     def seek(self, queue: MessageQueue, offset: int) -> None:
-        """Go on at that offset. One outside the queue is corrected to its nearest end."""
+        """Continue at an offset. Drops the buffered messages of the queue.
+
+        Args:
+            queue: An assigned queue.
+            offset: The queue offset of the next message. An offset outside the queue is corrected
+                to the nearer end.
+
+        Raises:
+            ClientError: If the queue is not assigned.
+        """
         self._ready = deque(each for each in self._ready if each.queue != queue)
         self._do("seek", lambda: self._core.seek(queue, offset))
 
     def seek_to_begin(self, queue: MessageQueue) -> None:
+        """Continue at the first message that the queue still has.
+
+        Args:
+            queue: An assigned queue.
+        """
         self.seek(queue, max(0, self.offset_min(queue)))
 
     def seek_to_end(self, queue: MessageQueue) -> None:
+        """Continue at the end of the queue: only new messages follow.
+
+        Args:
+            queue: An assigned queue.
+        """
         self.seek(queue, self.offset_max(queue))
 
     def pause(self, queues: Iterable[MessageQueue]) -> None:
-        """Give nothing of these queues until `resume`."""
+        """Return no messages of these queues until `resume`.
+
+        Args:
+            queues: Assigned queues.
+
+        Raises:
+            ClientError: If a queue is not assigned.
+        """
         self._do("pause", lambda: self._core.pause(list(queues), True))
 
     def resume(self, queues: Iterable[MessageQueue]) -> None:
-        self._do("pause", lambda: self._core.pause(list(queues), False))
+        """Return messages of these queues again.
+
+        Args:
+            queues: Assigned queues.
+
+        Raises:
+            ClientError: If a queue is not assigned.
+        """
+        self._do("resume", lambda: self._core.pause(list(queues), False))
 
     # --- offsets
 
     def commit(self, offsets: Mapping[MessageQueue, int] | Iterable[MessageQueue] | None = None) -> None:
-        """Store how far the group is: the given offsets, or what was handed out of some queues, or of all.
+        """Store the group's offsets at the brokers and wait for their responses.
 
-        Raises the first error.
+        A message that the iterator has yielded counts as consumed, the current one included.
+
+        Args:
+            offsets: Offsets to store by queue; or queues whose consumed messages to commit. None:
+                commit all assigned queues.
+
+        Raises:
+            ClientError: Without a group, for a queue that is not assigned, or the first error of a
+                broker.
         """
         if not self._with_group:
             raise ClientError("commit() needs a group to commit for; pass group=")
@@ -294,24 +495,51 @@ class PullConsumer(User):
             self._wait("commit", lambda: self._core.commit(list(self._ready), queues))
 
     def committed(self, queue: MessageQueue) -> int | None:
-        """What is stored for the group, None when it never consumed the queue."""
+        """Return the offset that is stored for the group, or None if it never consumed the queue.
+
+        With clustering, a broker returns 0 for such a queue if it still has the first message in
+        memory.
+
+        Args:
+            queue: Any queue.
+
+        Raises:
+            ClientError: If no broker can tell.
+        """
         return self._wait("committed", lambda: self._core.offsets.read(queue))
 
     def offset_min(self, queue: MessageQueue) -> int:
+        """Return the offset of the first message that the queue still has.
+
+        Args:
+            queue: Any queue.
+        """
         return self._wait("offset_min", lambda: self._admin.offset_min(queue))
 
     def offset_max(self, queue: MessageQueue) -> int:
-        """The offset of the next message that will be stored."""
+        """Return the offset of the next message that will be stored.
+
+        Args:
+            queue: Any queue.
+        """
         return self._wait("offset_max", lambda: self._admin.offset_max(queue))
 
     def offset_for_time(self, queue: MessageQueue, timestamp_ms: int) -> int:
-        """The offset of the first message stored at that time (Unix ms) or later."""
+        """Return the offset of the first message that was stored at that time or later.
+
+        Args:
+            queue: Any queue.
+            timestamp_ms: Unix time in ms.
+        """
         return self._wait("offset_for_time", lambda: self._admin.offset_for_time(queue, timestamp_ms))
 
     # --- life
 
     def close(self) -> None:
-        """Leave the group; with auto-commit, what was handed out counts as done. Safe to call twice."""
+        """Leave the group. Safe to call twice and from any thread.
+
+        With `auto_commit`, all messages that the program got count as consumed.
+        """
         self._close(done=True)
 
     def _close(self, *, done: bool) -> None:
@@ -355,5 +583,5 @@ class PullConsumer(User):
             raise ClientClosed(f"pull consumer of group {self.group} is closed")
 
 
-#: the same, as Java's clients know it
+#: Another name for `PullConsumer`, as in Java's clients.
 LitePullConsumer = PullConsumer

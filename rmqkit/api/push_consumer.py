@@ -1,18 +1,21 @@
-"""PushConsumer: calls a listener for each message, from a pool of threads.
+"""PushConsumer: calls a listener for each message, in a pool of threads.
 
     consumer = PushConsumer("orders", namesrv="127.0.0.1:9876")
     consumer.subscribe("T", "TagA || TagB")
 
     @consumer.listener
     def handle(message):
-        print(message.body)          # return False or raise: the message comes again later
+        print(message.body)          # return False or raise: the message is redelivered
 
     with consumer:                   # or consumer.start()
         consumer.wait()              # until close() or Ctrl-C
 
-The listener gets one message, or with `batch_max` above 1 a list of messages of one queue. None and True mean done;
-False and any exception mean that all of the call's messages come again: later, and to whatever member the broker picks,
-or, with `orderly`, after a pause and before anything behind them in their queue.
+The listener gets one message or, with `batch_max` above 1, a list of messages of one queue. If it
+returns None or True, the messages are consumed. If it returns False or raises, all messages of the
+call are redelivered:
+
+- by default later, to any member of the group;
+- with `orderly`, after a pause, before any message behind them in their queue.
 """
 
 import os
@@ -39,29 +42,98 @@ from rmqkit.wire.trace import TRACE_TOPIC
 CONSUME_THREADS = 20
 ORDERLY_THREADS_MAX = 1024
 
-#: what a listener is: a function of one message, or of a list of them
+#: A listener takes one message, or a list of messages if `batch_max` is above 1.
 Listener = Callable[[Any], bool | None]
 
 
 class Runner(Protocol):
-    """Where listeners run."""
+    """Runs listeners: a pool of threads, or tasks of an asyncio loop."""
 
     def submit(self, batch: ListenerBatch) -> None:
-        """Called in the I/O thread; must not block."""
+        """Run the listener for a batch. Called in the I/O thread, so it must not block."""
 
-    def close(self, wait_s: float) -> bool: ...
+    def close(self, wait_s: float) -> bool:
+        """Stop, and wait up to `wait_s` seconds. Returns False if a listener is still running."""
 
 
 class PushConsumer(User):
-    """Nothing happens before `start`. Names and defaults are Apache's (`DefaultMQPushConsumer`) where it has them.
+    """Calls a listener for each message of the subscribed topics, in a pool of threads.
 
-    `namesrv`: `host:port;host:port` or a list; by default NAMESRV_ADDR, else 127.0.0.1:9876. `model`: clustering
-    shares the queues among the members, broadcasting gives each all of them and keeps offsets in files under
-    `offset_folder`. `consume_from`: where a group begins that has never consumed a queue: last, first or timestamp.
-    `consume_timeout_ms`: messages whose listener takes longer are handed to another one, not when orderly.
-    `retry_delay_ms`: until a message is delivered again that its broker did not take back. `close_wait_ms`: how long
-    `close` waits for listeners at work. `trace` writes when the listener began with each message, and what came of it,
-    into `trace_topic`.
+    Any thread may use a push consumer. It consumes nothing before `start`, which joins the group. A
+    slow listener blocks neither heartbeats nor pulls.
+
+    The listener gets one message or, with `batch_max` above 1, a list of messages of one queue.
+    Messages are consumed if it returns None or True. If it returns False or raises, the broker
+    redelivers them later (10 s, 30 s, 1 min, …), and after `max_reconsume_times` moves them to the
+    dead letters, topic `%DLQ%<group>`. A message may be delivered more than once.
+
+    Names and defaults are those of Apache's `DefaultMQPushConsumer` where it has the option.
+
+    Args:
+        group: The consumer group.
+        namesrv: Name servers, as `host:port;host:port` or a list. Default: the environment variable
+            NAMESRV_ADDR, or else 127.0.0.1:9876.
+        instance_name: Part of the client id, `<ip>@<instance_name>`. By default all objects of a
+            process with the same name servers share one client id, except a second consumer of a
+            group.
+        model: `clustering` shares the queues among the members. `broadcasting` gives every member
+            all messages and stores offsets in files below `offset_folder`. There a failed message
+            is logged and dropped, unless `orderly`.
+        orderly: Whether to deliver each queue in order, one call of the listener at a time. The
+            broker locks each queue for one member.
+        consume_from: Where to start in a queue without a committed offset: `last`, `first` or
+            `timestamp`.
+        consume_timestamp_ms: Unix time in ms for `consume_from="timestamp"`. Default: 30 minutes
+            ago.
+        allocator: How members share queues: `average`, `circle`, `consistent-hash`, `machine-room`,
+            `config`, the name of a plug-in, or an `Allocator` object. All members must use the same
+            one.
+        batch_max: The largest number of messages per call of the listener. Above 1, the listener
+            gets lists.
+        consume_threads: The largest number of listener threads. With `orderly` the limit is 1024
+            instead.
+        max_reconsume_times: Redeliveries before a message goes to the dead letters. -1: 16, or no
+            limit with `orderly`.
+        pull_batch_size: Messages per pull request.
+        pull_threshold_for_queue: Messages of one queue to hold before pulls of it pause.
+        pull_threshold_size_for_queue_mib: MiB of bodies of one queue to hold before pulls of it
+            pause.
+        consume_concurrently_max_span: Distance of offsets between the first and the last held
+            message of a queue before pulls of it pause. Not used with `orderly`.
+        consume_timeout_ms: A message whose listener takes longer, in ms, is sent back and
+            redelivered. Not used with `orderly`.
+        retry_delay_ms: Delay in ms before this member redelivers a message that no broker took
+            back.
+        suspend_current_queue_time_ms: With `orderly`, the pause of a queue in ms after a failed
+            message.
+        persist_interval_ms: Interval between two commits of offsets, in ms.
+        close_wait_ms: How long `close` waits for running listeners, in ms.
+        offset_folder: Folder for the offsets of broadcasting consumers. Default:
+            `~/.rocketmq_offsets`.
+        trace: Whether to record in `trace_topic` when the listener began with each message and how
+            it ended.
+        trace_topic: Topic of the traces.
+
+    Raises:
+        InvalidMessage: If `group` or `trace_topic` is not a valid name.
+        ClientError: If a setting is unknown or out of range, or the group already has a consumer
+            with this `instance_name`.
+        ConfigError: If `allocator` is unknown.
+
+    Example:
+        Consume until Ctrl-C:
+
+            from rmqkit import PushConsumer
+
+            consumer = PushConsumer("billing", namesrv="127.0.0.1:9876", consume_from="first")
+            consumer.subscribe("orders", "created || paid")
+
+            @consumer.listener
+            def handle(message):
+                print(message.topic, message.body)
+
+            with consumer:  # joins the group
+                consumer.wait()
     """
 
     def __init__(
@@ -147,11 +219,19 @@ class PushConsumer(User):
     # --- before and while running
 
     def subscribe(self, topic: str, expression: str = "*", *, expression_type: str = "TAG") -> None:
-        """Consume a topic. A second call replaces the first.
+        """Consume a topic. A second call for the same topic replaces its filter.
 
-        `expression`: `TagA || TagB`, `*` for all, or `sql("price > 10")` (the same as `expression_type="SQL92"`). Brokers
-        are asked whether a filter will do, at `start` or here once started; BrokerError says what is wrong with it. A topic
-        that does not exist yet is consumed once it does.
+        A topic that does not exist yet is consumed once it does. Brokers check the filter in
+        `start`, or here if the consumer has started.
+
+        Args:
+            topic: The topic.
+            expression: `*` for all messages, tags as in `TagA || TagB`, or `sql("price > 10")`.
+            expression_type: `TAG` or `SQL92`. `sql(...)` implies SQL92.
+
+        Raises:
+            ClientError: If `expression` is invalid.
+            BrokerError: If a broker refuses the filter. Its text says why.
         """
         check_topic(topic, to_send=False)
 
@@ -163,16 +243,45 @@ class PushConsumer(User):
         self._io.wait("PushConsumer.subscribe()", lambda: start(subscribe()))
 
     def unsubscribe(self, topic: str) -> None:
+        """Stop consuming a topic. Its queues go to the other members of the group.
+
+        Args:
+            topic: The topic. Nothing happens if it is not subscribed.
+        """
         self._check()
         self._io.do("PushConsumer.unsubscribe()", lambda: self._core.unsubscribe(topic))
 
     def listener(self, function: Listener) -> Listener:
-        """Decorator: this function gets the messages."""
+        """Set the listener. Use it as a decorator.
+
+        Args:
+            function: Called with a message, or with a list of messages if `batch_max` is above 1.
+                Returning False or raising means that the messages are redelivered.
+
+        Returns:
+            The function itself.
+        """
         self._listener = function
         return function
 
     def start(self, listener: Listener | None = None) -> Self:
-        """Join the group and begin. Raises ClientError without a listener or a subscription."""
+        """Join the group and begin to consume. Does nothing if the consumer has started.
+
+        Args:
+            listener: The listener, unless one was set with `listener`.
+
+        Returns:
+            The consumer, for use in a `with` statement.
+
+        Raises:
+            ClientError: Without a listener or a subscription.
+            BrokerError: If a broker refuses a filter.
+
+        Example:
+            Pass the listener directly:
+
+                consumer.start(lambda message: print(message.body))
+        """
         if listener is not None:
             self._listener = listener
         if self._listener is None:
@@ -181,7 +290,11 @@ class PushConsumer(User):
         return self
 
     def start_with(self, runner: Runner) -> None:
-        """Join the group, with another place for listeners to run (`rmqkit.aio`)."""
+        """Join the group, with listeners run by `runner`. `rmqkit.aio` uses it.
+
+        Args:
+            runner: Runs the listener for each batch.
+        """
         self._check()
         if not self._started:
             self._started = True
@@ -193,32 +306,44 @@ class PushConsumer(User):
                 raise
 
     def suspend(self) -> None:
-        """Pull nothing until `resume`; messages that are here already are still delivered."""
+        """Stop pulling until `resume`. Messages that are already held are still delivered."""
         self._check()
         self._io.post(lambda: setattr(self._core, "suspended", True))
 
     def resume(self) -> None:
+        """Continue pulling after `suspend`."""
         self._check()
         self._io.post(lambda: setattr(self._core, "suspended", False))
 
     @property
     def traces_dropped(self) -> int:
-        """Trace records that were lost, because too many waited or the trace topic took none."""
+        """Trace records that were lost, because too many waited or could not be sent."""
         return self._trace.dispatch.dropped if self._trace is not None else 0
 
     @property
     def assignment(self) -> list[MessageQueue]:
-        """The queues this member works on now."""
+        """The queues that this member consumes now, sorted."""
         return sorted(self._core.works)
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """Until `close` is called, from a listener or another thread; Ctrl-C ends it too. False when the time was over."""
+        """Wait until `close` is called, by a listener or another thread. Ctrl-C interrupts it.
+
+        Args:
+            timeout_s: How long to wait, in seconds. None: without limit.
+
+        Returns:
+            Whether the consumer is closed. False if the time was over.
+        """
         return self._closed.wait(timeout_s)
 
     # --- end
 
     def close(self) -> None:
-        """Let listeners at work end, store offsets, leave the group. Safe to call twice and from a listener."""
+        """Wait for running listeners, store the offsets and leave the group.
+
+        Safe to call twice, from any thread and from a listener. Messages whose listener does not
+        end within `close_wait_ms` are redelivered.
+        """
         with self._close_guard:
             if self._closed.is_set():
                 return
@@ -230,7 +355,7 @@ class PushConsumer(User):
             try:
                 io.run("PushConsumer", lambda: start(self._quiesce())).result(CLOSE_WAIT_S)
                 if not self._runner.close(self._close_wait_s):
-                    logger.warning("group %s: a listener did not end; its messages will be delivered again", self.group)
+                    logger.warning("group %s: a listener did not end; its messages will be redelivered", self.group)
                 io.run("PushConsumer", lambda: start(self._leave())).result(CLOSE_WAIT_S)
             except (RmqkitError, TimeoutError) as error:
                 logger.warning("group %s was not left cleanly: %s", self.group, error)
@@ -245,13 +370,17 @@ class PushConsumer(User):
             await self._trace.dispatch.close()
 
     def __enter__(self) -> Self:
-        # Without a listener so far, `start(listener)` comes in the block.
+        # Without a listener, the block calls `start(listener)`.
         if self._listener is not None and not self._started:
             self.start()
         return self
 
     def lost(self, error: RmqkitError) -> None:
-        """The I/O thread has ended."""
+        """Close the consumer. The I/O thread calls this when it ends unexpectedly.
+
+        Args:
+            error: Why the thread ended.
+        """
         self._closed.set()
         self._runner.close(0)
 
@@ -266,7 +395,7 @@ class PushConsumer(User):
         self._runner.submit(batch)
 
     def _consume(self, batch: ListenerBatch) -> None:
-        """In a thread of the pool."""
+        """Process a batch in a thread of the pool."""
         if batch.work.is_idle and batch.answer is None:
             self.discard(batch)
             return
@@ -275,17 +404,33 @@ class PushConsumer(User):
         self.finished(batch, ok, error)
 
     def began(self, batch: ListenerBatch) -> None:
+        """Record that a listener begins with a batch. For runners of `start_with`.
+
+        Args:
+            batch: The batch.
+        """
         self._core.began(batch)
         if self._trace is not None:
             self._trace.began(batch, choices.wall_ms())
 
     def finished(self, batch: ListenerBatch, ok: bool, error: str) -> None:
+        """Report the outcome of a batch. For runners of `start_with`.
+
+        Args:
+            batch: The batch.
+            ok: Whether its messages are consumed.
+            error: The text of the listener's exception, or "".
+        """
         if self._trace is not None:
             self._trace.ended(batch, choices.wall_ms(), ok, error)
         self._io.post(lambda: self._core.finished(batch, ok, error))
 
     def discard(self, batch: ListenerBatch) -> None:
-        """The listener will not see it."""
+        """Report that no listener will see a batch. For runners of `start_with`.
+
+        Args:
+            batch: The batch.
+        """
         self._io.post(lambda: self._core.undelivered(batch))
 
     def _call(self, messages: list[MessageExt]) -> tuple[bool, str]:
@@ -295,9 +440,16 @@ class PushConsumer(User):
             return listener(self.argument(messages)) is not False, ""
         except Exception as error:
             ids = ", ".join(each.msg_id for each in messages)
-            logger.exception("group %s: the listener failed; %s will come again", self.group, ids)
+            logger.exception("group %s: the listener failed; %s will be redelivered", self.group, ids)
             return False, f"{type(error).__name__}: {error}"
 
     def argument(self, messages: list[MessageExt]) -> MessageExt | list[MessageExt]:
-        """What the listener is called with."""
+        """Return what the listener is called with. For runners of `start_with`.
+
+        Args:
+            messages: The messages of a batch.
+
+        Returns:
+            The only message, or the list if `batch_max` is above 1.
+        """
         return messages[0] if self._settings.consume_message_batch_max_size == 1 else messages

@@ -1,4 +1,10 @@
-"""What the commands that ask brokers share: an Admin for the cluster at hand, and answers that say what is wrong."""
+"""Shared by the commands that query brokers: an `Admin` for the cluster, lookups, and errors.
+
+- `admin_of` opens the `Admin` of the cluster that a command means.
+- `known_topic` and `check_group` turn an unknown name into an error that suggests the closest one.
+- `node_named` and `name_servers_named` translate the names that users write into those of requests.
+- `ask_each` and `end_with` query several nodes and report those that failed.
+"""
 
 from __future__ import annotations
 
@@ -21,14 +27,17 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: what a client asks for when its send creates a topic
+#: queues that Apache's client asks for when its send creates a topic
 QUEUES_OF_A_SEND = 4
 SYSTEM_PREFIXES = (RETRY_PREFIX, DLQ_PREFIX, SYSTEM_PREFIX.upper(), SYSTEM_PREFIX)
 
 
 @contextlib.contextmanager
 def admin_of(namesrv: str | None) -> Iterator[Admin]:
-    """Raises Failed, naming the request, when a peer is of a release that does not know it."""
+    """Open an Admin for the cluster that `find_namesrv` finds.
+
+    Raises Failed, naming the request, if a node of another release does not support it.
+    """
     addresses = find_namesrv(namesrv)
     from rmqkit import Admin
 
@@ -42,7 +51,7 @@ def admin_of(namesrv: str | None) -> Iterator[Admin]:
 
 
 def _request_name(remark: str) -> str:
-    """From "request type 314 not supported", which upstream's nodes and ours answer."""
+    """Return ": CODE NAME" for a remark such as "request type 314 not supported"."""
     number = re.search(r"\d+", remark)
     if number is None:
         return f": {remark}" if remark else ""
@@ -53,7 +62,7 @@ def _request_name(remark: str) -> str:
 
 
 def system_topics(admin: Admin) -> set[str]:
-    """Topics that nobody created: the fixed ones, and those called as clusters and brokers are."""
+    """Return the topics that no user created, such as those named after clusters and brokers."""
     from rmqkit.wire.topic_names import SYSTEM_TOPICS
 
     info = admin.cluster_info()
@@ -66,7 +75,10 @@ def is_system_topic(topic: str, fixed: set[str]) -> bool:
 
 @contextlib.contextmanager
 def known_topic(admin: Admin, topic: str, advice: str = "") -> Iterator[None]:
-    """Turn "no route" into a line that names the nearest topic there is, and ends with `advice`."""
+    """Replace "no route" by an error that suggests the closest topic and ends with `advice`.
+
+    Raises Failed for an unknown topic.
+    """
     try:
         yield
     except (NoRoute, BrokerError) as error:
@@ -82,9 +94,10 @@ def known_topic(admin: Admin, topic: str, advice: str = "") -> Iterator[None]:
 def create_on_every_group(namesrv: str, topic: str) -> list[str]:
     """Create an unknown topic on every broker group that creates topics by a send.
 
-    Return the names of the groups. Apache's client sends to one of them, and only that one creates
-    the topic: when its master dies, the topic has no queue to write to. Nothing is done with fewer
-    than two groups, or if anything fails: the send reports it.
+    Return the names of the groups. Apache's client sends to only one group, and only that group
+    creates the topic. If the master of that group then dies, the topic has no queue to write to.
+    This does nothing for fewer than two groups or after an error: the send itself reports the
+    error.
     """
     from rmqkit.client.routes import DEFAULT_TOPIC
     from rmqkit.wire.codes import PermName
@@ -111,14 +124,14 @@ def create_on_every_group(namesrv: str, topic: str) -> list[str]:
 
 
 def groups_instead(admin: Admin, topic: str) -> list[str]:
-    """The broker groups that could have the topic, if no group that has it has its master now."""
+    """Return the groups that could hold the topic, if all groups that hold it lack a master."""
     holders = {data.broker_name for data in admin.route(topic).queue_datas}
     masters = set(admin.masters())
     return [] if holders & masters else sorted(masters)
 
 
 def check_group(admin: Any, name: str) -> None:
-    """Raises Failed, with the nearest name, for a group that no broker knows."""
+    """Raises Failed, with the closest name, for a group that no broker knows."""
     known = admin.groups()
     if name not in known and admin.consumer_connections(name) is None and not has_offsets(admin, name):
         check_brokers(admin)
@@ -126,7 +139,10 @@ def check_group(admin: Any, name: str) -> None:
 
 
 def has_offsets(admin: Any, group: str) -> bool:
-    """Whether a group stands somewhere: one that was cloned has no settings before its first member comes."""
+    """Return whether a group has offsets.
+
+    A cloned group has no settings until its first member joins.
+    """
     try:
         return bool(admin.topics_of_group(group))
     except BrokerError:  # Apache's before 5.0 do not know the request
@@ -134,20 +150,20 @@ def has_offsets(admin: Any, group: str) -> bool:
 
 
 NAMESERVER = "nameserver"
-#: how users call all name servers; `ns` is the selector of `cluster` commands
+#: names for all name servers; `ns` is the selector of `cluster` commands
 NAMESERVERS = (NAMESERVER, "ns")
 
 
 def wire_broker(plan: NodePlan) -> str:
-    """A broker as requests name it: `broker-a` is a master, `broker-a:1` its slave."""
+    """Return a broker's name in requests: `broker-a` is a master, `broker-a:1` its slave."""
     return f"{plan.broker_name}:{plan.broker_id}" if plan.broker_id else plan.broker_name
 
 
 def node_named(name: str | None, namesrv: str | None) -> str | None:
-    """Return a broker's name in `cluster status` as requests have it: broker-a for broker-a-0.
+    """Return the name that requests use for a node of `cluster status`: broker-a for broker-a-0.
 
-    Any other text is returned as it is.
-    Raises UsageError for a name server that the local cluster does not have.
+    Return any other text unchanged. Raises UsageError for a name server, with the names of the
+    local cluster's name servers.
     """
     from rmqkit.cluster import ClusterError
 
@@ -166,7 +182,7 @@ def node_named(name: str | None, namesrv: str | None) -> str | None:
 
 
 def name_servers_named(name: str | None, namesrv: str | None) -> list[str]:
-    """The addresses of the name servers that a node's name means; [] if it means no name server."""
+    """Return the addresses of the name servers that a node's name means, [] if it means none."""
     from rmqkit.cluster import ClusterError
 
     addresses = find_namesrv(namesrv).split(";")
@@ -181,13 +197,13 @@ def name_servers_named(name: str | None, namesrv: str | None) -> list[str]:
 
 
 def check_brokers(admin: Any) -> None:
-    """Raises Unreachable when no broker is up: name servers then know no topic, and nothing can be asked."""
+    """Raises Unreachable if no broker is registered: name servers then know no topic."""
     if not admin.cluster_info().broker_addr_table:
         raise Unreachable("no broker is registered at the name servers; start one, here with `rmqkit cluster start`")
 
 
 def brokers_of(admin: Any, node: str | None) -> list[str]:
-    """The broker that was named, or every registered one: `name` is a master, `name:id` a slave.
+    """Return the given broker, or every registered one: `name` is a master, `name:id` a slave.
 
     Raises Unreachable if no broker is registered.
     """
@@ -203,7 +219,7 @@ def brokers_of(admin: Any, node: str | None) -> list[str]:
 
 
 def absent_brokers(namesrv: str | None, present: Iterable[str]) -> dict[str, ClientError]:
-    """The brokers of a local cluster that are not registered, each with that as its error."""
+    """Return an error for each broker of the local cluster that is not registered."""
     from rmqkit.cluster import ClusterError
 
     with contextlib.suppress(ClusterError):
@@ -219,7 +235,7 @@ def absent_brokers(namesrv: str | None, present: Iterable[str]) -> dict[str, Cli
 
 
 def ask_each(nodes: Iterable[str], ask: Callable[[str], T]) -> tuple[dict[str, T], dict[str, ClientError]]:
-    """The answer of each node, and the error of each node that gave none."""
+    """Return the answers of the nodes, and the errors of the nodes that did not answer."""
     answers: dict[str, T] = {}
     errors: dict[str, ClientError] = {}
     for node in nodes:
@@ -231,7 +247,7 @@ def ask_each(nodes: Iterable[str], ask: Callable[[str], T]) -> tuple[dict[str, T
 
 
 def end_with(answers: Mapping[str, Any], errors: Mapping[str, ClientError], what: str) -> None:
-    """Report the nodes with an error: `what` was not done there.
+    """Report the nodes with errors; `what` says what failed there, such as "no answer".
 
     Raises the error of a single node, Unreachable if none of several could be reached, else Failed.
     """
@@ -246,7 +262,10 @@ def end_with(answers: Mapping[str, Any], errors: Mapping[str, ClientError], what
 
 
 def choose_queue(queues: list[Any], text: str) -> Any:
-    """The queue meant by `ID` or `BROKER:ID`. Raises UsageError."""
+    """Return the queue that `ID` or `BROKER:ID` names.
+
+    Raises UsageError if it is unknown or ambiguous.
+    """
     from rmqkit.client.admin.admin import find_broker
 
     broker, _colon, number = text.rpartition(":")
@@ -256,12 +275,12 @@ def choose_queue(queues: list[Any], text: str) -> Any:
         return found[0]
     names = ", ".join(f"{each.broker_name}:{each.queue_id}" for each in (found or queues))
     if broker and all(each.broker_name != broker for each in queues):
-        why = f"{broker} has none for this now (`rmqkit topic route TOPIC` says what each broker takes); "
+        why = f"{broker} has no such queue now (see `rmqkit topic route TOPIC`); "
     else:
         why = ""
-    raise UsageError(f"queue {text}: {why}{'say which of' if found else 'there are'} {names}")
+    raise UsageError(f"queue {text}: {why}{'choose one of' if found else 'there are'} {names}")
 
 
 def queue_fields(queue: Any) -> dict[str, Any]:
-    """A queue as JSON has it."""
+    """Return the fields of a queue in JSON output."""
     return {"topic": queue.topic, "broker_name": queue.broker_name, "queue_id": queue.queue_id}

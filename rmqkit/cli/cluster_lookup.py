@@ -1,5 +1,8 @@
-"""Which cluster a command talks to: `--namesrv`, else NAMESRV_ADDR, else the running cluster of this
-machine: `default`, or the only one that runs."""
+"""Finds the cluster that a command talks to.
+
+`--namesrv` comes first, then NAMESRV_ADDR, then the running cluster of this machine: `default`, or
+the only one that runs.
+"""
 
 import contextlib
 import os
@@ -19,29 +22,32 @@ Namesrv = Annotated[
         "--namesrv",
         "-n",
         metavar="HOST:PORT[;...]",
-        help="Name servers of the cluster. Without it: NAMESRV_ADDR, else the cluster that runs here.",
+        help="Name servers of the cluster. By default NAMESRV_ADDR, else the cluster that runs here.",
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Topic = Annotated[str, typer.Argument(metavar="TOPIC", autocompletion=topics)]
 
-HOW_TO_START = "start one with `rmqkit cluster up`, or say where with --namesrv"
+HOW_TO_START = "start one with `rmqkit cluster up`, or name its name servers with --namesrv"
 
 
 def find_namesrv(given: str | None) -> str:
-    """Addresses joined by `;`. Raises UsageError for what is no address, Unreachable when there is no cluster."""
-    said = _said(given)
-    if said is not None:
-        return said
+    """Return the addresses of the name servers, joined by `;`.
+
+    Raises UsageError for an invalid address, Unreachable if no cluster is found.
+    """
+    addresses = _given_addresses(given)
+    if addresses is not None:
+        return addresses
     from rmqkit.cluster import Cluster, meant_cluster, running_clusters
 
     cluster = Cluster(meant_cluster())
-    if cluster.exists and (there := cluster.running()):
+    if cluster.exists and (running_nodes := cluster.running()):
         nameservers = [plan.node for plan in cluster.description.nodes() if not plan.is_broker]
-        if not there.keys() & nameservers:
+        if not running_nodes.keys() & nameservers:
             raise Unreachable(
-                f"{', '.join(nameservers)} of cluster {cluster.name} does not run, so its brokers cannot be found;"
-                f" `rmqkit cluster start {cluster.name}`"
+                f"no name server of cluster {cluster.name} runs ({', '.join(nameservers)}), so its brokers cannot be"
+                f" found; start it with `rmqkit cluster start {cluster.name}`"
             )
         return cluster.namesrv
     if running := running_clusters():
@@ -53,23 +59,24 @@ def find_namesrv(given: str | None) -> str:
 
 
 def local_cluster(given: str | None) -> "Cluster | None":
-    """The cluster of this machine that a command talks to, running or not; None when its name servers are elsewhere.
+    """Return the cluster of this machine that a command talks to, whether it runs or not.
 
-    Raises UsageError for what is no address, ClusterError for a description that is broken.
+    Return None if the name servers belong to no cluster of this machine. Raises UsageError for an
+    invalid address, ClusterError for an unreadable description.
     """
     from rmqkit.cluster import Cluster, ClusterError, clusters, meant_cluster
 
-    said = _said(given)
-    if said is None:
+    addresses = _given_addresses(given)
+    if addresses is None:
         return Cluster(meant_cluster())
     for cluster in clusters():
         with contextlib.suppress(ClusterError):
-            if set(said.split(";")) & set(cluster.namesrv.split(";")):
+            if set(addresses.split(";")) & set(cluster.namesrv.split(";")):
                 return cluster
     return None
 
 
-def _said(given: str | None) -> str | None:
+def _given_addresses(given: str | None) -> str | None:
     for source, text in (("--namesrv", given), ("NAMESRV_ADDR", os.environ.get("NAMESRV_ADDR"))):
         if text and text.strip():
             return _checked(text, source)

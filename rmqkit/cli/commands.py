@@ -1,10 +1,13 @@
-"""The root command: a table of sub-commands, imported only when one is used.
+"""The root command: a table of sub-commands, each imported only when it is used.
 
-`get_command` (what help and completion list) gives a stand-in with the help line of the table; `resolve_command` (what
-runs) imports the module. So `rmqkit --help` imports nothing but typer, and `rmqkit send` only `rmqkit.cli.data.send`.
-Commands of plug-ins come after the built-in ones and are looked for when a name is not in the table.
+- `get_command`, which help and completion use, returns a stand-in with the help line of the table.
+- `resolve_command`, which runs a command, imports its module.
 
-A wrong sub-command is answered with the nearest right one, at every level (`CommandGroup`).
+So `rmqkit --help` imports only typer, and `rmqkit send` imports only `rmqkit.cli.data.send`.
+Commands of plug-ins come after the built-in ones; plug-ins are loaded only if a name is not in the
+table.
+
+For an unknown sub-command, at every level, the error suggests the closest name (`CommandGroup`).
 """
 
 import signal
@@ -22,9 +25,12 @@ from rmqkit.cli.output import note
 from rmqkit.errors import RmqkitError
 from rmqkit.suggestions import suggest
 
+#: characters of a command's line in the help of its group
+HELP_MAX = 200
+
 
 class Lazy(NamedTuple):
-    """A sub-command: the module that has it as `app` (or by another name), and its line in the help."""
+    """A sub-command: its module, its line in the help, and the module's name for its typer app."""
 
     module: str
     help: str
@@ -32,56 +38,65 @@ class Lazy(NamedTuple):
 
 
 TABLE: dict[str, Lazy] = {
-    "cluster": Lazy("rmqkit.cli.nodes.clusters", "Start, look at, break and stop whole clusters on this machine."),
-    "send": Lazy("rmqkit.cli.data.send", "Send messages to a topic: one, a file's lines, or made-up ones."),
-    "consume": Lazy("rmqkit.cli.data.consume", "Read messages of a topic, once or as they come."),
-    "message": Lazy("rmqkit.cli.data.messages", "Find single messages by id, key or place; who has consumed them."),
-    "topic": Lazy("rmqkit.cli.data.topics", "List, create, change, delete topics; where their queues are."),
-    "group": Lazy("rmqkit.cli.data.groups", "Consumer groups: settings, members, how far they are; move them."),
-    "dlq": Lazy("rmqkit.cli.data.dead_letters", "Dead letters of consumer groups: list, show, requeue."),
-    "offset": Lazy("rmqkit.cli.data.offsets", "Where a group stands in a topic; move it."),
-    "config": Lazy("rmqkit.cli.nodes.settings", "Read and change the settings of running nodes; explain a key."),
-    "stats": Lazy("rmqkit.cli.data.stats", "What goes in and out of topics, and how far groups are behind."),
+    "cluster": Lazy("rmqkit.cli.nodes.clusters", "Start, inspect, break and stop clusters on this machine."),
+    "send": Lazy("rmqkit.cli.data.send", "Send one message, the lines of a file, or generated messages."),
+    "consume": Lazy("rmqkit.cli.data.consume", "Read the messages of a topic, once or continuously."),
+    "message": Lazy("rmqkit.cli.data.messages", "Find messages by id, key or offset; show who consumed them."),
+    "topic": Lazy("rmqkit.cli.data.topics", "List, create, change and delete topics; show their queues."),
+    "group": Lazy("rmqkit.cli.data.groups", "Manage consumer groups: settings, members, progress, offsets."),
+    "dlq": Lazy("rmqkit.cli.data.dead_letters", "List, show and requeue the dead letters of consumer groups."),
+    "offset": Lazy("rmqkit.cli.data.offsets", "Show and set the offsets of a group in a topic."),
+    "config": Lazy("rmqkit.cli.nodes.settings", "Show and change settings of running nodes; explain a setting."),
+    "stats": Lazy("rmqkit.cli.data.stats", "Show message rates of topics, and how far groups are behind."),
     "nameserver": Lazy("rmqkit.cli.nodes.foreground", "Run a name server in the foreground.", "nameserver_app"),
     "broker": Lazy(
-        "rmqkit.cli.nodes.foreground", "Run brokers in the foreground; what running ones say of themselves.", "broker_app"
+        "rmqkit.cli.nodes.foreground", "Run brokers in the foreground; show the status of running ones.", "broker_app"
     ),
-    "container": Lazy("rmqkit.cli.nodes.containers", "Several brokers in one process: list, add, remove."),
+    "container": Lazy("rmqkit.cli.nodes.containers", "List, add and remove brokers that share one process."),
     "fail-master": Lazy(
-        "rmqkit.cli.drills.command", "Break a master on purpose; prove per message what survived.", "fail_master_app"
+        "rmqkit.cli.drills.command",
+        "Break a master; prove for each message whether it survived.",
+        "fail_master_app",
     ),
-    "drill": Lazy("rmqkit.cli.drills.command", "Drills: faults, defects, seeds; run, show, replay, compare."),
-    "pipeline": Lazy("rmqkit.cli.pipeline.command", "Spark jobs: topics to files and back, figures, audits of drills."),
-    "bench": Lazy("rmqkit.cli.data.bench", "How fast a cluster is: sends, reads, end to end, with percentiles."),
-    "plugin": Lazy("rmqkit.cli.plugin", "Plug-ins: what is installed and what it adds."),
-    "explain": Lazy("rmqkit.cli.explain.command", "What a code, a text of a log, or a node of the cluster means."),
-    "doctor": Lazy("rmqkit.cli.nodes.doctor", "Look for what would keep a cluster from running well here."),
+    "drill": Lazy("rmqkit.cli.drills.command", "Run, show, replay and compare drills: faults, defects, seeds."),
+    "pipeline": Lazy("rmqkit.cli.pipeline.command", "Run Spark jobs: topics to files and back, statistics, audits."),
+    "bench": Lazy("rmqkit.cli.data.bench", "Measure rate and latency of sends and reads, and end to end."),
+    "plugin": Lazy("rmqkit.cli.plugin", "List plug-ins and what they add; create a plug-in project."),
+    "explain": Lazy("rmqkit.cli.explain.command", "Explain a code, a message of a log, or a node of the cluster."),
+    "doctor": Lazy("rmqkit.cli.nodes.doctor", "Check this machine and its clusters for problems."),
 }
 
 
 class CommandGroup(TyperGroup):
-    """A group of commands that answers a wrong name with the nearest right one."""
+    """A group of commands that suggests the closest name for an unknown one."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         if args and self.get_command(ctx, args[0]) is None:
             raise UsageError(no_such("command", args[0], self.list_commands(ctx), ctx.command_path))
         return super().resolve_command(ctx, args)
 
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """List each command with its whole first sentence; typer would cut it off."""
+        found = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
+        rows = [(name, each.get_short_help_str(limit=HELP_MAX)) for name, each in found if each and not each.hidden]
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
+
 
 def group(name: str) -> typer.Typer:
-    """Return the group of sub-commands of that name in the table, without any yet."""
+    """Return an empty group of sub-commands with the help line of the table."""
     app = typer.Typer(
         cls=CommandGroup, no_args_is_help=True, add_completion=False, rich_markup_mode=None, help=TABLE[name].help
     )
-    app.callback()(lambda: None)  # else typer would take a group of one command for that command
+    app.callback()(lambda: None)  # without it, typer would turn a group of one command into that command
     return app
 
 
 class RootGroup(CommandGroup):
-    """`rmqkit` itself."""
+    """The `rmqkit` command itself."""
 
     def invoke(self, ctx: Any) -> Any:
-        """Ctrl-C and a closed pipe, which typer would end in its own way, leave as exceptions that it does not know."""
+        """Raise Ctrl-C and a closed pipe as exceptions that typer does not handle itself."""
         try:
             return super().invoke(ctx)
         except BrokenPipeError:
@@ -114,7 +129,7 @@ class RootGroup(CommandGroup):
 
 
 def _cluster_commands() -> Mapping[str, Any]:
-    """Those that people look for at the top: up, status, kill, ..."""
+    """Return the commands of `rmqkit cluster`, which users also try without `cluster`."""
     cluster = TABLE["cluster"]
     found: Mapping[str, Any] = getattr(get_command(getattr(import_module(cluster.module), cluster.app)), "commands", {})
     return found
@@ -122,9 +137,10 @@ def _cluster_commands() -> Mapping[str, Any]:
 
 @cache
 def plugin_commands() -> Mapping[str, Callable[[], Any]]:
-    """The commands that installed plug-ins add. A broken plug-in is told of, and takes no other command with it.
+    """Return the commands that installed plug-ins add.
 
-    What is built in adds none, so nothing is loaded where nothing else is installed.
+    A broken plug-in gives a warning and does not affect other commands. The built-in plug-ins add
+    no commands, so nothing is loaded if nothing else is installed.
     """
     from importlib.metadata import entry_points
 
@@ -140,7 +156,10 @@ def plugin_commands() -> Mapping[str, Callable[[], Any]]:
 
 
 def plugin_command(name: str) -> Any:
-    """The command of a plug-in, None when no plug-in has it. A factory gives a `typer.Typer`."""
+    """Return the command of a plug-in, None if no plug-in has it.
+
+    The factory returns a `typer.Typer`.
+    """
     factory = plugin_commands().get(name)
     if factory is None:
         return None

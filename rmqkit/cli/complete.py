@@ -1,6 +1,7 @@
-"""Words that the shell offers on TAB. Cheap: files are read, nothing is started, a name server has half a second.
+"""Words that the shell offers on TAB.
 
-Whatever goes wrong, there is nothing to offer: a completion never prints an error.
+Completion is cheap: it reads files, starts nothing, and waits at most half a second for a name
+server. After any error it offers nothing; it never prints an error.
 """
 
 import time
@@ -16,7 +17,7 @@ def cluster_names(incomplete: str) -> list[str]:
 
 
 def clusters_and_selectors(incomplete: str) -> list[str]:
-    """Selectors of the cluster that a command without a name means, and names of clusters."""
+    """Return the node selectors of the cluster that is meant by default, and all cluster names."""
     from rmqkit.cluster import Cluster, meant_cluster
     from rmqkit.cluster.layout.selectors import possible
 
@@ -46,7 +47,7 @@ def bare_setting_keys(incomplete: str) -> list[str]:
 
 
 def topics(incomplete: str) -> list[str]:
-    """Topics of the cluster that commands without --namesrv talk to; those of the system are left out."""
+    """Return the topics of the cluster that commands use by default, without system topics."""
     from rmqkit.cli.cluster_lookup import find_namesrv
     from rmqkit.cluster.health.readiness import topics as known_topics
     from rmqkit.runtime.connection import Address
@@ -60,7 +61,7 @@ def topics(incomplete: str) -> list[str]:
 
 
 def groups(incomplete: str) -> list[str]:
-    """Groups of the cluster that commands without --namesrv talk to, without those of the system."""
+    """Return the groups of the cluster that commands use by default, without system groups."""
     from rmqkit.broker.names import SYSTEM_GROUPS
     from rmqkit.cluster.health.caller import Caller
     from rmqkit.runtime.connection import Address
@@ -80,7 +81,7 @@ def groups(incomplete: str) -> list[str]:
 
 
 def nodes(incomplete: str) -> list[str]:
-    """Broker names of that cluster, and `nameserver`."""
+    """Return the broker names of that cluster, and `nameserver`."""
     try:
         known = sorted(_brokers(time.monotonic() + TOPIC_TIMEOUT_S))
     except Exception:
@@ -89,7 +90,7 @@ def nodes(incomplete: str) -> list[str]:
 
 
 def _brokers(deadline_s: float) -> dict[str, dict[int, str]]:
-    """Addresses by broker name and id, as the first name server says."""
+    """Return broker addresses by name and id, as the first name server lists them."""
     from rmqkit.cli.cluster_lookup import find_namesrv
     from rmqkit.cluster.health.caller import Caller
     from rmqkit.runtime.connection import Address
@@ -110,7 +111,7 @@ def nodes_and_settings(incomplete: str) -> list[str]:
 
 
 def delay_levels(incomplete: str) -> list[str]:
-    """Upstream's default levels by name."""
+    """Return the names of Apache's default delay levels."""
     from rmqkit.settings.broker_sections import DEFAULT_DELAY_LEVELS
 
     return [name for name in DEFAULT_DELAY_LEVELS.split() if name.startswith(incomplete)]

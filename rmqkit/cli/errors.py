@@ -1,9 +1,10 @@
-"""Errors on the way to one line: what a command raises, what typer raises, and the exit code of each.
+"""The errors of commands, their exit codes, and the line that each one prints.
 
-    0 done | 1 the thing asked for failed | 2 usage | 3 no such cluster, or not reachable | 4 inconclusive
+    0 done | 1 the task failed | 2 usage | 3 no such cluster, or not reachable | 4 inconclusive
     130 Ctrl-C, 143 SIGTERM
 
-typer carries click inside or depends on it, by version; its exceptions are told apart by their fields, not their modules.
+Depending on its version, typer contains click or depends on it. So its exceptions are recognised by
+their attributes, not by their modules.
 """
 
 from rmqkit.errors import ConfigError, InvalidMessage, PeerUnreachable, RmqkitError
@@ -17,35 +18,42 @@ INCONCLUSIVE = 4
 
 
 class UsageError(RmqkitError):
-    """The command line makes no sense. One line."""
+    """The command line is wrong. The message is one line."""
 
     exit_code = USAGE
 
 
 class Failed(RmqkitError):
-    """The thing asked for failed; the command may have printed why already (an empty text prints nothing)."""
+    """The task failed.
+
+    An empty message prints nothing: the command has already printed the reason.
+    """
 
     exit_code = FAILED
 
 
 class Unreachable(RmqkitError):
-    """No cluster was found, or nothing answers."""
+    """No cluster was found, or no node answers."""
 
     exit_code = UNREACHABLE
 
 
 class Interrupted(BaseException):
-    """Ctrl-C, SIGTERM or SIGHUP; `number` is the signal. Unwinds a command as KeyboardInterrupt would."""
+    """Ctrl-C, SIGTERM or SIGHUP; `number` is the signal.
+
+    Unwinds a command like KeyboardInterrupt.
+    """
 
     def __init__(self, number: int) -> None:
         self.number = number
 
 
 class ReaderGone(Exception):
-    """Nobody reads stdout any more: the command ends, quietly and well."""
+    """The reader of stdout has closed its pipe: the command ends quietly with exit code 0."""
 
 
 def exit_code_of(error: RmqkitError) -> int:
+    """Return the exit code of an error."""
     code = getattr(error, "exit_code", None)
     if isinstance(code, int):
         return code
@@ -55,7 +63,10 @@ def exit_code_of(error: RmqkitError) -> int:
 
 
 def usage_line(error: Exception) -> str:
-    """One line for an exception of typer's parser, with the nearest valid flag when one was mistyped."""
+    """Return one line for an exception of typer's parser.
+
+    For a mistyped option it names the closest one.
+    """
     option = getattr(error, "option_name", None)
     if option and hasattr(error, "possibilities"):
         return _no_such_option(error, str(option))

@@ -1,4 +1,4 @@
-"""The former name of `cluster_lookup`, for commands of plug-ins."""
+"""Old name of `rmqkit.cli.cluster_lookup`, kept for commands of plug-ins."""
 
 from rmqkit.cli.cluster_lookup import find_namesrv, local_cluster
 

@@ -1,7 +1,10 @@
-"""`rmqkit`: where the command line begins and where every error ends as one line.
+"""The entry of the `rmqkit` command line; every error ends here as one line on stderr.
 
-`run` is the console entry. Signals: Ctrl-C and SIGTERM both unwind the command (so that `cluster up` takes back what it
-started) and give 130 and 143. A closed pipe at the other end of stdout ends the command quietly.
+`run` is the console entry point.
+
+- Ctrl-C and SIGTERM both unwind the command, so that `cluster up` removes what it started. The exit
+  codes are 130 and 143.
+- If the reader of stdout closes its pipe, the command ends quietly.
 """
 
 import os
@@ -28,7 +31,7 @@ app = typer.Typer(
 )
 
 
-def _say_version(asked: bool) -> None:
+def _print_version(asked: bool) -> None:
     if asked:
         print(f"rmqkit {__version__}")
         raise typer.Exit
@@ -37,18 +40,22 @@ def _say_version(asked: bool) -> None:
 @app.callback()
 def root(
     version: Annotated[
-        bool, typer.Option("--version", help="Say the version.", is_eager=True, callback=_say_version)
+        bool, typer.Option("--version", help="Show the version and exit.", is_eager=True, callback=_print_version)
     ] = False,
 ) -> None:
-    """A RocketMQ-compatible message queue: clusters, messages, topics, groups.
+    """Run RocketMQ-compatible clusters; send, read and inspect messages.
 
     Begin with `rmqkit cluster up`, `rmqkit send hello "first message"`, `rmqkit consume hello`.
-    Commands find the cluster by --namesrv, else by NAMESRV_ADDR, else they take the cluster that runs here.
+    Commands find the cluster by --namesrv, else by NAMESRV_ADDR, else they use the cluster that
+    runs here.
     """
 
 
 def run(argv: list[str] | None = None) -> None:
-    """Run a command and exit with its code. A signal that is ignored already (`nohup`) stays ignored."""
+    """Run a command and exit with its code.
+
+    A signal that is already ignored (`nohup`) stays ignored.
+    """
     for number in (signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else [])):
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, _terminated)
@@ -66,11 +73,11 @@ def _terminated(number: int, _frame: FrameType | None) -> None:
 
 
 def run_command(argv: list[str]) -> int:
-    """Run a command in this process; its exit code."""
+    """Run a command in this process and return its exit code."""
     try:
         done: Any = get_command(app).main(args=argv, prog_name="rmqkit", standalone_mode=False)
     except RmqkitError as error:
-        return _tell(error)
+        return _print_error(error)
     except ReaderGone:
         _forget_stdout()
         return DONE
@@ -84,11 +91,11 @@ def run_command(argv: list[str]) -> int:
     except Exception as error:
         if not hasattr(error, "format_message"):
             raise
-        return _tell_usage(error)
+        return _print_usage_error(error)
     return done if isinstance(done, int) else 0
 
 
-def _tell(error: RmqkitError) -> int:
+def _print_error(error: RmqkitError) -> int:
     if str(error):
         print(f"error: {error}", file=sys.stderr)
     for line in getattr(error, "details", ()):
@@ -96,7 +103,7 @@ def _tell(error: RmqkitError) -> int:
     return exit_code_of(error)
 
 
-def _tell_usage(error: Exception) -> int:
+def _print_usage_error(error: Exception) -> int:
     if type(error).__name__ == "NoArgsIsHelpError":
         print(error.format_message())  # type: ignore[attr-defined]  # click is typer's own copy or not
     else:
@@ -110,7 +117,7 @@ def _interrupted(number: int) -> int:
 
 
 def _forget_stdout() -> None:
-    """Nobody reads any more: keep the interpreter from complaining when it flushes at the end."""
+    """Replace the closed stdout, so that the interpreter's last flush does not fail."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())
     os.close(nowhere)

@@ -1,7 +1,8 @@
-"""What commands print: results on stdout, notes and progress on stderr.
+"""Prints the output of commands: results on stdout, notes and progress on stderr.
 
-`--json` is one document (`document`), or one object a line when results stream (`line`). For humans a table: drawn by
-Rich on a terminal; elsewhere aligned words without colour, never cut, so that grep and awk get whole lines.
+With `--json` the output is one document (`document`), or one object per line for streams (`line`).
+Without it the output is a table. On a terminal Rich draws the table. Elsewhere it is aligned words
+without colour, never truncated, so that grep and awk see whole lines.
 """
 
 import json
@@ -15,17 +16,17 @@ from rmqkit.cli.times import show_time
 
 
 def document(value: Any) -> None:
-    """A whole answer as JSON."""
+    """Print a value as one indented JSON document."""
     print(json.dumps(value, indent=2, ensure_ascii=False))
 
 
 def dumps(value: Any) -> str:
-    """JSON in one line."""
+    """Return a value as one line of JSON."""
     return json.dumps(value, ensure_ascii=False)
 
 
 def line(value: Any) -> None:
-    """One of many answers as JSON, out at once."""
+    """Print one object of a stream as a line of JSON, and flush it."""
     sys.stdout.write(dumps(value) + "\n")
     sys.stdout.flush()
 
@@ -54,6 +55,7 @@ def on_terminal() -> bool:
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[object]], *, title: str = "") -> None:
+    """Print a table: drawn by Rich on a terminal, as aligned words elsewhere."""
     if on_terminal():
         from rich.console import Console
 
@@ -68,11 +70,12 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[object]], *, title: st
 
 
 Row = Mapping[str, Any]
-#: the head of each column -> the key of its cells, as `key` or `key:FORMAT` (`time`: milliseconds since 1970), or the
-#: function that makes a row's cell; a cell without a value is "-"
+#: where a column's cells come from: `key` or `key:FORMAT` (`time`: Unix milliseconds) of the row,
+#: or a function of the row; a cell without a value is "-"
 Source = str | Callable[[Row], object]
+#: head of the column -> source of its cells
 Columns = Mapping[str, Source]
-#: the columns of a row that has `asking.queue_fields`
+#: the columns of a row that has `admin_session.queue_fields`
 QUEUE: Columns = {"topic": "topic", "broker": "broker_name", "queue": "queue_id"}
 CLIENT: Columns = {"client": "client_id", "address": "address", "language": "language", "version": "version"}
 
@@ -86,10 +89,11 @@ def report(
     none: str = "",
     below: str = "",
 ) -> None:
-    """Print what a command found: `value` as JSON, or its rows as a table with the line `below` under it.
+    """Print what a command found: `value` as JSON, or rows as a table, with the line `below` under
+    it.
 
-    `rows` are those of the table where `value` is more than a list of them. Without any row, the note `none` is printed
-    instead of a table.
+    `rows` are the rows of the table if `value` is more than a list of rows. Without any row, the
+    note `none` is printed instead of a table.
     """
     if as_json:
         document(value)
@@ -124,12 +128,15 @@ COLOURS = {"up": "green", "paused": "yellow", "silent": "yellow", "down": "dim",
 
 
 GAP = 2
-#: how much of a long word (a name, an address, a time of day) stays in one line for as long as there is room
+#: characters of a long word (a name, an address, a time) that are kept in one line if possible
 WORD_MAX = 15
 
 
 def rich_table(columns: Sequence[str], rows: Sequence[Sequence[object]], width: int, *, title: str = "") -> Any:
-    """The table as Rich draws it, in at most `width` columns; known words of state have their colours."""
+    """Return the table as Rich draws it, at most `width` columns wide.
+
+    Known states are coloured.
+    """
     from rich import box
     from rich.table import Table
     from rich.text import Text
@@ -152,8 +159,11 @@ def rich_table(columns: Sequence[str], rows: Sequence[Sequence[object]], width: 
 
 
 def column_widths(columns: Sequence[str], rows: Sequence[Sequence[object]], room: int) -> list[int]:
-    """How wide each column may be. Where there is no room for all, headers are broken between words, then cells, the
-    widest first; words themselves only when nothing else helps."""
+    """Return the width of each column, in characters, within `room` characters in total.
+
+    If the room is too small, headers are broken between words first, then cells, the widest first.
+    Words are broken only as a last resort.
+    """
     from rich.cells import cell_len
 
     def longest_word(texts: Sequence[str]) -> int:
@@ -177,7 +187,10 @@ def column_widths(columns: Sequence[str], rows: Sequence[Sequence[object]], room
 
 
 class Transient:
-    """A line on a terminal's stderr that the next text replaces; nothing elsewhere."""
+    """A line on a terminal's stderr that the next text replaces.
+
+    Prints nothing if stderr is no terminal.
+    """
 
     def __init__(self, after_s: float = 1.0) -> None:
         self._live = sys.stderr.isatty()
@@ -199,7 +212,7 @@ class Transient:
 
 
 class WaitNote(Transient):
-    """What a command waits for, once that has taken `after_s`."""
+    """Prints what a command waits for, once the wait has taken `after_s` seconds."""
 
     def tell(self, text: str) -> None:
         if self.is_due:
@@ -207,7 +220,7 @@ class WaitNote(Transient):
 
 
 class ProgressBar(Transient):
-    """How many of something are done, drawn at most ten times a second."""
+    """Shows how many items are done, at most ten times a second."""
 
     EVERY_S = 0.1
 

@@ -1,4 +1,4 @@
-"""`rmqkit plugin ...`: what is plugged in, and a project to begin with."""
+"""`rmqkit plugin ...`: lists plug-ins and creates plug-in projects."""
 
 from pathlib import Path
 from typing import Annotated
@@ -14,7 +14,7 @@ app = group("plugin")
 
 @app.command(name="list")
 def list_plugins(json: Json = False) -> None:
-    """Everything that plug-ins register, the built-in ones included."""
+    """List everything that plug-ins register, including the built-in ones."""
     from rmqkit import plugins
 
     columns: output.Columns = {
@@ -28,17 +28,18 @@ def list_plugins(json: Json = False) -> None:
 
 @app.command(name="new")
 def new_plugin(
-    name: Annotated[str, typer.Argument(help="What it will be called: small letters, digits, - and _.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the plug-in: lower-case letters, digits, - and _.")],
     hook: Annotated[
         str,
         typer.Option(
-            help="escape, lock, storage, fault-policy, filter, allocator, fault, promise, handlers, duties, commands.",
+            help="What it adds: escape, lock, storage, fault-policy, filter, allocator, fault, promise, handlers, duties,"
+            " commands.",
         ),
     ],
-    into: Annotated[Path, typer.Option(help="The folder in which the project's folder is made.")] = Path("."),
+    into: Annotated[Path, typer.Option(help="Create the project's folder in this folder.")] = Path("."),
     json: Json = False,
 ) -> None:
-    """Write a plug-in project: a module that works, and a test that runs its contract suite."""
+    """Create a plug-in project: a working module, and a test that runs its contract suite."""
     from rmqkit.cli import plugin_new
 
     made = plugin_new.make(name, hook, into)

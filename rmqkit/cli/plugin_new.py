@@ -1,8 +1,9 @@
-"""A new plug-in project: from templates, one module and one test for each hook, green as they are.
+"""Creates a new plug-in project from templates: one module, and one test that passes as it is.
 
-A template is a file of `plugin_templates/`, with `$name`, `$module` and `$Class` to fill in (`string.Template`). What a
-module does is small and whole; its test runs the contract suite of the hook where there is one, and finds the module by
-`pythonpath` in the project's pyproject.toml, so that nothing has to be installed to try it.
+A template is a file of `plugin_templates/` with `$name`, `$module` and `$Class` to fill in
+(`string.Template`). Each module is small but complete. Its test runs the contract suite of the hook
+if there is one. The test finds the module by `pythonpath` in the project's pyproject.toml, so it
+runs without installing anything.
 """
 
 import keyword
@@ -22,7 +23,7 @@ NAME_SIZE_MAX = 64
 
 
 class HookKind(NamedTuple):
-    """A hook as `--hook` says it."""
+    """What `--hook` selects: the hook, a name for what it adds, and how to switch that on."""
 
     hook: str
     what: str
@@ -55,7 +56,10 @@ KINDS: Mapping[str, HookKind] = {
 
 
 def make(name: str, hook: str, into: Path) -> list[Path]:
-    """Writes the project `into/name`; its files. Raises UsageError, and Failed where something is in the way."""
+    """Write the project `into/name` and return its files.
+
+    Raises UsageError for an invalid name or hook, Failed if the folder exists or cannot be written.
+    """
     kind = KINDS.get(hook)
     if kind is None:
         raise UsageError(f"--hook {hook}: no such hook{suggest(hook, KINDS, 'there are: {known}')}")
@@ -63,7 +67,7 @@ def make(name: str, hook: str, into: Path) -> list[Path]:
     check_free(name, kind)
     folder = into / name
     if folder.exists():
-        raise Failed(f"{folder} is there already")
+        raise Failed(f"{folder} already exists")
     words = {
         "name": name,
         "module": module,
@@ -88,19 +92,21 @@ def make(name: str, hook: str, into: Path) -> list[Path]:
 
 
 def module_of(name: str) -> str:
-    """The module of a plug-in of that name. Raises UsageError when it cannot be one."""
+    """Return the module name of a plug-in. Raises UsageError if the name cannot be used."""
     module = name.replace("-", "_")
     if not NAME.fullmatch(name) or len(name) > NAME_SIZE_MAX:
-        raise UsageError(f"{name!r} cannot be a plug-in's name: small letters, digits, - and _, a letter first")
+        raise UsageError(
+            f"{name!r} cannot be a plug-in's name: use lower-case letters, digits, - and _, and begin with a letter"
+        )
     if keyword.iskeyword(module):
-        raise UsageError(f"{name!r} cannot be a plug-in's name: it is a word of Python")
+        raise UsageError(f"{name!r} cannot be a plug-in's name: it is a keyword of Python")
     if find_spec(module) is not None:
-        raise UsageError(f"{name!r} cannot be a plug-in's name: there is a Python module {module} already")
+        raise UsageError(f"{name!r} cannot be a plug-in's name: a Python module {module} already exists")
     return module
 
 
 def check_free(name: str, kind: HookKind) -> None:
-    """Raises UsageError for a name that another plug-in has under that hook."""
+    """Raises UsageError if another plug-in already uses the name under that hook."""
     from rmqkit import plugins
     from rmqkit.cli.commands import TABLE
 
@@ -108,7 +114,7 @@ def check_free(name: str, kind: HookKind) -> None:
     if kind.hook == "rmqkit_commands":
         taken.update({command: lazy.module for command, lazy in TABLE.items()})
     if name in taken:
-        raise UsageError(f"{kind.what.lower()} called {name} is there already: {taken[name]}")
+        raise UsageError(f"{kind.what.lower()} called {name} already exists: {taken[name]}")
 
 
 def _filled(template: str, words: Mapping[str, str]) -> str:

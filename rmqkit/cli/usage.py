@@ -1,4 +1,4 @@
-"""The former name of `errors`, for commands of plug-ins."""
+"""Old name of `rmqkit.cli.errors`, kept for commands of plug-ins."""
 
 from rmqkit.cli.errors import Failed, Interrupted, Unreachable, UsageError
 

@@ -1,13 +1,15 @@
-"""Allocators: which queues of a topic a member of a consumer group takes.
+"""Allocators decide which queues of a topic a member of a consumer group consumes.
 
-Every member computes its own share from the same two sorted lists, all queues and all client ids, so members agree only
-if they run the same algorithm: these give exactly what Apache's classes give, and groups with Java members balance.
-Order matters: queues sort by topic, broker name, queue id, client ids as Java sorts strings (by UTF-16 units).
+Every member computes its own share from the same two sorted lists: all queues and all client ids.
+Members agree only if they use the same algorithm. The built-in allocators return exactly what
+Apache's classes return, so groups with Java members balance. Queues sort by topic, broker name and
+queue id; client ids sort as Java sorts strings (by UTF-16 units).
 
-A member that is not in the list of ids (its heartbeat has not arrived yet) gets nothing. `allocate` raises ValueError
-when one of the lists is empty.
+A member that is not in the list of ids gets nothing: its heartbeat has not arrived yet. `allocate`
+raises ValueError if one of the lists is empty.
 
-Source: `client/.../consumer/rebalance/AllocateMessageQueue*.java`, `common/.../consistenthash/ConsistentHashRouter.java`.
+Source: `client/.../consumer/rebalance/AllocateMessageQueue*.java`,
+`common/.../consistenthash/ConsistentHashRouter.java`.
 """
 
 from bisect import bisect_left
@@ -19,24 +21,24 @@ from rmqkit.wire.fastjson import MessageQueue
 
 
 class Allocator(Protocol):
-    """What a plug-in offers under a name of its own (hook `rmqkit_allocators`)."""
+    """The interface of an allocator. Plug-ins register one by name (`rmqkit_allocators`)."""
 
-    #: upstream's name of the strategy
+    #: Apache's name of the strategy; running infos show it.
     name: str
 
     def allocate(
         self, group: str, client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]
     ) -> list[MessageQueue]:
-        """The share of `client_id`. Both lists are sorted."""
+        """Return the queues of `client_id`. Both lists are sorted."""
 
 
 def sorted_ids(client_ids: Collection[str]) -> list[str]:
-    """Client ids in Java's order of strings, each once."""
+    """Return the client ids in Java's string order, without duplicates."""
     return sorted(set(client_ids), key=lambda text: text.encode("utf-16-be", "surrogatepass"))
 
 
 class Average:
-    """Contiguous blocks, the remainder to the first members (`AllocateMessageQueueAveragely`)."""
+    """Contiguous blocks. The first members get the remainder (`AllocateMessageQueueAveragely`)."""
 
     name = "AVG"
 
@@ -65,7 +67,10 @@ class Circle:
 
 
 class ConsistentHash:
-    """A ring of `virtual_nodes` points a member (`AllocateMessageQueueConsistentHash`, 10 by default)."""
+    """A hash ring with `virtual_nodes` points per member (10 by default).
+
+    Corresponds to `AllocateMessageQueueConsistentHash`.
+    """
 
     name = "CONSISTENT_HASH"
 
@@ -91,7 +96,10 @@ class ConsistentHash:
 
 
 class MachineRoom:
-    """Only queues of brokers named `room@name` in the given rooms (`AllocateMessageQueueByMachineRoom`)."""
+    """Only queues of brokers named `room@name`, for the given rooms.
+
+    Corresponds to `AllocateMessageQueueByMachineRoom`.
+    """
 
     name = "MACHINE_ROOM"
 
@@ -117,7 +125,10 @@ class MachineRoom:
 
 
 class ByConfig:
-    """The queues that were configured for this member, whoever else is there (`AllocateMessageQueueByConfig`)."""
+    """The queues that are configured for this member, whatever other members exist.
+
+    Corresponds to `AllocateMessageQueueByConfig`.
+    """
 
     name = "CONFIG"
 
@@ -127,12 +138,13 @@ class ByConfig:
     def allocate(
         self, group: str, client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]
     ) -> list[MessageQueue]:
-        # Upstream hands its whole list to every topic of the group; a queue of another topic is dropped again.
+        # Apache returns its whole list for every topic of the group, and the caller drops queues
+        # of other topics.
         existing = set(queues)
         return [queue for queue in self.queues if queue in existing]
 
 
-#: name -> factory, the shape in which plug-ins register theirs
+#: Name to factory, in the form that plug-ins use.
 ALLOCATORS: Mapping[str, Callable[..., Any]] = {
     "average": Average,
     "circle": Circle,

@@ -1,18 +1,26 @@
 """Client: the sans-IO node behind the producers, consumers and admins of one client id.
 
-It owns what they share: the connections (one per broker, dialled on demand), the route cache, the heartbeats, the timers,
-and the calls that brokers make to clients. A producer or consumer registers under its group, is then part of every
-heartbeat, and is taken out again with UNREGISTER_CLIENT when it closes.
+It owns what they share: the connections (one per broker, opened on demand), the route cache, the
+heartbeats, the timers, and the handlers of requests from brokers. A producer or consumer registers
+its group here. The group is part of every heartbeat until UNREGISTER_CLIENT removes it when the
+producer or consumer closes.
 
-How calls are made: `call` with a callback is for sends, where every microsecond counts; `ask` gives a promise for flows
-(`flow.py`) and turns error answers and lost connections into exceptions that say what to do.
+Two ways to make calls:
 
-Half-open connections. A call that times out in silence closes its connection (remoting does that), but by then the time
-of a send is over. So while sends wait for an answer and nothing at all has arrived on their connection for
-`PROBE_AFTER_MS`, a heartbeat goes out with a short deadline: a broker that is merely waiting for its disk or its slaves
-answers it at once; one that is gone loses the connection, and its sends go elsewhere while they still have time. A
-connection that does not come about in that time (packets go nowhere) is given up in the same way. And a broker that routes
-name no longer, another one being in its place perhaps, is asked for a sign of life once (`doubt`): pulls wait long.
+- `call` of remoting, with a callback, is for sends, where every microsecond counts.
+- `ask` returns a promise for flows (`flow.py`). It turns error codes and lost connections into
+  exceptions that say what to do.
+
+Half-open connections. If a call times out in silence, remoting closes its connection, but by then
+the timeout of a send is over. So the client probes:
+
+- If sends wait for a response and nothing has arrived on their connection for `PROBE_AFTER_MS`, it
+  sends a heartbeat with a short timeout. A broker that only waits for its disk or its slaves
+  responds at once. A broker that is gone loses the connection, and its sends go to another broker
+  while they still have time.
+- A connection that does not open within that time, because packets are lost, is aborted too.
+- If routes no longer contain a broker, perhaps because another one replaced it, the client sends it
+  one heartbeat (`doubt`): pulls would wait long.
 
 Source: `client/.../impl/factory/MQClientInstance.java`, `impl/MQClientAPIImpl.java`.
 """
@@ -44,11 +52,11 @@ T = TypeVar("T")
 E = TypeVar("E", bound=Ext)
 
 PROBE_AFTER_MS = 1000
-#: how often that is looked at
-PROBE_LOOK_MS = 250
+#: Interval between two checks of connections with pending sends.
+PROBE_CHECK_MS = 250
 PROBE_TIMEOUT_MS = 500
 CLOSE_TIMEOUT_MS = 3000
-#: codes on which upstream's producers send again (`DefaultMQProducer.retryResponseCodes`)
+#: Codes on which Apache's producers retry (`DefaultMQProducer.retryResponseCodes`).
 RETRIABLE_CODES = frozenset(
     {
         ResponseCode.TOPIC_NOT_EXIST,
@@ -67,32 +75,43 @@ _CODE_NAMES = {int(code): code.name for code in ResponseCode}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientSettings:
-    """What the parts of a client share."""
+    """The settings that all parts of a client share."""
 
     client_id: str
     namesrv: tuple[Address, ...]
     route_refresh_ms: int = 30_000
     heartbeat_ms: int = 30_000
-    #: of every call that has no timeout of its own
+    #: Timeout of calls that specify none.
     call_timeout_ms: int = 3000
 
 
 class ConsumerPart(Protocol):
-    """What the client needs of a consumer of either kind."""
+    """What the client needs from a push or pull consumer."""
 
     group: str
 
     def heartbeat_data(self) -> ConsumerData | None:
-        """What heartbeats say of it; None when the group is not to be known to brokers."""
+        """Return the consumer's part of a heartbeat, or None if brokers must not list the group."""
 
-    def members_changed(self) -> None: ...
-    async def reset_offsets(self, offsets: Mapping[MessageQueue, int]) -> None: ...
-    def consumed_offsets(self) -> dict[MessageQueue, int]: ...
-    def running_info(self) -> ConsumerRunningInfo: ...
-    async def close(self) -> None: ...
+    def members_changed(self) -> None:
+        """Rebalance soon: the members of the group changed (40)."""
+
+    async def reset_offsets(self, offsets: Mapping[MessageQueue, int]) -> None:
+        """Continue at these offsets (220)."""
+
+    def consumed_offsets(self) -> dict[MessageQueue, int]:
+        """Return the consumed offset of each queue (221)."""
+
+    def running_info(self) -> ConsumerRunningInfo:
+        """Return the state of the consumer (307)."""
+
+    async def close(self) -> None:
+        """Store the offsets and leave the group."""
 
 
 class Client(BaseNode):
+    """The node of one client id."""
+
     def __init__(self, name: str, ports: Ports, settings: ClientSettings) -> None:
         super().__init__(name, ports)
         self.settings = settings
@@ -111,18 +130,18 @@ class Client(BaseNode):
         self.routes = Routes(self)
         self.heartbeats = Heartbeats(self)
         self.requests = Requests(self)
-        #: groups of open producers, with how many producers have it
+        #: Groups of open producers, with the number of producers of each.
         self.producer_groups: dict[str, int] = {}
         self.consumers: dict[str, ConsumerPart] = {}
-        #: gives the stacks of the program's threads, where there are any
+        #: Returns the stacks of the program's threads. None in simulations.
         self.stacks: Callable[[], str] | None = None
         self.stopping = False
         self._number = 0
-        #: how many sends wait for an answer, by connection
+        #: Number of sends that wait for a response, by connection.
         self._sends: dict[Connection, int] = {}
-        #: how many reads such a connection had, and how long there was no other
-        self._heard: dict[Connection, tuple[int, int]] = {}
-        self._looked_ms = 0
+        #: Of such a connection: its number of reads at the last check, and the ms since a new one.
+        self._reads: dict[Connection, tuple[int, int]] = {}
+        self._probed_ms = 0
         self.duties.add("client-probes", self._probe, None)
 
     # --- node contract
@@ -157,17 +176,19 @@ class Client(BaseNode):
         self.remoting.closed(conn, reason)
 
     def next_number(self) -> int:
-        """For names of duties: another one each time."""
+        """Return a new number, for the name of a duty."""
         self._number += 1
         return self._number
 
     # --- members
 
     def add_producer(self, group: str) -> None:
+        """Register an open producer of a group."""
         self.producer_groups[group] = self.producer_groups.get(group, 0) + 1
         self.heartbeats.soon()
 
     async def remove_producer(self, group: str) -> None:
+        """Remove a producer of a group. The last one unregisters the group at the brokers."""
         left = self.producer_groups.get(group, 0) - 1
         if left > 0:
             self.producer_groups[group] = left
@@ -175,16 +196,21 @@ class Client(BaseNode):
             await self._unregister(producer_group=group)
 
     def add_consumer(self, consumer: ConsumerPart) -> None:
-        """Raises ClientError when the group has a consumer here: a client id is in a group once."""
+        """Register a consumer.
+
+        Raises ClientError if the group already has a consumer here: a client id can be in a group
+        only once.
+        """
         if consumer.group in self.consumers:
             raise ClientError(
                 f"group {consumer.group} has a consumer in client {self.settings.client_id} already; "
-                "give the other one an instance_name of its own"
+                "set another instance_name for the second one"
             )
         self.consumers[consumer.group] = consumer
         self.heartbeats.soon()
 
     async def remove_consumer(self, consumer: ConsumerPart) -> None:
+        """Remove a consumer, and unregister its group if brokers know it."""
         if self.consumers.get(consumer.group) is consumer:
             known = consumer.heartbeat_data() is not None
             del self.consumers[consumer.group]
@@ -215,7 +241,11 @@ class Client(BaseNode):
         timeout_ms: int | None = None,
         accept: frozenset[int] = frozenset({0}),
     ) -> Deferred[Reply]:
-        """The answer of a broker; fails with BrokerError for a code that is not in `accept`, or PeerUnreachable."""
+        """Return a promise of a broker's response.
+
+        It fails with BrokerError if the code is not in `accept`, or with PeerUnreachable if there
+        is no response.
+        """
         promise: Deferred[Reply] = Deferred()
 
         def ended(outcome: Outcome) -> None:
@@ -232,46 +262,52 @@ class Client(BaseNode):
     def try_call(
         self, to: Address, code: int, ext: Ext | None = None, body: bytes = b"", *, timeout_ms: int | None = None
     ) -> Deferred[Outcome]:
-        """As `ask`, with failures as values."""
+        """Like `ask`, but the promise's value is the response or the failure."""
         promise: Deferred[Outcome] = Deferred()
         timeout_ms = timeout_ms or self.settings.call_timeout_ms
         self.remoting.call(to, code, ext, body, timeout_ms=timeout_ms, then=promise.resolve)
         return promise
 
     def retire_link(self, address: Address) -> None:
-        """New calls open a new connection; those that wait on the old one may still be answered (GO_AWAY)."""
+        """Make new calls open a new connection (GO_AWAY). Calls on the old one may still be
+        answered.
+        """
         self.remoting.links.pop(address, None)
 
     # --- half-open connections
 
     def send_began(self, conn: Connection) -> None:
+        """Count a send that waits for a response on this connection, and start probing if it is the
+        first.
+        """
         count = self._sends.get(conn, 0)
         self._sends[conn] = count + 1
         if not count:
             now_ms = self.clock.mono_ms
-            if not self._heard:
-                self._looked_ms = now_ms
-            self._heard[conn] = conn.state.received_count, 0
-            self.duties.wake("client-probes", now_ms + PROBE_LOOK_MS)
+            if not self._reads:
+                self._probed_ms = now_ms
+            self._reads[conn] = conn.state.received_count, 0
+            self.duties.wake("client-probes", now_ms + PROBE_CHECK_MS)
 
     def send_ended(self, conn: Connection) -> None:
+        """Count the end of such a send."""
         left = self._sends.get(conn, 0) - 1
         if left > 0:
             self._sends[conn] = left
         else:
             self._sends.pop(conn, None)
-            self._heard.pop(conn, None)
+            self._reads.pop(conn, None)
 
     def _probe(self, now_ms: int) -> int | None:
-        # A long gap between two looks is our own: as long as this node does nothing, it hears nothing.
-        passed_ms = min(now_ms - self._looked_ms, 2 * PROBE_LOOK_MS)
-        self._looked_ms = now_ms
+        # Cap the gap: a long one means that this node itself was paused and could not read.
+        passed_ms = min(now_ms - self._probed_ms, 2 * PROBE_CHECK_MS)
+        self._probed_ms = now_ms
         for conn in list(self._sends):
-            count, silent_ms = self._heard[conn]
+            count, silent_ms = self._reads[conn]
             silent_ms += passed_ms
             if conn.state.received_count != count:
                 count, silent_ms = conn.state.received_count, 0
-            self._heard[conn] = count, silent_ms
+            self._reads[conn] = count, silent_ms
             if conn.closing:
                 continue
             if not conn.is_open and silent_ms >= PROBE_AFTER_MS + PROBE_TIMEOUT_MS:
@@ -279,21 +315,25 @@ class Client(BaseNode):
             elif conn.is_open and silent_ms >= PROBE_AFTER_MS:
                 body = self.heartbeats.body()
                 self.remoting.call(conn, RequestCode.HEART_BEAT, None, body, timeout_ms=PROBE_TIMEOUT_MS, then=_ignore)
-        return now_ms + PROBE_LOOK_MS if self._sends else None
+        return now_ms + PROBE_CHECK_MS if self._sends else None
 
     def doubt(self, address: Address) -> None:
-        """Routes name it no longer: unless it answers soon, what waits there is over, and goes to who is in its place."""
+        """Send one heartbeat to a broker that routes no longer contain.
+
+        If it does not respond within `PROBE_AFTER_MS`, the connection closes, its calls fail, and
+        the consumers turn to the broker that replaced it.
+        """
         if address in self.remoting.links:
             body = self.heartbeats.body()
             self.remoting.call(address, RequestCode.HEART_BEAT, None, body, timeout_ms=PROBE_AFTER_MS, then=_ignore)
 
     def _link_closed(self, conn: Connection, peer: Peer) -> None:
         self._sends.pop(conn, None)
-        self._heard.pop(conn, None)
+        self._reads.pop(conn, None)
 
 
 def decoded(reply: Reply, decode: Callable[[bytes], T]) -> T:
-    """The body of an answer. Raises BrokerError when it is not what the request asks for."""
+    """Decode the body of a response. Raises BrokerError if it is invalid for this request."""
     try:
         return decode(reply.body)
     except (RemoteProtocolError, CorruptRecord, ValueError) as error:
@@ -301,7 +341,7 @@ def decoded(reply: Reply, decode: Callable[[bytes], T]) -> T:
 
 
 def fields(reply: Reply, schema: type[E]) -> E:
-    """The extFields of an answer. Raises BrokerError when one is missing or wrong."""
+    """Return the ext fields of a response. Raises BrokerError if one is missing or invalid."""
     try:
         return reply.read(schema)
     except RemoteProtocolError as error:
@@ -309,7 +349,7 @@ def fields(reply: Reply, schema: type[E]) -> E:
 
 
 def _unreadable(reply: Reply, error: Exception) -> BrokerError:
-    text = f"{reply.address} answered with what cannot be read: {error}"
+    text = f"{reply.address} sent a response that cannot be decoded: {error}"
     return BrokerError(text, code=reply.code, remark=reply.remark, address=str(reply.address))
 
 
@@ -318,7 +358,7 @@ def _ignore(outcome: Outcome) -> None:
 
 
 def refused(reply: Reply) -> BrokerError:
-    """The exception for an error answer."""
+    """Return the exception for a response with an error code."""
     name = str(reply.code)
     if reply.code in _CODE_NAMES:
         name += f" {_CODE_NAMES[reply.code]}"
@@ -332,7 +372,7 @@ def refused(reply: Reply) -> BrokerError:
 
 
 def unreachable(failed: CallFailed) -> PeerUnreachable:
-    """The exception for a call without an answer."""
+    """Return the exception for a call without a response."""
     return PeerUnreachable(
         f"{failed.address} gave no answer: {failed.text}",
         kind=failed.kind,

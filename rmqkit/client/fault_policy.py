@@ -1,17 +1,25 @@
-"""Fault policies: which broker a producer tries next, given how each one did lately.
+"""Fault policies: choose the broker of a producer's next attempt from the outcomes of recent ones.
 
-A policy is told the outcome of every try and picks a queue for the next one. The built-in ones, by name:
+A policy gets the outcome of every attempt and picks a queue for the next one. The built-in
+policies:
 
-- `none`: round robin over the queues, past the broker that just failed (upstream's default).
-- `latency`: a broker that was slow or failed is left alone for a while that grows with its latency, by the table of 5.x.
-- `latency-4x`: the same with the table of 4.x, which isolates for minutes.
+- `none`: round robin over the queues that skips the broker that just failed (Apache's default).
+- `latency`: avoids a broker that was slow or failed, for a time that grows with its latency, by the
+  table of Apache 5.x.
+- `latency-4x`: the same with the table of 4.x, which avoids a broker for minutes.
 
-With a latency table the choice is: available and not the one that just failed, then reachable and not that one, then
-any. Availability is by time; reachability is lost with a broker's error answer and comes back with the next success.
-A broker that is in no table is available.
+With a latency table the policy picks the first queue in round-robin order whose broker is:
 
-Source: `client/.../latency/MQFaultStrategy.java` (selectOneMessageQueue, computeNotAvailableDuration),
-`LatencyFaultToleranceImpl.java`, `impl/producer/TopicPublishInfo.java`; the table of 4.x is the same class of 4.9.
+1. available and not the one that just failed, else
+2. reachable and not the one that just failed, else
+3. any broker.
+
+Availability depends on time. A broker becomes unreachable when it responds with an error, and
+reachable again with its next success. An unknown broker is available.
+
+Source: `client/.../latency/MQFaultStrategy.java` (selectOneMessageQueue,
+computeNotAvailableDuration), `LatencyFaultToleranceImpl.java`,
+`impl/producer/TopicPublishInfo.java`; the table of 4.x is in the same class of 4.9.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -23,17 +31,18 @@ from rmqkit.wire.fastjson import MessageQueue
 
 @dataclass(slots=True, eq=False)
 class QueueRing:
-    """The queues of a topic and the place of the round robin among them."""
+    """The queues of a topic and the position of the round robin."""
 
     queues: Sequence[MessageQueue]
     index: int
 
     def next(self) -> MessageQueue:
+        """Advance by one and return the queue there."""
         self.index += 1
         return self.queues[self.index % len(self.queues)]
 
     def next_with(self, wanted: Callable[[MessageQueue], bool]) -> MessageQueue | None:
-        """The next queue that is wanted, within one round."""
+        """Return the next queue for which `wanted` is true, or None after one round."""
         for _ in self.queues:
             queue = self.next()
             if wanted(queue):
@@ -42,13 +51,20 @@ class QueueRing:
 
 
 class FaultPolicy(Protocol):
-    """What a plug-in offers under a name of its own (hook `rmqkit_fault_policies`)."""
+    """The interface of a fault policy. Plug-ins register one by name (`rmqkit_fault_policies`)."""
 
     def pick(self, ring: QueueRing, broker_failed: str | None, now_ms: int) -> MessageQueue:
-        """The queue of the next try. `broker_failed` is the broker of the try before, None for the first."""
+        """Return the queue of the next attempt.
+
+        `broker_failed` is the broker of the previous attempt, or None for the first one.
+        """
 
     def update(self, broker_name: str, latency_ms: int, *, isolate: bool, reachable: bool, now_ms: int) -> None:
-        """A try ended after `latency_ms`. `isolate`: it failed, so its own latency says nothing."""
+        """Record that an attempt ended after `latency_ms`.
+
+        With `isolate` the attempt failed, and its latency means nothing. `reachable` is False if
+        the broker responded with an error.
+        """
 
 
 class RoundRobin:
@@ -62,9 +78,11 @@ class RoundRobin:
 
 
 class LatencyTable(NamedTuple):
-    """`not_available_ms[i]` follows a latency of at least `latency_max_ms[i]`; a failure counts as `isolated_as_ms`.
+    """How long a broker is unavailable after an attempt of a given latency.
 
-    `shortens`: a good try ends a rest that is still running (4.x); otherwise a rest only ever grows (5.x).
+    A latency of at least `latency_max_ms[i]` makes it unavailable for `not_available_ms[i]`. A
+    failed attempt counts as a latency of `isolated_as_ms`. With `shortens` (4.x) a fast attempt
+    ends an earlier pause; without it (5.x) a pause can only be extended.
     """
 
     latency_max_ms: tuple[int, ...]
@@ -73,6 +91,7 @@ class LatencyTable(NamedTuple):
     shortens: bool
 
     def not_available_for_ms(self, latency_ms: int) -> int:
+        """Return the pause after an attempt of this latency, in ms."""
         for limit_ms, pause_ms in zip(reversed(self.latency_max_ms), reversed(self.not_available_ms), strict=True):
             if latency_ms >= limit_ms:
                 return pause_ms
@@ -94,11 +113,11 @@ TABLE_4X = LatencyTable(
 
 
 class LatencyFault:
-    """`latency`, `latency-4x`: brokers that were slow or failed rest for a while."""
+    """`latency` and `latency-4x`: avoid brokers that were slow or failed."""
 
     def __init__(self, table: LatencyTable) -> None:
         self.table = table
-        #: by broker name
+        #: Monotonic ms by broker name.
         self.available_from_ms: dict[str, int] = {}
         self.unreachable: dict[str, None] = {}
 
@@ -126,7 +145,7 @@ def _not_on(ring: QueueRing, broker_name: str | None) -> MessageQueue | None:
     return ring.next_with(lambda queue: queue.broker_name != broker_name)
 
 
-#: name -> factory, the shape in which plug-ins register theirs
+#: Name to factory, in the form that plug-ins use.
 FAULT_POLICIES: Mapping[str, Callable[[], FaultPolicy]] = {
     "none": RoundRobin,
     "latency": lambda: LatencyFault(TABLE_5X),

@@ -1,17 +1,20 @@
-"""Flows: client work of several steps, written as coroutines and driven by the node's own callbacks.
+"""Flows: client work of several steps, written as coroutines and driven by the node's callbacks.
 
-An `async def` of this package may await only a `Deferred`. A promise is resolved once, by the answer to a call, by a
-timer or by another flow; the coroutine goes on inside that very call, so a flow adds no thread, queue or turn of its own
-and a run stays repeatable. `start` runs a coroutine up to its first unresolved promise and returns a promise of its end.
+An `async def` of this package may only await a `Deferred`, also called a promise. A promise is
+resolved once: by the response to a call, by a timer or by another flow. The coroutine continues
+inside the call that resolves it. So a flow adds no thread, queue or turn of its own, and a run
+stays repeatable. `start` runs a coroutine up to its first unresolved promise and returns a promise
+of its result.
 
     async def begin(queue):
         offset = await self.offsets.read(queue)      # a call to a broker
-        await self.client.after(500)                 # a timer
+        await self.client.timers.sleep(500)          # a timer
         ...
     start(begin(queue))
 
-A flow that nobody awaits must not end in an error by accident: whoever starts it passes `failed`, which gets every
-`RmqkitError` the flow ends with; any other exception is a broken invariant and goes up to the driver.
+If no code awaits a flow, its errors must not vanish: pass `failed` to `start`, which gets every
+`RmqkitError` that the flow ends with. Any other exception is a broken invariant and propagates to
+the driver.
 """
 
 from collections.abc import Callable, Coroutine, Generator
@@ -23,7 +26,7 @@ T = TypeVar("T")
 
 
 class Deferred(Generic[T]):
-    """A value that comes later. Awaiting it twice is fine, resolving it twice is a programming error."""
+    """A value that arrives later. It may be awaited several times, but resolved only once."""
 
     __slots__ = ("_callbacks", "_error", "_value", "done")
 
@@ -34,19 +37,22 @@ class Deferred(Generic[T]):
         self._callbacks: list[Callable[[], None]] = []
 
     def resolve(self, value: T) -> None:
+        """Set the value and run the callbacks."""
         self._end(value, None)
 
     def fail(self, error: RmqkitError) -> None:
+        """Set the error and run the callbacks."""
         self._end(None, error)
 
     def when_done(self, callback: Callable[[], None]) -> None:
+        """Call `callback` when the promise ends, or now if it has."""
         if self.done:
             callback()
         else:
             self._callbacks.append(callback)
 
     def result(self) -> T:
-        """The value, or raises the error; only when `done`."""
+        """Return the value or raise the error. Only valid when `done`."""
         assert self.done
         if self._error is not None:
             raise self._error
@@ -68,7 +74,10 @@ class Deferred(Generic[T]):
 
 
 def start(flow: Coroutine[Any, Any, T], failed: Callable[[RmqkitError], None] | None = None) -> Deferred[T]:
-    """Runs the flow to its first wait; the promise is of what it returns. `failed` hears of its error as well."""
+    """Run the flow to its first wait and return a promise of its result.
+
+    If the flow ends with an RmqkitError, `failed` is called with it as well.
+    """
     end: Deferred[T] = Deferred()
     if failed is not None:
         end.when_done(lambda: _report(end, failed))
@@ -84,7 +93,7 @@ def _report(end: Deferred[Any], failed: Callable[[RmqkitError], None]) -> None:
 
 
 def _step(flow: Coroutine[Any, Any, T], end: Deferred[T]) -> None:
-    # A promise that is resolved already never yields, so each yield is a real wait.
+    # A resolved promise never yields, so each yield is a real wait.
     try:
         waited: Deferred[Any] = flow.send(None)
     except StopIteration as stop:
@@ -96,7 +105,7 @@ def _step(flow: Coroutine[Any, Any, T], end: Deferred[T]) -> None:
 
 
 async def gather(promises: list[Deferred[T]]) -> list[T]:
-    """The values of all, in order; raises the first error after all have ended."""
+    """Return the values of all promises, in order. Raises the first error after all have ended."""
     for promise in promises:
         if not promise.done:
             await _ended(promise)

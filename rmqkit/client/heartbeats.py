@@ -1,12 +1,19 @@
-"""Heartbeats: they keep a client's groups and subscriptions known to the brokers.
+"""Heartbeats register a client's groups and subscriptions with the brokers, and keep them
+registered.
 
-One goes to every known broker every 30 s (to slaves only when there are consumers), to all at once when a producer or
-consumer comes or changes, and to a single broker when its connection has just been opened, since a broker forgets a
-client whose connection is gone. A broker that cannot be reached is said once, and again once it is back. One that refuses
-(it is starting: it listens before it has recovered) is asked again after a second, or its consumers would stand still until
-the next round.
+The client sends a heartbeat
 
-Source: `client/.../impl/factory/MQClientInstance.java` (`sendHeartbeatToAllBroker`, `prepareHeartbeatData`).
+- every 30 s to every known broker, to slaves only if it has consumers;
+- to all of them at once when a producer or consumer is added or changes;
+- to a single broker when its connection opens, because a broker forgets a client whose connection
+  closes;
+- 1 s later to a broker that refused one. A starting broker listens before it has recovered, and its
+  consumers would otherwise stall until the next round.
+
+A broker that becomes unreachable is logged once, and again when it is back.
+
+Source: `client/.../impl/factory/MQClientInstance.java` (`sendHeartbeatToAllBroker`,
+`prepareHeartbeatData`).
 """
 
 from typing import TYPE_CHECKING
@@ -25,21 +32,25 @@ REFUSED_PAUSE_MS = 1000
 
 
 class Heartbeats:
+    """Sends the heartbeats of one client."""
+
     def __init__(self, client: "Client") -> None:
-        #: version of each broker as its last answer had it
+        #: Version of each broker, from its last response.
         self.versions: dict[Address, int] = {}
         self._client = client
         self._unreachable: dict[Address, None] = {}
-        #: those that refused, and are asked again soon
+        #: Brokers that refused a heartbeat and get another one soon.
         self._refused: dict[Address, None] = {}
-        #: beats without an answer
-        self._under_way: dict[Address, int] = {}
+        #: Number of heartbeats in flight, by broker.
+        self._in_flight: dict[Address, int] = {}
         client.duties.add(_DUTY, self._run, None)
 
     def start(self) -> None:
+        """Send a heartbeat to new brokers whenever a route changes."""
         self._client.routes.on_change.append(lambda topic: self.new_brokers())
 
     def body(self) -> bytes:
+        """Return the encoded heartbeat: the client id, producer groups, and consumers."""
         client = self._client
         consumers = [data for each in client.consumers.values() if (data := each.heartbeat_data()) is not None]
         return HeartbeatData(
@@ -49,23 +60,24 @@ class Heartbeats:
         ).encode()
 
     def soon(self) -> None:
-        """Something has changed: all brokers hear of it in this turn or the next."""
+        """Send a heartbeat to all brokers in this turn or the next, because something changed."""
         self._client.duties.wake(_DUTY, self._client.clock.mono_ms)
 
     def new_brokers(self) -> None:
-        """Brokers that were not known before."""
+        """Send a heartbeat to brokers without a connection: they are new."""
         for address in self._addresses():
             if address not in self._client.remoting.links:
                 self._beat(address, self.body())
 
     async def beat_all(self) -> None:
-        """One round, ended when every broker has answered or failed."""
+        """Send one round, and wait until every broker has responded or failed."""
         body = self.body()
         await gather([self._beat(address, body) for address in self._addresses()])
 
     def connected(self, address: Address) -> None:
-        # A beat that is under way to it may be what opened the connection.
-        if address not in self._under_way and address in self._addresses():
+        # Skip it if a heartbeat is in flight: that may have opened the connection.
+        """Send a heartbeat over a new connection."""
+        if address not in self._in_flight and address in self._addresses():
             self._beat(address, self.body())
 
     def _addresses(self) -> list[Address]:
@@ -84,13 +96,13 @@ class Heartbeats:
         end: Deferred[None] = Deferred()
 
         def answered(outcome: Outcome) -> None:
-            self._under_way[address] -= 1
-            if not self._under_way[address]:
-                del self._under_way[address]
+            self._in_flight[address] -= 1
+            if not self._in_flight[address]:
+                del self._in_flight[address]
             self._answered(address, outcome)
             end.resolve(None)
 
-        self._under_way[address] = self._under_way.get(address, 0) + 1
+        self._in_flight[address] = self._in_flight.get(address, 0) + 1
         timeout_ms = self._client.settings.call_timeout_ms
         self._client.remoting.call(address, RequestCode.HEART_BEAT, None, body, timeout_ms=timeout_ms, then=answered)
         return end
@@ -110,9 +122,9 @@ class Heartbeats:
         if not outcome.is_ok and address not in self._refused:
             log.warning("heartbeat-refused", broker=str(address), code=outcome.code, remark=outcome.remark)
             self._refused[address] = None
-            self._client.timers.after(REFUSED_PAUSE_MS, lambda: self._again(address))
+            self._client.timers.after(REFUSED_PAUSE_MS, lambda: self._retry(address))
 
-    def _again(self, address: Address) -> None:
+    def _retry(self, address: Address) -> None:
         del self._refused[address]
         if address in self._addresses():
             self._beat(address, self.body())

@@ -1,8 +1,9 @@
-"""Calls to name servers: one is chosen and kept; when it does not answer, the others are tried in turn.
+"""Calls to name servers. The client stays with one, and tries the next when it does not respond.
 
-The answer of any of them counts, an error code too. But they share nothing, and one that has just been started knows
-nothing until the brokers tell it (30 s), so for some questions "I do not know" counts only when all say so (`unless`). A
-call fails only when none of them answered, and then says so for each.
+A response counts even if it has an error code. But name servers share no state, and one that has
+just started knows nothing until brokers register (30 s). So for some requests the code `unless`
+("unknown") counts only if every name server that responds returns it. A call fails only if no name
+server responds; the error then lists the reason of each.
 
 Source: `remoting/.../netty/NettyRemotingClient.java` (`getAndCreateNameserverChannel`).
 """
@@ -18,11 +19,13 @@ from rmqkit.wire.schema import Ext
 if TYPE_CHECKING:
     from rmqkit.client.client import Client
 
-#: a name server gets at least this long before the next one is asked
+#: Least time for a name server to respond before the client tries the next one.
 TRY_MS_MIN = 1000
 
 
 class NameServers:
+    """The name servers of one client, and the index of the one that responded last."""
+
     def __init__(self, client: "Client", addresses: Sequence[Address]) -> None:
         self.addresses = list(addresses)
         self._client = client
@@ -37,8 +40,10 @@ class NameServers:
         timeout_ms: int | None = None,
         unless: int | None = None,
     ) -> Reply:
-        """The answer of the first that answers, whatever its code; one with the code `unless` only when no other has more
-        to say. Raises PeerUnreachable when none answers.
+        """Return the first response, whatever its code.
+
+        A response with the code `unless` is returned only if no other name server returns more.
+        `timeout_ms` is shared by all name servers. Raises PeerUnreachable if none responds.
         """
         if not self.addresses:
             raise PeerUnreachable(
@@ -63,9 +68,9 @@ class NameServers:
         if unsure is not None:
             return unsure
         self._chosen = (first + 1) % count
-        told = ", ".join(f"{each.address}: {each.text}" for each in failures)
+        reasons = ", ".join(f"{each.address}: {each.text}" for each in failures)
         raise PeerUnreachable(
-            f"no name server answers ({told}); start one, or correct namesrv= or NAMESRV_ADDR",
+            f"no name server answers ({reasons}); start one, or correct namesrv= or NAMESRV_ADDR",
             kind=failures[-1].kind,
             address=str(failures[-1].address),
         )

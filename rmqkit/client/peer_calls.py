@@ -1,13 +1,13 @@
-"""Calls that brokers make to a client, on the client's own connections.
+"""Requests that brokers send to a client, over the connections that the client opened.
 
-    40   the members of a group have changed: rebalance now
-    220  somebody has reset the group's offsets: go on there
-    221  how far is each queue?
-    307  what is going on in this consumer?
-    309  consume this one message now, and say what came of it
-    326  here is the reply to a request
+    40   NOTIFY_CONSUMER_IDS_CHANGED     the members of a group changed: rebalance
+    220  RESET_CONSUMER_CLIENT_OFFSET    the group's offsets were reset: continue there
+    221  GET_CONSUMER_STATUS_FROM_CLIENT return the consumed offset of each queue
+    307  GET_CONSUMER_RUNNING_INFO       return the state of this consumer
+    309  CONSUME_MESSAGE_DIRECTLY        consume this message now, and return the outcome
+    326  PUSH_REPLY_MESSAGE_TO_CLIENT    the reply to a request
 
-Anything else, transaction checks (39) among them, is answered with code 3 by remoting.
+Remoting answers everything else with code 3, transaction checks (39) included.
 
 Source: `client/.../impl/ClientRemotingProcessor.java`.
 """
@@ -103,7 +103,10 @@ def consume_directly(client: "Client", call: Call[ConsumeMessageDirectlyRequest]
 
 @PEER_CALLS.handles(RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, ReplyMessageRequest)
 def reply_came(client: "Client", call: Call[ReplyMessageRequest]) -> Response:
-    """Taken in any case: whoever asked may have given up meanwhile."""
+    """Pass a reply on to its request.
+
+    The response is always OK: the caller of the request may have given up in the meantime.
+    """
     args = call.args
     properties = props.decode((args.properties or "").encode())
     arrived = {props.PROPERTY_REPLY_MESSAGE_ARRIVE_TIME: str(client.clock.wall_ms)}
@@ -134,7 +137,7 @@ def reply_came(client: "Client", call: Call[ReplyMessageRequest]) -> Response:
 
 
 def _host(text: str) -> bytes:
-    """Packed as in a record; zeroes for what is no address."""
+    """Return the address packed as in a record, or eight zero bytes if it is invalid."""
     try:
         address = Address.parse(text.lstrip("/"))
         return pack_host(address.host, address.port)

@@ -1,4 +1,6 @@
-"""The client's built-in plug-in: fault policies and allocators, registered as outside ones are."""
+"""The client's built-in plug-in. It registers fault policies and allocators as external plug-ins
+do.
+"""
 
 from collections.abc import Mapping
 

@@ -1,18 +1,25 @@
-"""Requests: messages that somebody consumes and answers, and the replies that come back.
+"""Requests, which are messages that a consumer answers, and their replies.
 
-    request:  heartbeats where the reply may arrive → send the message → wait for the reply or the end of the time
-    reply:    the consumer sends `message.reply(body)` to `<cluster>_REPLY_TOPIC`; a broker pushes it here (326)
+    request:  heartbeats where the reply may arrive → send the message → wait for reply or timeout
+    reply:    the consumer sends `message.reply(body)` to `<cluster>_REPLY_TOPIC`;
+              a broker pushes it here (326)
 
-A request is a plain message with three properties: CORRELATION_ID (here the id of the message, so a reply can be told to
-its request in any log), REPLY_TO_CLIENT (this client's id) and TTL. The broker that gets the reply knows this client by
-its heartbeats alone, and it may be any broker of the cluster: so the route of the reply topic is learned and kept, and
-before the first request of a topic every broker has had a heartbeat.
+A request is a plain message with three properties:
 
-A request ends once: with the reply, with the error of its send, or with RequestTimeout. A reply that nobody waits for any
-more is taken and dropped, as upstream does.
+- CORRELATION_ID: here the message id, so any log can match a reply with its request
+- REPLY_TO_CLIENT: the id of this client
+- TTL: the timeout in ms
 
-Source: `client/.../producer/{RequestFutureHolder,RequestResponseFuture}.java`, `impl/producer/DefaultMQProducerImpl.java`
-(`request`, `prepareSendRequest`), `impl/ClientRemotingProcessor.java` (`receiveReplyMessage`).
+The reply may go through any broker of the cluster, and that broker knows this client only by its
+heartbeats. So the client keeps the route of the reply topic fresh. Before the first request of a
+topic it sends a heartbeat to every broker and waits for the responses.
+
+A request ends exactly once: with the reply, with the error of its send, or with RequestTimeout.
+Replies that arrive later are acknowledged and dropped, as in Apache.
+
+Source: `client/.../producer/{RequestFutureHolder,RequestResponseFuture}.java`,
+`impl/producer/DefaultMQProducerImpl.java` (`request`, `prepareSendRequest`),
+`impl/ClientRemotingProcessor.java` (`receiveReplyMessage`).
 """
 
 from collections.abc import Callable
@@ -28,12 +35,16 @@ from rmqkit.errors import ClientError, RequestTimeout, RmqkitError
 if TYPE_CHECKING:
     from rmqkit.client.client import Client
 
-#: requests of one client that wait for their replies
+#: Requests of one client that may wait for a reply.
 WAITING_MAX = 20_000
 
 
 @dataclass(slots=True, eq=False)
 class _PendingReply:
+    """A request that waits for its reply. `who` is its producer; `sent` if the send was
+    acknowledged.
+    """
+
     topic: str
     who: object
     promise: Deferred[MessageExt] = field(default_factory=Deferred)
@@ -42,12 +53,15 @@ class _PendingReply:
 
 
 class Requests:
+    """The pending requests of one client."""
+
     def __init__(self, client: "Client") -> None:
         self._client = client
-        #: by correlation id
+        #: Pending requests by correlation id.
         self._waiting: dict[str, _PendingReply] = {}
-        #: topics that a request was prepared for, and the reply topics that are watched for them
+        #: Topics that requests may be sent to at once.
         self._ready: dict[str, None] = {}
+        #: Reply topics whose routes are watched.
         self._reply_topics: dict[str, None] = {}
 
     def __len__(self) -> int:
@@ -61,10 +75,15 @@ class Requests:
         send: Callable[[int, Callable[[Any], None]], None],
         timeout_ms: int,
     ) -> Deferred[MessageExt]:
-        """`who` asks; `send(timeout_ms, then)` sends the message once everything is ready for the reply."""
+        """Send a request of the producer `who` and return a promise of the reply.
+
+        Once replies can arrive, calls `send(timeout_ms, then)`. The promise fails with
+        RequestTimeout after `timeout_ms`, with the error of the send, or with ClientError if too
+        many requests wait.
+        """
         waiting = _PendingReply(outgoing.topic, who)
         if len(self._waiting) >= WAITING_MAX:
-            waiting.promise.fail(ClientError(f"{WAITING_MAX} requests of this client wait for replies already"))
+            waiting.promise.fail(ClientError(f"{WAITING_MAX} requests of this client already wait for replies"))
             return waiting.promise
         clock = self._client.clock
         deadline_ms = clock.mono_ms + timeout_ms
@@ -88,7 +107,7 @@ class Requests:
         return waiting.promise
 
     def replied(self, correlation_id: str, message: MessageExt) -> bool:
-        """A reply has come; whether somebody waits for it."""
+        """Resolve the request that a reply belongs to. Returns False if no request waits for it."""
         waiting = self._end(correlation_id)
         if waiting is None:
             return False
@@ -96,7 +115,7 @@ class Requests:
         return True
 
     def drop(self, who: object | None, error: RmqkitError) -> None:
-        """Who asked (None: everybody) waits no longer."""
+        """Fail the pending requests of the producer `who`, or all of them if it is None."""
         for correlation_id, waiting in list(self._waiting.items()):
             if who is None or waiting.who is who:
                 self._fail(correlation_id, error)

@@ -1,18 +1,20 @@
-"""The route cache: where the queues of each topic are, and at which addresses the brokers answer.
+"""The route cache: the queues of each topic, and the addresses of their brokers.
 
-A route is fetched when it is first needed and then every 30 s as long as somebody watches the topic. What was learned
-stays until something newer is learned: a name server that is down, or one that has just been started and knows nothing
-yet, takes no route away. Fetches of one topic that overlap are one call.
+The client fetches a route when it first needs it, and then every 30 s while the topic is watched. A
+route stays until a newer one replaces it: a name server that is down, or has just started and knows
+nothing yet, removes no route. Overlapping fetches of a topic share one call.
 
-While a broker of a watched topic has no master, its slaves are read (`reader`) and the route is looked at more often, so
-that consumers return soon after the master does. So it is while a slave is shown in its master's place (`Route.acting`).
+While a broker of a watched topic has no master, consumers read from its slaves (`reader`). The
+client then fetches the route every 3 s, so that consumers return soon after the master does. It
+does the same while a slave is shown in its master's place (`Route.acting`).
 
-A topic that the name servers do not know is published through the route of the default topic (TBW102), whose brokers
-create topics at the first send; such a route is marked `by_default` and never tells consumers anything.
+A producer publishes to an unknown topic through the route of the default topic (TBW102), whose
+brokers create topics at the first send. Such a route is marked `by_default`. Consumers never use
+it.
 
 Source: `client/.../impl/factory/MQClientInstance.java` (`updateRouteInfoFromNameServer`,
-`topicRouteData2TopicPublishInfo`, `topicRouteData2TopicSubscribeInfo`, `findBrokerAddressInPublish`,
-`findBrokerAddressInSubscribe`).
+`topicRouteData2TopicPublishInfo`, `topicRouteData2TopicSubscribeInfo`,
+`findBrokerAddressInPublish`, `findBrokerAddressInSubscribe`).
 """
 
 from collections.abc import Callable, Iterable
@@ -33,58 +35,68 @@ if TYPE_CHECKING:
 
 MASTER_ID = 0
 DEFAULT_TOPIC = "TBW102"
-#: a failed send asks for a new route, but not more often than this
+#: Least interval between two fetches of a route that failed sends cause.
 REFRESH_PAUSE_MS = 1000
-#: while a master is missing
+#: Interval of route fetches while a master is missing.
 MASTER_LOOK_MS = 3000
 
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """What a client needs of a route. Queues are sorted; `publish` lacks those without a master or write permission."""
+    """The part of a topic route that a client needs.
+
+    `publish` omits queues without a master or write permission. Queues are sorted.
+    """
 
     topic: str
     publish: tuple[MessageQueue, ...]
     subscribe: tuple[MessageQueue, ...]
-    #: broker name -> broker id -> address, of the brokers that hold the topic
+    #: Broker name to broker id to address, of the brokers that have the topic.
     brokers: dict[str, dict[int, Address]]
     by_default: bool = False
-    #: the clusters that these brokers belong to
+    #: The clusters of these brokers, sorted.
     clusters: tuple[str, ...] = ()
-    #: names of brokers that are read-only and may have an acting master: a slave, shown as id 0
+    #: Names of read-only brokers that may have an acting master: a slave that is shown as id 0.
     acting: tuple[str, ...] = ()
 
 
 class BrokerAddress(NamedTuple):
+    """Where to read from."""
+
     address: Address
     is_master: bool
 
 
 class Routes:
+    """The routes of one client."""
+
     def __init__(self, client: "Client") -> None:
         self.routes: dict[str, Route] = {}
-        #: broker name -> broker id -> address, of all routes
+        #: Broker name to broker id to address, of all routes.
         self.brokers: dict[str, dict[int, Address]] = {}
-        #: called with the topic after its route has changed
+        #: Called with a topic after its route has changed.
         self.on_change: list[Callable[[str], None]] = []
         self._client = client
         self._watched: dict[str, int] = {}
         self._fetching: dict[str, Deferred[Route]] = {}
         self._fetched_ms: dict[str, int] = {}
-        #: topics whose route could not be renewed; said once
+        #: Topics whose last fetch failed. Logged once each.
         self._stale: dict[str, None] = {}
         client.duties.add("client-routes", self._refresh, None)
         client.duties.add("client-masters", self._look_for_masters, None)
 
     def start(self) -> None:
+        """Begin to refresh watched routes."""
         self._client.duties.wake("client-routes", self._client.clock.mono_ms + self._client.settings.route_refresh_ms)
 
-    # --- which topics are kept fresh
+    # --- watched topics
 
     def watch(self, topic: str) -> None:
+        """Keep the route of a topic fresh. Counts: each `watch` needs one `unwatch`."""
         self._watched[topic] = self._watched.get(topic, 0) + 1
 
     def unwatch(self, topic: str) -> None:
+        """Undo one `watch`."""
         left = self._watched.get(topic, 0) - 1
         if left > 0:
             self._watched[topic] = left
@@ -94,14 +106,18 @@ class Routes:
     # --- finding
 
     async def find(self, topic: str) -> Route:
-        """The cached route, or a fetched one. Raises NoRoute, PeerUnreachable."""
+        """Return the cached route, or fetch it. Raises NoRoute or PeerUnreachable."""
         route = self.routes.get(topic)
         if route is not None and not route.by_default:
             return route
         return await self.fetch(topic)
 
     async def find_to_publish(self, topic: str, default_topic: str, queue_count: int) -> Route:
-        """A route with queues to send to; of the default topic when no name server knows `topic`."""
+        """Fetch a route that has queues to send to. Raises NoRoute or PeerUnreachable.
+
+        If no name server knows the topic, use up to `queue_count` queues per broker of
+        `default_topic`.
+        """
         try:
             route = await self.fetch(topic)
         except NoRoute as unknown:
@@ -116,22 +132,22 @@ class Routes:
         return route
 
     def fetch(self, topic: str) -> Deferred[Route]:
-        """The route as a name server has it now; the cached one when none can tell."""
+        """Fetch the route from a name server. If that fails, return the cached route."""
         fetching = self._fetching.get(topic)
         if fetching is None:
             fetching = self._fetching[topic] = start(self._fetch(topic))
-            # It may have ended at once; then nobody removes it later.
+            # If it ended at once, its own removal came before this entry.
             if fetching.done:
                 self._fetching.pop(topic, None)
         return fetching
 
     def refresh_soon(self, topic: str) -> None:
-        """Something is wrong with a broker of this topic: look whether the route has changed."""
+        """Fetch the route of a topic whose broker failed, at most once a second."""
         if self._client.clock.mono_ms - self._fetched_ms.get(topic, -REFRESH_PAUSE_MS) >= REFRESH_PAUSE_MS:
             self.fetch(topic)
 
     def missed(self, address: Address) -> None:
-        """A broker did not answer: look at the routes that name it."""
+        """Fetch the routes that contain a broker which did not respond."""
         for topic in sorted(self._watched):
             route = self.routes.get(topic)
             if route is not None and any(address in members.values() for members in route.brokers.values()):
@@ -140,10 +156,15 @@ class Routes:
     # --- addresses
 
     def master(self, broker_name: str) -> Address | None:
+        """Return the address of a master, or None."""
         return self.brokers.get(broker_name, {}).get(MASTER_ID)
 
     def reader(self, broker_name: str, broker_id: int = MASTER_ID) -> BrokerAddress | None:
-        """Where to read: the wanted broker id, for a slave the next id, else whoever is there (smallest id first)."""
+        """Return where to read: the broker with this id, or a substitute.
+
+        The substitute for a slave is the next id. Otherwise it is the smallest known id. None if no
+        broker of that name is known.
+        """
         members = self.brokers.get(broker_name, {})
         for wanted in (broker_id, broker_id + 1 if broker_id != MASTER_ID else MASTER_ID):
             if wanted in members:
@@ -154,14 +175,17 @@ class Routes:
         return BrokerAddress(members[first], first == MASTER_ID)
 
     def address_to_read(self, broker_name: str) -> Address:
-        """The master, or whoever is there. Raises PeerUnreachable if no broker of that name is known."""
+        """Return the address of the master, or of the smallest known id.
+
+        Raises PeerUnreachable if no broker of that name is known.
+        """
         found = self.reader(broker_name)
         if found is None:
             raise PeerUnreachable(f"no broker of {broker_name} is known", kind="connect", address="")
         return found.address
 
     def addresses(self, *, masters_only: bool) -> list[Address]:
-        """Of all known brokers, each once, by broker name and id."""
+        """Return the addresses of all known brokers, without duplicates, by broker name and id."""
         found: dict[Address, None] = {}
         for name in sorted(self.brokers):
             for broker_id in sorted(self.brokers[name]):
@@ -170,7 +194,7 @@ class Routes:
         return list(found)
 
     def name_of(self, address: Address) -> str | None:
-        """The broker name behind an address."""
+        """Return the broker name of an address, or None."""
         return next((name for name, members in self.brokers.items() if address in members.values()), None)
 
     # --- fetching
@@ -203,14 +227,14 @@ class Routes:
             default = await self.fetch(default_topic)
         except NoRoute:
             raise unknown from None
-        kept = tuple(
+        queues = tuple(
             MessageQueue(topic, queue.broker_name, queue.queue_id)
             for queue in default.publish
             if queue.queue_id < queue_count
         )
-        if not kept:
+        if not queues:
             raise unknown
-        route = Route(topic, kept, (), default.brokers, by_default=True, clusters=default.clusters)
+        route = Route(topic, queues, (), default.brokers, by_default=True, clusters=default.clusters)
         self._learn(route)
         return route
 
@@ -218,32 +242,32 @@ class Routes:
         if reply.code == ResponseCode.TOPIC_NOT_EXIST:
             raise NoRoute(
                 f"topic {topic} does not exist (name server {reply.address}): create it, "
-                "or start a broker that has it or makes topics by itself (autoCreateTopicEnable)",
+                "or start a broker that has it or creates topics automatically (autoCreateTopicEnable)",
                 code=reply.code,
                 remark=reply.remark,
             )
         if not reply.is_ok:
             raise NoRoute(
-                f"name server {reply.address} gave no route for {topic}: {reply.remark or reply.code}",
+                f"name server {reply.address} returned no route for {topic}: {reply.remark or reply.code}",
                 code=reply.code,
                 remark=reply.remark,
             )
         try:
             return read_route(topic, TopicRoute.decode(reply.body))
         except (RemoteProtocolError, ValueError) as error:
-            raise NoRoute(f"name server {reply.address} sent a route for {topic} that cannot be read: {error}") from None
+            raise NoRoute(f"name server {reply.address} sent a route for {topic} that cannot be decoded: {error}") from None
 
     def _learn(self, route: Route) -> None:
         if self.routes.get(route.topic) == route:
             return
         self.routes[route.topic] = route
-        # What a newer route says of a broker holds for all topics; brokers that are in no route are forgotten.
+        # The newest route of a broker is valid for all topics. Forget brokers that are in no route.
         named: dict[str, None] = dict.fromkeys(name for each in self.routes.values() for name in each.brokers)
         before = self._addresses()
         self.brokers = {name: members for name, members in self.brokers.items() if name in named} | route.brokers
-        there = self._addresses()
+        after = self._addresses()
         for address in before:
-            if address not in there:
+            if address not in after:
                 self._client.doubt(address)
         if _lacks_master(route):
             self._client.duties.wake("client-masters", self._client.clock.mono_ms + MASTER_LOOK_MS)
@@ -270,7 +294,10 @@ def _lacks_master(route: Route) -> bool:
 
 
 def read_route(topic: str, data: TopicRoute) -> Route:
-    """Raises ValueError for addresses or order settings that cannot be read."""
+    """Return the route of a decoded response.
+
+    Raises ValueError for an address or order setting that is invalid.
+    """
     brokers = {
         each.broker_name: {broker_id: Address.parse(text) for broker_id, text in sorted(each.broker_addrs.items())}
         for each in sorted(data.broker_datas, key=lambda each: each.broker_name)
@@ -299,7 +326,7 @@ def read_route(topic: str, data: TopicRoute) -> Route:
 
 
 def _ordered_queues(topic: str, order_conf: str) -> Iterable[MessageQueue]:
-    """`broker-a:4;broker-b:4`, in that order."""
+    """Yield the queues of `broker-a:4;broker-b:4`, in that order."""
     for part in filter(None, order_conf.split(";")):
         name, _, queue_count = part.rpartition(":")
         for queue_id in range(int(queue_count)):

@@ -1,4 +1,7 @@
-"""Timers of a client node: callbacks at a due time, run by one duty. Equal times run in the order they were set."""
+"""Timers of a client: callbacks at a due time, run by one duty.
+
+Timers with equal due times run in the order in which they were set.
+"""
 
 from collections.abc import Callable
 from heapq import heappop, heappush
@@ -11,7 +14,7 @@ _DUTY = "client-timers"
 
 
 class Timer:
-    """A callback that runs once, unless `cancel` comes first."""
+    """A callback that runs once, unless `cancel` is called first."""
 
     __slots__ = ("callback",)
 
@@ -19,10 +22,13 @@ class Timer:
         self.callback: Callable[[], None] | None = callback
 
     def cancel(self) -> None:
+        """Prevent the callback. Does nothing after it has run."""
         self.callback = None
 
 
 class Timers:
+    """The pending timers of one client, in a heap. Times are monotonic ms."""
+
     def __init__(self, clock: Clock, duties: Duties) -> None:
         self._clock = clock
         self._duties = duties
@@ -31,6 +37,7 @@ class Timers:
         duties.add(_DUTY, self._run, None)
 
     def after(self, delay_ms: int, callback: Callable[[], None]) -> Timer:
+        """Call `callback` once, `delay_ms` from now."""
         timer = Timer(callback)
         due_ms = self._clock.mono_ms + delay_ms
         self._sequence += 1
@@ -39,13 +46,14 @@ class Timers:
         return timer
 
     def sleep(self, delay_ms: int) -> Deferred[None]:
+        """Return a promise that is resolved `delay_ms` from now."""
         promise: Deferred[None] = Deferred()
         self.after(delay_ms, lambda: promise.resolve(None))
         return promise
 
     def _run(self, now_ms: int) -> int | None:
         heap = self._heap
-        # Timers set while these run wait for the next turn, even when they are due at once.
+        # Timers set by these callbacks wait for the next turn, even if they are due now.
         last = self._sequence
         while heap and heap[0][0] <= now_ms and heap[0][1] <= last:
             callback = heappop(heap)[2].callback

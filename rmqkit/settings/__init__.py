@@ -1,1 +1,1 @@
-"""The table of settings, and the sections that it feeds."""
+"""The table of settings, and the sections of a node's configuration that it fills."""

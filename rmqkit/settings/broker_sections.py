@@ -1,4 +1,6 @@
-"""Sections of a broker: identity, addresses, topics, sending, pulling, registration, offsets, delay levels."""
+"""Sections of a broker: identity, network, topics, sending, pulling, registration,
+offsets, delays.
+"""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -25,13 +27,19 @@ def addresses(value: Value) -> tuple[str, ...]:
 
 
 def delays_ms(value: Value) -> tuple[int, ...]:
-    """ScheduleMessageService.parseDelayLevel: "1s 5s 1m" as milliseconds."""
+    """Return the delay levels "1s 5s 1m" in ms.
+
+    Source: `ScheduleMessageService.parseDelayLevel`.
+    """
     return tuple(int(each[:-1]) * _UNITS_MS[each[-1]] for each in str(value).split(" "))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerIdentity:
-    """Which broker this is. `broker_id` is 0 for a master whatever was configured, above 0 for a slave."""
+    """The identity of a broker.
+
+    `broker_id` is 0 for every master, whatever was configured, and above 0 for a slave.
+    """
 
     broker_name: str = key(
         "brokerName",
@@ -49,41 +57,45 @@ class BrokerIdentity:
         allowed=_NAME_WORDS,
     )
     broker_id: int = key(
-        "brokerId", 0, "0 is the master of its group; a master has 0 whatever is configured", type=Type.LONG, low=-1
+        "brokerId",
+        0,
+        "id in the group: 0 is the master (whatever is configured), slaves are above 0",
+        type=Type.LONG,
+        low=-1,
     )
     broker_role: BrokerRole = key(
         "brokerRole",
         BrokerRole.ASYNC_MASTER,
-        "SYNC_MASTER waits for inSyncReplicas copies (1 is the master's own); a SLAVE copies the master of its brokerName",
+        "SYNC_MASTER waits for inSyncReplicas copies, its own included; a SLAVE copies the master of its brokerName",
     )
-    region_id: str = key("regionId", "DefaultRegion", "what stored messages carry in their property MSG_REGION")
-    trace_on: bool = key("traceOn", True, "what stored messages carry in their property TRACE_ON", live=True)
+    region_id: str = key("regionId", "DefaultRegion", "value of the property MSG_REGION of stored messages")
+    trace_on: bool = key("traceOn", True, "value of the property TRACE_ON of stored messages", live=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerNetwork:
-    """Where a broker listens and which addresses it announces.
+    """Where a broker listens, and which addresses it announces.
 
-    `vip_listen_port` follows from `listen_port`: two below it, 0 if that is 0 or too small. `ha_listen_port` is
-    `listen_port` + 1 unless set. Without `namesrv_addrs` the broker registers nowhere.
+    `vip_listen_port` is two below `listen_port`, or 0 if that is 0 or too small. `ha_listen_port`
+    is `listen_port` + 1 unless set. Without `namesrv_addrs` the broker registers nowhere.
     """
 
     bind_address: str = key("bindAddress", "0.0.0.0", "address to listen on", pattern=r"\S+", allowed="an address")
     listen_port: int = key(
         "listenPort",
         10_911,
-        "main port; the port two below serves all but pull and pop; 0 lets the system choose",
+        "main port; the port two below serves everything except pull and pop; 0 lets the system choose",
         low=0,
         high=65_535,
     )
     vip_listen_port: int = 10909
     ha_listen_port: int = key(
-        "haListenPort", 0, "port for replication; listenPort + 1 when not above 0", unset=10_912, low=-1, high=65_535
+        "haListenPort", 0, "port for replication; listenPort + 1 if not above 0", unset=10_912, low=-1, high=65_535
     )
     broker_ip1: str = key(
         "brokerIP1",
         "${host.address}",
-        "address given to clients",
+        "address that clients connect to",
         unset="127.0.0.1",
         pattern=_NAME,
         allowed="an address",
@@ -91,7 +103,7 @@ class BrokerNetwork:
     broker_ip2: str = key(
         "brokerIP2",
         "${host.address}",
-        "address given to slaves",
+        "address that slaves connect to",
         unset="127.0.0.1",
         pattern=_NAME,
         allowed="an address",
@@ -109,15 +121,15 @@ class BrokerNetwork:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicDefaults:
-    """How topics and groups come into being, and what they may do."""
+    """How topics and groups are created, and what they permit."""
 
     broker_permission: int = key(
-        "brokerPermission", 6, "what the whole broker allows: 4 read, 2 write, 6 both", low=0, high=7, live=True
+        "brokerPermission", 6, "permission of the whole broker: 4 read, 2 write, 6 both", low=0, high=7, live=True
     )
     default_topic_queue_nums: int = key(
         "defaultTopicQueueNums",
         8,
-        "queues of TBW102, and the most that a topic created by a send gets",
+        "queues of TBW102, and the most queues of a topic that a send creates",
         low=1,
         high=65_535,
         live=True,
@@ -126,8 +138,8 @@ class TopicDefaults:
     auto_create_subscription_group: bool = key(
         "autoCreateSubscriptionGroup", True, "a new consumer group is created when its first member connects", live=True
     )
-    cluster_topic_enable: bool = key("clusterTopicEnable", True, "the topic named after the cluster may be written")
-    broker_topic_enable: bool = key("brokerTopicEnable", True, "the topic named after the broker may be written")
+    cluster_topic_enable: bool = key("clusterTopicEnable", True, "clients may send to the topic named after the cluster")
+    broker_topic_enable: bool = key("brokerTopicEnable", True, "clients may send to the topic named after the broker")
     trace_topic_enable: bool = key("traceTopicEnable", False, "the topic for message traces exists from the start")
     msg_trace_topic_name: str = key(
         "msgTraceTopicName",
@@ -137,7 +149,7 @@ class TopicDefaults:
         allowed="a topic name: up to 127 of a-z A-Z 0-9 _ - % |",
     )
     validate_system_topic_when_update_topic: bool = key(
-        "validateSystemTopicWhenUpdateTopic", True, "system topics cannot be created or changed by an admin call", live=True
+        "validateSystemTopicWhenUpdateTopic", True, "admin requests cannot create or change system topics", live=True
     )
     enable_mixed_message_type: bool = key(
         "enableMixedMessageType", False, "topics may have the attribute message.type MIXED", live=True
@@ -145,16 +157,16 @@ class TopicDefaults:
     clear_retry_topic_when_delete_topic: bool = key(
         "clearRetryTopicWhenDeleteTopic",
         True,
-        "deleting a topic also deletes the retry topics that pop consumption made for it",
+        "deleting a topic also deletes the retry topics that pop consumption created for it",
         live=True,
     )
     enable_split_metadata: bool = key(
         "enableSplitMetadata",
         True,
-        "tables of topics and groups are sent in pages to a peer that asks for pages",
+        "a peer that asks for pages gets the tables of topics and groups in pages",
         live=True,
     )
-    split_metadata_size: int = key("splitMetadataSize", 2000, "topics or groups of a page at most", low=1, live=True)
+    split_metadata_size: int = key("splitMetadataSize", 2000, "most topics or groups of a page", low=1, live=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,7 +175,9 @@ class SendLimits:
 
     max_message_size: int = key("maxMessageSize", 4_194_304, "largest body, in bytes", low=1, high=1_073_741_824, live=True)
     auto_message_version_on_topic_len: bool = key(
-        "autoMessageVersionOnTopicLen", True, "topics longer than 127 bytes are stored as version 2 records; off: refused"
+        "autoMessageVersionOnTopicLen",
+        True,
+        "messages of topics longer than 127 bytes are stored as version 2 records; off: refused",
     )
     reject_transaction_message: bool = key(
         "rejectTransactionMessage", False, "half messages are refused with NO_PERMISSION", live=True
@@ -172,19 +186,20 @@ class SendLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PullSettings:
-    """What one pull may carry, and how a pull that finds nothing waits.
+    """What one pull may return, and how a pull without messages waits.
 
-    The pair `*_in_disk` bounds an answer whose first record is further behind the end of the log than
-    `access_message_in_memory_max_ratio` percent of the machine's memory, the pair `*_in_memory` any other answer.
+    The fields `*_in_disk` limit an answer whose first record is further behind the end of the log
+    than `access_message_in_memory_max_ratio` percent of the machine's memory. The fields
+    `*_in_memory` limit every other answer.
     """
 
     long_polling_enable: bool = key(
-        "longPollingEnable", True, "a pull that finds nothing waits as long as its client asked for", live=True
+        "longPollingEnable", True, "a pull without messages waits as long as its client requests", live=True
     )
     short_polling_time_ms: int = key(
         "shortPollingTimeMills",
         1000,
-        "ms that such a pull waits when longPollingEnable is off",
+        "ms that a pull without messages waits if longPollingEnable is off",
         type=Type.LONG,
         low=0,
         live=True,
@@ -220,18 +235,18 @@ class PullSettings:
     max_filter_message_size: int = key(
         "maxFilterMessageSize",
         16_000,
-        "divided by 20: queue entries that one filtering pull may look at",
+        "20 times the number of queue entries that a pull with a filter may check",
         low=20,
         live=True,
     )
     default_query_max_num: int = key(
-        "defaultQueryMaxNum", 32, "most messages that a query by unique key answers", low=1, live=True
+        "defaultQueryMaxNum", 32, "most messages in the answer to a query by unique key", low=1, live=True
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FilterSettings:
-    """Filters by the properties of messages, and the bit maps that remember per message which filters match."""
+    """Filters by properties of messages, and bit maps of the filters that match each message."""
 
     enable_property_filter: bool = key(
         "enablePropertyFilter",
@@ -242,25 +257,29 @@ class FilterSettings:
     enable_calc_filter_bit_map: bool = key(
         "enableCalcFilterBitMap",
         False,
-        "with enableConsumeQueueExt: filters are evaluated when a message arrives, so pulls by SQL92 read only matches",
+        "with enableConsumeQueueExt: filters are evaluated when a message is stored, so SQL92 pulls read only matches",
         live=True,
     )
     filter_support_retry: bool = key(
         "filterSupportRetry",
         False,
-        "a subscription to a retry topic by an expression uses that of the message's own topic",
+        "expressions on a retry topic are evaluated with the subscription to the message's original topic",
         live=True,
     )
     expect_consumer_num_use_filter: int = key(
-        "expectConsumerNumUseFilter", 32, "groups with a filter that a topic's bit maps have room for", low=1, high=10_000
+        "expectConsumerNumUseFilter", 32, "groups with filters for which a topic's bit maps have room", low=1, high=10_000
     )
     max_error_rate_of_bloom_filter: int = key(
-        "maxErrorRateOfBloomFilter", 20, "percent of the records that a bit map may let be read for nothing", low=1, high=99
+        "maxErrorRateOfBloomFilter",
+        20,
+        "percent of records that a bit map may match wrongly, so that they are read in vain",
+        low=1,
+        high=99,
     )
     filter_data_clean_time_span_ms: int = key(
         "filterDataCleanTimeSpan",
         86_400_000,
-        "ms that a group's filter is kept after the group has gone",
+        "ms for which the filter of a group without members is kept",
         type=Type.LONG,
         low=0,
         live=True,
@@ -269,7 +288,7 @@ class FilterSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegistrationSettings:
-    """How a broker registers with its name servers, and how long it remembers its own clients."""
+    """How a broker registers with its name servers, and when it removes silent clients."""
 
     register_broker_timeout_ms: int = key(
         "registerBrokerTimeoutMills", 24_000, "ms that a name server may take to answer a registration", low=1, live=True
@@ -277,12 +296,15 @@ class RegistrationSettings:
     register_name_server_period_ms: int = key(
         "registerNameServerPeriod",
         30_000,
-        "time between two registrations, held within 10,000 and 60,000 ms",
+        "ms between two registrations; clamped to 10,000 to 60,000",
         convert=within(10_000, 60_000),
         live=True,
     )
     force_register: bool = key(
-        "forceRegister", True, "registers each period even when nothing changed; off: asks the name server first", live=True
+        "forceRegister",
+        True,
+        "the broker registers every period even without changes; off: it asks the name server first",
+        live=True,
     )
     channel_expired_timeout_ms: int = key(
         "channelExpiredTimeout",
@@ -296,7 +318,7 @@ class RegistrationSettings:
     notify_consumer_ids_changed_enable: bool = key(
         "notifyConsumerIdsChangedEnable",
         True,
-        "members of a group are notified when it changes",
+        "members of a group are notified when the group changes",
         area="Clients and consumer offsets",
         live=True,
     )
@@ -310,19 +332,19 @@ class OffsetSettings:
         "flushConsumerOffsetInterval", 5000, "ms between two writes of the consumer offsets", low=100, live=True
     )
     use_server_side_reset_offset: bool = key(
-        "useServerSideResetOffset", True, "resetting a group's offset works without its consumers' help", live=True
+        "useServerSideResetOffset", True, "the broker resets a group's offsets itself, without its consumers", live=True
     )
     consumer_offset_update_version_step: int = key(
         "consumerOffsetUpdateVersionStep",
         500,
-        "commits between two steps of the offsets' data version",
+        "commits after which the data version of the offsets increases",
         type=Type.LONG,
         low=1,
         live=True,
     )
 
 
-#: upstream's `messageDelayLevel`
+#: Apache's default `messageDelayLevel`
 DEFAULT_DELAY_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 
 
@@ -333,7 +355,7 @@ class DelaySettings:
     levels_ms: tuple[int, ...] = key(
         "messageDelayLevel",
         DEFAULT_DELAY_LEVELS,
-        "the delay of each level from 1 on; what is waiting keeps the time it was given",
+        "delay of each level, from level 1; waiting messages keep their delivery time",
         convert=delays_ms,
         pattern=r"[0-9]{1,9}[smhd]( [0-9]{1,9}[smhd]){0,255}",
         allowed="1 to 256 times separated by one space, each a number and s, m, h or d",
@@ -344,14 +366,14 @@ class DelaySettings:
     pending_max: int = key(
         "scheduleAsyncDeliverMaxPendingLimit",
         2000,
-        "deliveries of one delay level that may wait for their disk",
+        "most deliveries of one delay level that wait for the disk",
         low=1,
         live=True,
     )
     delay_offset_update_version_step: int = key(
         "delayOffsetUpdateVersionStep",
         200,
-        "deliveries between two steps of the data version of delayOffset.json",
+        "deliveries after which the data version of delayOffset.json increases",
         type=Type.LONG,
         low=1,
         live=True,
@@ -406,13 +428,13 @@ class TimerSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Coordination:
-    """What the broker arranges between clients."""
+    """What the broker coordinates between clients."""
 
     lock_mode: str = key(
         "lockMode",
         "loose",
-        "what grants the locks of ordered consumption: `loose` (this broker alone), `strict` (a quorum of the group), or "
-        "one that a plug-in brings",
+        "lock mode of ordered consumption: `loose` (this broker grants locks), `strict` (a quorum of the group does), or "
+        "one of a plug-in",
         pattern=r"[A-Za-z0-9_.-]{1,64}",
         allowed="the name of a lock mode",
         area="Plug-ins",
@@ -420,6 +442,6 @@ class Coordination:
     store_reply_message_enable: bool = key(
         "storeReplyMessageEnable",
         True,
-        "the reply to a request is also stored in the reply topic, not only passed on to the waiting requester",
+        "the reply to a request message is also stored in the reply topic, not only sent to the waiting client",
         live=True,
     )

@@ -1,9 +1,12 @@
-"""From what was written to the values of every key, and from the values to the sections.
+"""Builds the sections of a configuration from settings as they were written, in these steps:
 
-The order: each source (a file, the command line) is read on its own, where two spellings of one key must agree;
-later sources win over earlier ones; what nobody wrote has its default; then the values that follow from others are
-filled in, values that only make sense together are checked, and the sections are built from the rows that feed
-them. Every error is a ConfigError of one line that names key, value and place.
+- Read each source (a file, the command line) on its own. Two spellings of one key must agree in it.
+- Merge the sources; later ones win.
+- Add defaults, and values that follow from others.
+- Check values that must fit together.
+- Build the sections from the rows that set their fields.
+
+Every error is a ConfigError of one line that names key, value and place.
 """
 
 from collections.abc import Iterable, Mapping
@@ -22,7 +25,7 @@ PluginValues = Mapping[str, Mapping[str, str]]
 
 
 def unknown(kind: Kind, setting: Setting) -> ConfigError:
-    """The error for a key that this kind of node does not have."""
+    """Return the error for a key that this kind of node does not have."""
     for other in KINDS:
         if other != kind and find(other, setting.key):
             return ConfigError(
@@ -32,11 +35,15 @@ def unknown(kind: Kind, setting: Setting) -> ConfigError:
 
 
 def refuse(row: Row, refusal: Refusal, value: Value, where: str) -> ConfigError:
+    """Return the error for a refused value."""
     return ConfigError(f"config: {row.key} = {show(value)}{where} is refused: {refusal.why}")
 
 
 def read_source(settings: Iterable[Setting], kind: Kind, host: Host) -> dict[str, tuple[Value, str]]:
-    """Key -> (value, where it was written) of one source. `plugin.NAME.KEY` are kept as they are."""
+    """Return key -> (value, place) of one source. Raises ConfigError.
+
+    Keys of plug-ins (`plugin.NAME.KEY`) are not checked.
+    """
     found: dict[str, tuple[Value, str]] = {}
     written: dict[str, Setting] = {}
     for setting in settings:
@@ -55,7 +62,7 @@ def read_source(settings: Iterable[Setting], kind: Kind, host: Host) -> dict[str
         if earlier and earlier.key != setting.key and found[row.key][0] != value:
             raise ConfigError(
                 f"config: {earlier.key} = {show(found[row.key][0])}{earlier.where} and {setting.key} = {show(value)}"
-                f"{setting.where} are two spellings of one key and disagree"
+                f"{setting.where} are spellings of the same key, but their values differ"
             )
         found[row.key] = (value, setting.where)
         written[row.key] = setting
@@ -64,7 +71,7 @@ def read_source(settings: Iterable[Setting], kind: Kind, host: Host) -> dict[str
 
 def plugin_value(setting: Setting) -> Value:
     if len(setting.key.split(".", 2)) < 3:
-        raise ConfigError(f"config: {setting.key!r}{setting.where}: write plugin.NAME.KEY")
+        raise ConfigError(f"config: {setting.key!r}{setting.where}: must be plugin.NAME.KEY")
     if not isinstance(setting.value, bool | int | float | str):
         raise ConfigError(f"config: {setting.key}{setting.where} must be text, a number, true or false")
     return show(setting.value)
@@ -78,7 +85,7 @@ def merge(sources: Iterable[dict[str, tuple[Value, str]]]) -> dict[str, tuple[Va
 
 
 def default_of(row: Row, host: Host) -> Value | None:
-    """The default of a row on this machine, None when it has none."""
+    """Return the default of a row on this machine, None if it has none."""
     if not isinstance(row.default, str) or "${" not in row.default:
         return row.default
     if row.type is Type.PATH and row.status is Status.WORKS:
@@ -87,6 +94,7 @@ def default_of(row: Row, host: Host) -> Value | None:
 
 
 def plugin_tables(values: Mapping[str, Value]) -> PluginValues:
+    """Return the settings of plug-ins: name -> key -> text."""
     tables: dict[str, dict[str, str]] = {}
     for key, value in values.items():
         if key.startswith(PLUGIN + "."):
@@ -96,10 +104,10 @@ def plugin_tables(values: Mapping[str, Value]) -> PluginValues:
 
 
 def complete(kind: Kind, written: Mapping[str, Value], host: Host) -> dict[str, Value]:
-    """Every key of the kind: what was written, else its default, else what follows from others.
+    """Return a value for every key of the kind: as written, by default, or derived from others.
 
-    BrokerStartup.buildBrokerController: a port for replication that is not above 0 becomes the main port + 1, and a
-    master has id 0.
+    As in BrokerStartup.buildBrokerController, a port for replication that is not above 0 becomes
+    the main port + 1, and a master has id 0.
     """
     values = dict(written)
     for key, row in rows(kind).items():
@@ -119,7 +127,7 @@ def complete(kind: Kind, written: Mapping[str, Value], host: Host) -> dict[str, 
 
 
 def check_together(kind: Kind, values: Mapping[str, Value]) -> None:
-    """Raises ConfigError for values that are fine alone and wrong together."""
+    """Raises ConfigError for values that contradict each other."""
     low, high, most = (int(values[key]) for key in ("outboxLowWater", "outboxHighWater", "outboxMax"))
     if not low <= high <= most:
         raise ConfigError("config: outboxLowWater, outboxHighWater and outboxMax must not decrease in this order")
@@ -128,6 +136,7 @@ def check_together(kind: Kind, values: Mapping[str, Value]) -> None:
 
 
 def check_broker(values: Mapping[str, Value]) -> None:
+    """Raises ConfigError for values of a broker that contradict each other."""
     port, ha_port = int(values["listenPort"]), int(values["haListenPort"])
     if port and not 3 <= port <= 65534:
         raise ConfigError(
@@ -142,25 +151,28 @@ def check_broker(values: Mapping[str, Value]) -> None:
     check_replicas(values)
     if values["fetchNamesrvAddrByAddressServer"] and not values["namesrvAddr"]:
         raise ConfigError(
-            "config: fetchNamesrvAddrByAddressServer = true without namesrvAddr is refused: no address server is asked "
-            "yet, so the broker would register nowhere"
+            "config: fetchNamesrvAddrByAddressServer = true without namesrvAddr is refused: address servers are not "
+            "supported yet, so the broker would register nowhere"
         )
 
 
 def check_replicas(values: Mapping[str, Value]) -> None:
-    """Source: `BrokerStartup.buildBrokerController`, `BrokerContainer.addBroker`."""
+    """Raises ConfigError for replica settings that contradict each other.
+
+    Sources: `BrokerStartup.buildBrokerController`, `BrokerContainer.addBroker`.
+    """
     total, in_sync, least = (int(values[key]) for key in ("totalReplicas", "inSyncReplicas", "minInSyncReplicas"))
     if values["brokerRole"] == "SLAVE" and int(values["brokerId"]) <= 0:
-        raise ConfigError(f"config: brokerId = {values['brokerId']}: a SLAVE needs an id above 0, its own in the group")
+        raise ConfigError(f"config: brokerId = {values['brokerId']}: a SLAVE needs an id above 0, unique in its group")
     if least > in_sync:
         raise ConfigError(f"config: minInSyncReplicas = {least} is above inSyncReplicas = {in_sync}")
     if total > 1 and in_sync > total:
         raise ConfigError(f"config: inSyncReplicas = {in_sync} is above totalReplicas = {total}")
     if values["drillDefects"] and not values["drillFaultsEnable"]:
-        raise ConfigError("config: drillDefects is refused: it breaks promises, which only drillFaultsEnable = true allows")
+        raise ConfigError("config: drillDefects is refused: it breaks promises, so it needs drillFaultsEnable = true")
 
 
-#: our key, Apache's key for the same choice, and which of Apache's values means the same as ours
+#: our key, Apache's key for the same choice, and our value -> the equivalent value of Apache's key
 PAIRS: tuple[tuple[str, str, Mapping[str, bool]], ...] = (
     ("lockMode", "lockInStrictMode", {"strict": True, "loose": False}),
     ("escapeStrategy", "enableRemoteEscape", {"auto": True, "remote": True, "local": False, "none": False}),
@@ -168,7 +180,7 @@ PAIRS: tuple[tuple[str, str, Mapping[str, bool]], ...] = (
 
 
 def check_pairs(written: Mapping[str, tuple[Value, str]]) -> None:
-    """An own key and Apache's key for the same choice must not disagree. Raises ConfigError naming both."""
+    """Raises ConfigError if a key of ours and Apache's key for the same choice disagree."""
     for ours, theirs, meanings in PAIRS:
         if ours in written and theirs in written:
             (one, one_place), (two, two_place) = written[ours], written[theirs]
@@ -177,10 +189,10 @@ def check_pairs(written: Mapping[str, tuple[Value, str]]) -> None:
 
 
 def writable(values: Mapping[str, str]) -> dict[str, str]:
-    """The values that a running broker reports, as they may be written for another one.
+    """Return the values that a running broker reports in a form that another broker accepts.
 
-    A running broker reports every key, so it also reports the default of a key whose pair decides.
-    Of two keys that disagree, the one that holds its default is left out.
+    A running broker reports every key, including the default of a key whose pair decides. If two
+    keys of a pair disagree, the one that has its default is left out.
     """
     kept = dict(values)
     for ours, theirs, meanings in PAIRS:
@@ -191,7 +203,7 @@ def writable(values: Mapping[str, str]) -> dict[str, str]:
 
 
 def notes_of(kind: Kind, written: Mapping[str, tuple[Value, str]]) -> tuple[str, ...]:
-    """What to log once: keys that ask for something that does not happen here, together for each reason."""
+    """Return the lines to log about keys without effect, one line for each reason."""
     groups: dict[str, list[str]] = {}
     for key, (value, _) in written.items():
         row = rows(kind).get(key)
@@ -204,12 +216,12 @@ def notes_of(kind: Kind, written: Mapping[str, tuple[Value, str]]) -> tuple[str,
     notes = [f"config: {', '.join(keys)}: {reason}" for reason, keys in groups.items()]
     is_slave = written.get("brokerRole", ("", ""))[0] == "SLAVE"
     if kind == "broker" and not is_slave and written.get("brokerId", (0, ""))[0] != 0:
-        notes.append(f"config: brokerId = {written['brokerId'][0]} is taken as 0: this broker is a master")
+        notes.append(f"config: brokerId = {written['brokerId'][0]} is replaced by 0: this broker is a master")
     return tuple(notes)
 
 
 def build_sections(kind: Kind, values: Mapping[str, Value], host: Host) -> dict[str, Any]:
-    """Section name -> section. Sections that only the other kind of node reads have their defaults."""
+    """Return section name -> section. Sections of the other kind of node get their defaults."""
     fed: dict[str, dict[str, object]] = {each.name: {} for each in fields(Sections)}
     for section, name, row, kinds in declared():
         value = values.get(row.key) if kind in kinds else default_of(row, host)

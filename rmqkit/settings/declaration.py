@@ -1,4 +1,4 @@
-"""Declares a key once: as the default of the field that it feeds.
+"""Declares each key once: as the default of the field that it sets.
 
     pending_max: int = key("scheduleAsyncDeliverMaxPendingLimit", 2000, "deliveries …", low=1)
 
@@ -8,11 +8,11 @@ is a field of a frozen dataclass with the default 2000, and a row of the table o
   `docs/settings.md` and `rmqkit config explain` show.
 - The type of the key follows from the default; `type` names another one.
 - `convert` makes the field's value from the key's: another unit, a list.
-- `unset` is the value of a field whose default depends on the machine or on another key, in a
-  section made by hand. Without `unset` the caller must pass such a field.
+- `unset` is the field's default in a section that code creates directly, if the key's default
+  depends on the machine or on another key. Without `unset` the caller must pass such a field.
 
 `section` declares a section in `Sections` (`sections.py`): its heading in `docs/settings.md`, and
-the nodes that have its keys.
+the kinds of node that have its keys.
 """
 
 from collections.abc import Callable
@@ -31,7 +31,10 @@ Section = TypeVar("Section", bound="DataclassInstance")
 
 
 class Options(TypedDict, total=False):
-    """Other fields of a row (`table.Row`). `only` names the one kind of node that has the key."""
+    """Optional fields of a row (`table.Row`).
+
+    `only` names the one kind of node that has the key.
+    """
 
     type: Type
     area: str
@@ -70,7 +73,7 @@ def key(
     unset: Any = MISSING,
     **options: Any,
 ) -> Any:
-    """A field of a section that is fed by a key."""
+    """Declare a field of a section, and the key that sets it."""
     if isinstance(default, StrEnum):
         convert = convert or type(default)
         options["choices"] = tuple(map(str, type(default)))
@@ -92,7 +95,7 @@ def _type_of(default: Value | None, is_choice: bool) -> Type:
 
 
 def section(make: type[Section], area: str, *kinds: Kind) -> Section:
-    """A section of a node's configuration; `area` is its heading in `docs/settings.md`."""
+    """Declare a section of a node's configuration; `area` is its heading in `docs/settings.md`."""
     is_whole = all(each.default is not MISSING or each.default_factory is not MISSING for each in fields(make))
     default: Any = make() if is_whole else MISSING
     made: Section = field(default=default, metadata={"make": make, "area": area, "kinds": kinds})
@@ -103,10 +106,10 @@ def section(make: type[Section], area: str, *kinds: Kind) -> Section:
 
 
 def parts(value: Value) -> tuple[str, ...]:
-    """The parts of a list `a;b`, or `a, b`."""
+    """Return the parts of a list such as `a;b` or `a, b`."""
     return tuple(part.strip() for part in str(value).replace(",", ";").split(";") if part.strip())
 
 
 def within(low: int, high: int) -> Callable[[Value], int]:
-    """Hold a number within bounds, as Apache does silently."""
+    """Return a converter that clamps a number to the bounds, as Apache does silently."""
     return lambda value: max(low, min(int(value), high))

@@ -1,6 +1,6 @@
-"""What defaults take from the machine: home folder, names, addresses.
+"""Facts about the machine that defaults depend on: home folder, names, addresses.
 
-The one module of the settings that asks the operating system.
+This is the only module of the settings that queries the operating system.
 """
 
 import os
@@ -18,7 +18,7 @@ REFERENCE = re.compile(r"\$\{([^}]*)\}")
 class Host:
     """The machine and user that a node runs as.
 
-    The defaults are fixed, for nodes that no machine runs (tests, simulation).
+    The defaults are constants, for nodes without a machine (tests, simulation).
     """
 
     home: str = "/home/rmqkit"
@@ -28,7 +28,7 @@ class Host:
     environment: Mapping[str, str] = field(default_factory=dict)
 
     def lookup(self, name: str) -> str | None:
-        """What `${name}` stands for, None when it is not set."""
+        """Return the value of `${name}`, None if it is not set."""
         known = {
             "user.home": self.home,
             "user.dir": self.folder,
@@ -40,7 +40,10 @@ class Host:
 
 
 def here() -> Host:
-    """This machine. The address is the one that packets to the outside leave from, 127.0.0.1 without a network."""
+    """Return this machine.
+
+    Its address is the source address of packets to other networks, 127.0.0.1 without a network.
+    """
     environment = dict(os.environ)
     return Host(
         home=os.path.expanduser("~"),
@@ -52,26 +55,28 @@ def here() -> Host:
 
 
 def outward_address() -> str:
+    """Return the source address of packets to other networks, 127.0.0.1 without a network."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
-            probe.connect(("192.0.2.1", 9))  # an address for documentation: connecting a UDP socket sends nothing
+            probe.connect(("192.0.2.1", 9))  # reserved for documentation; connecting a UDP socket sends nothing
             return str(probe.getsockname()[0])
         except OSError:
             return "127.0.0.1"
 
 
 def expand(text: str, host: Host) -> str:
-    """`text` with its `${...}` replaced; unknown ones become nothing. For defaults, which may lack their variable."""
+    """Return a default with its `${...}` replaced.
+
+    Unknown variables become "", because a default may refer to an unset one.
+    """
     return REFERENCE.sub(lambda match: host.lookup(match[1]) or "", text)
 
 
 def expand_path(text: str, host: Host) -> str:
-    """A path as a user writes it, made absolute.
+    """Return a user's path as an absolute path.
 
-    It may hold `${user.home}`, `${ROCKETMQ_HOME}` and other variables, begin with `~/`, or be relative to the working
-    folder.
-
-    Raises ConfigError for a `${...}` that is not set.
+    It may contain `${user.home}`, `${ROCKETMQ_HOME}` and other variables, begin with `~/`, or be
+    relative to the working folder. Raises ConfigError for a `${...}` that is not set.
     """
 
     def known(match: re.Match[str]) -> str:

@@ -1,9 +1,9 @@
-"""The whole table: every key by kind of node, and its other spellings.
+"""The whole table of settings: every key of each kind of node, and its other spellings.
 
 `rows(kind)[key]` is the row. Keys that work come from the sections that declare them, all others
-from `upstream.toml`. The table is built when a node or a command first asks, so importing a section
-reads no file. A key of both kinds may have a row for each (`listenPort`). Other spellings come from
-Apache's earlier releases (`maped…` for `mapped…`) and from the names that Java prints for fields
+from `upstream.toml`. The table is built on first use, so importing a section reads no file. A key
+of both kinds of node may have a row for each (`listenPort`). Other spellings come from Apache's
+earlier releases (`maped…` for `mapped…`) and from Java's names of fields
 (`isScanAvailableNameSrv`).
 """
 
@@ -26,7 +26,7 @@ _LINE = re.compile(r"(\S+): ([\w|]+)(?: = ([^\s].*?))?(?:, (refused|only): (.+))
 
 
 class WorkingKey(NamedTuple):
-    """A key that works, and the field that it feeds."""
+    """A key that works, and the field that it sets."""
 
     section: str
     field: str
@@ -36,7 +36,7 @@ class WorkingKey(NamedTuple):
 
 @cache
 def declared() -> tuple[WorkingKey, ...]:
-    """Every key that works."""
+    """Return every key that works."""
     found = []
     for each in fields(Sections):
         section = each.metadata
@@ -49,7 +49,7 @@ def declared() -> tuple[WorkingKey, ...]:
 
 
 def _upstream() -> Iterator[tuple[str, Row]]:
-    """Every other key, with the nodes that have it: a kind, or "both"."""
+    """Yield every other key, with the nodes that have it: a kind, or "both"."""
     for area, by_status in tomllib.loads(UPSTREAM.read_text(encoding="utf-8")).items():
         for status, by_nodes in by_status.items():
             for nodes, by_reason in by_nodes.items():
@@ -99,18 +99,21 @@ def _tables() -> Mapping[Kind, dict[str, Row]]:
 
 
 def rows(kind: Kind) -> Mapping[str, Row]:
-    """Key -> row, of every key that this kind of node has."""
+    """Return key -> row of every key that this kind of node has."""
     return _tables()[kind]
 
 
 def every_key() -> list[str]:
-    """The keys of all kinds of node."""
+    """Return the keys of all kinds of node."""
     return list(dict.fromkeys(key for kind in KINDS for key in rows(kind)))
 
 
 @cache
 def spellings() -> Mapping[str, str]:
-    """Spelling -> key. `maped` and `mapped` stand for each other wherever a key has either."""
+    """Return spelling -> key.
+
+    `maped` and `mapped` are interchangeable in every key that has either.
+    """
     found = {
         "serverLoadBalancerEnabled": "serverLoadBalancerEnable",
         "memTableFlushInterval": "memTableFlushIntervalMs",
@@ -127,5 +130,5 @@ def spellings() -> Mapping[str, str]:
 
 
 def find(kind: Kind, written: str) -> Row | None:
-    """The row of a key as it was written, None when this kind of node has no such key."""
+    """Return the row of a key as it was written, None if this kind of node has no such key."""
     return rows(kind).get(spellings().get(written, written))

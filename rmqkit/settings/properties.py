@@ -1,11 +1,19 @@
-"""Java's property texts: Apache's `.conf` files with the line each key began on, and the bodies of configuration requests.
+"""Java's property format: Apache's `.conf` files, and the bodies of configuration requests.
 
-The rules are those of `java.util.Properties.load`: `#` and `!` begin a comment, `=`, `:` or white space ends a key,
-a backslash escapes the next character or joins the next line, `\\uXXXX` is a UTF-16 unit. In a file one thing is ours: an
-XML comment (Apache's own controller examples begin with one) is skipped, where Java would read its words as keys that
-nobody asks for. What a peer sent (`lenient`) is read without that, and never fails: what is odd becomes an odd key.
+The rules are those of `java.util.Properties.load`:
 
-`escape` writes what is read back; Java itself prints values as they are (`MixAll.properties2String`), only odd ones differ.
+- `#` and `!` begin a comment.
+- `=`, `:` or white space ends a key.
+- A backslash escapes the next character or joins the next line; `\\uXXXX` is a UTF-16 unit.
+
+One rule is ours: in a file, an XML comment is skipped (Apache's controller examples begin with
+one). Java would read its words as keys.
+
+Bodies from peers are read with `lenient`: without that rule, and without errors. Invalid syntax
+then becomes an odd key.
+
+`escape` writes text that `read` restores. Java itself prints values unescaped
+(`MixAll.properties2String`), so only unusual values differ.
 """
 
 import re
@@ -25,7 +33,10 @@ class Property(NamedTuple):
 
 
 def logical_lines(text: str, xml_comments: bool = True) -> Iterator[tuple[int, str]]:
-    """Lines without comments and blank ones, with continued lines joined, each with the number of its first."""
+    """Yield (number of its first line, text) of each logical line.
+
+    Comments and blank lines are skipped, and continued lines are joined.
+    """
     lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
     number = 0
     in_xml_comment = False
@@ -45,12 +56,15 @@ def logical_lines(text: str, xml_comments: bool = True) -> Iterator[tuple[int, s
 
 
 def ends_open(line: str) -> bool:
-    """Whether a line goes on in the next: it ends with an odd number of backslashes."""
+    """Return whether the next line continues this one (an odd number of backslashes at its end)."""
     return (len(line) - len(line.rstrip("\\"))) % 2 == 1
 
 
 def unescape(text: str, lenient: bool = False) -> str:
-    """The characters behind Java's escapes. Raises ValueError for a `\\u` without four hex digits, unless lenient."""
+    """Return the text without Java's escapes.
+
+    Raises ValueError for a `\\u` without four hex digits, unless lenient.
+    """
     if "\\" not in text:
         return text
     out = []
@@ -74,12 +88,12 @@ def unescape(text: str, lenient: bool = False) -> str:
                 raise ValueError("\\u needs four hex digits")
         else:
             out.append(ESCAPES.get(char, char))
-    # Two units of a UTF-16 pair become one character; a lone one stays what it is.
+    # Two units of a UTF-16 pair become one character; a lone unit becomes U+FFFD.
     return "".join(out).encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
 def escape(text: str, *, is_key: bool = False) -> str:
-    """A value, or a key, as one line that `read` and Java take for it."""
+    """Return a value, or a key, as one line that `read` and Java read back unchanged."""
     text = text.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r")
     if is_key:
         return re.sub(r"([=:\s#!])", r"\\\1", text)
@@ -87,7 +101,7 @@ def escape(text: str, *, is_key: bool = False) -> str:
 
 
 def split(line: str) -> tuple[str, str]:
-    """Key and value of a logical line, both still escaped."""
+    """Return key and value of a logical line, both still escaped."""
     end = 0
     while end < len(line):
         if line[end] == "\\":
@@ -103,7 +117,7 @@ def split(line: str) -> tuple[str, str]:
 
 
 def read(text: str, *, lenient: bool = False) -> list[Property]:
-    """Every key, in order. Raises ValueError for a broken `\\u`, unless lenient."""
+    """Return every key, in order. Raises ValueError for an invalid `\\u`, unless lenient."""
     found = []
     for number, line in logical_lines(text, xml_comments=not lenient):
         key, value = split(line)

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from rmqkit.settings.declaration import key, parts
 from rmqkit.settings.table import Type
 
-#: brokers of a group
+#: most brokers of a group
 REPLICAS_MAX = 9
-#: Apache's slave accepts 4 MiB in one piece, header included
+#: bytes of log in one transfer; Apache's slave accepts 4 MiB, header included
 HA_BATCH_SIZE_MAX = 4_194_304 - 12
 
 
@@ -15,21 +15,21 @@ HA_BATCH_SIZE_MAX = 4_194_304 - 12
 class ReplicationSettings:
     """How a group keeps copies.
 
-    With `total_replicas` above 1 a SYNC_MASTER counts its slaves in sync before it accepts a put; otherwise a put waits
-    for `in_sync_replicas` copies.
+    With `total_replicas` above 1, a SYNC_MASTER counts its in-sync slaves before it accepts a put.
+    Otherwise a put waits for `in_sync_replicas` copies.
     """
 
     total_replicas: int = key(
         "totalReplicas",
         1,
-        "brokers of the group; above 1 a SYNC_MASTER refuses puts while too few are in sync",
+        "number of brokers of the group; above 1 a SYNC_MASTER refuses puts while too few are in sync",
         low=1,
         high=REPLICAS_MAX,
     )
     in_sync_replicas: int = key(
         "inSyncReplicas",
         1,
-        "copies that a put of a SYNC_MASTER waits for, its own included",
+        "copies that a put of a SYNC_MASTER waits for, the master's included",
         low=1,
         high=REPLICAS_MAX,
         live=True,
@@ -37,7 +37,7 @@ class ReplicationSettings:
     min_in_sync_replicas: int = key(
         "minInSyncReplicas",
         1,
-        "copies below which enableAutoInSyncReplicas does not go",
+        "lower limit of enableAutoInSyncReplicas, in copies",
         low=1,
         high=REPLICAS_MAX,
         live=True,
@@ -45,7 +45,7 @@ class ReplicationSettings:
     auto_in_sync: bool = key(
         "enableAutoInSyncReplicas",
         False,
-        "waits for the slaves that are in sync, from inSyncReplicas down to minInSyncReplicas, instead of refusing puts",
+        "with fewer slaves in sync, puts wait for those (down to minInSyncReplicas) instead of being refused",
         live=True,
     )
     slave_timeout_ms: int = key(
@@ -59,25 +59,25 @@ class ReplicationSettings:
         "slaveReadEnable", False, "consumers that read old messages are sent to a slave", live=True
     )
     ha_max_gap: int = key(
-        "haMaxGapNotInSync", 268_435_456, "a slave that lacks as many bytes is not in sync", low=1, live=True
+        "haMaxGapNotInSync", 268_435_456, "bytes behind the master at which a slave is not in sync", low=1, live=True
     )
     offset_check_in_slave: bool = key(
-        "offsetCheckInSlave", False, "a slave corrects the offsets of consumers as a master does", live=True
+        "offsetCheckInSlave", False, "a slave corrects the offsets of consumers, as a master does", live=True
     )
     sync_from_last_file: bool = key(
         "syncFromLastFile",
         False,
-        "a slave that has nothing starts at its master's last log file, and never has what is older",
+        "an empty slave starts at its master's last log file, and never gets older messages",
     )
     accept_anonymous: bool = key(
         "haAcceptAnonymous",
         True,
-        "slaves that do not send their id (Apache's) count as copies, at most one for each registered slave of a host",
+        "slaves that send no id (Apache's) count as copies, per host at most one for each registered slave",
     )
     truncate_ahead: bool = key(
         "haTruncateAhead",
         False,
-        "a slave with messages that its master never had copies them to `diverged/` and cuts them off; otherwise it stops",
+        "a slave with messages that its master never had copies them to `diverged/` and truncates its log; else it stops",
     )
 
 
@@ -88,7 +88,7 @@ class HaSettings:
     master_address: str = key(
         "haMasterAddress",
         None,
-        "where a slave finds its master's port for replication; by default the name server knows it",
+        "address of the master's port for replication; by default from the name server",
         unset="",
         pattern=r"|\S+:\d{1,5}",
         allowed="host:port",
@@ -103,18 +103,18 @@ class HaSettings:
         low=1,
     )
     batch_size: int = key(
-        "haTransferBatchSize", 32_768, "bytes of log that a master sends in one piece", low=1, high=HA_BATCH_SIZE_MAX
+        "haTransferBatchSize", 32_768, "most bytes of log in one transfer to a slave", low=1, high=HA_BATCH_SIZE_MAX
     )
     flow_control: bool = key(
         "haFlowControlEnable",
         False,
-        "bounds what a master sends its slaves (Apache counts headers only, here all bytes count)",
+        "limits the rate at which a master sends to its slaves (Apache counts headers only, rmqkit all bytes)",
         live=True,
     )
     bytes_per_second_max: int = key(
         "maxHaTransferByteInSecond",
         104_857_600,
-        "that bound, in bytes a second over all slaves",
+        "limit of haFlowControlEnable, in bytes per second over all slaves",
         type=Type.LONG,
         low=1,
         live=True,
@@ -131,7 +131,7 @@ class ActingSettings:
     enable: bool = key(
         "enableSlaveActingMaster",
         False,
-        "the slave with the smallest id acts for a master that is gone: reads, locks, offsets, delayed messages",
+        "the slave with the smallest id acts for a master that is down: reads, locks, offsets, delayed messages",
     )
     remote_escape: bool = key(
         "enableRemoteEscape",
@@ -141,8 +141,8 @@ class ActingSettings:
     escape_strategy: str = key(
         "escapeStrategy",
         "",
-        "where an acting master puts messages that are due: `none`, `local` (another master in this process), `remote` "
-        "(a master of another group), `auto` (local, then remote), or a plug-in's; empty: by enableRemoteEscape",
+        "where an acting master puts due messages: `none`, `local` (another master in this process), `remote` (a master of "
+        "another group), `auto` (local, then remote), or one of a plug-in; empty: by enableRemoteEscape",
         pattern=r"[A-Za-z0-9_.-]{0,64}",
         allowed="the name of an escape strategy",
         area="Plug-ins",
@@ -153,7 +153,7 @@ class ActingSettings:
     old_nameservers: bool = key(
         "compatibleWithOldNameSrv",
         True,
-        "sends name servers older than 5.0 the older request if they do not know the newer one",
+        "the broker sends a name server older than 5.0 the older request if it does not support the newer one",
     )
     heartbeat_ms: int = key(
         "brokerHeartbeatInterval",
@@ -165,7 +165,7 @@ class ActingSettings:
     heartbeat_timeout_ms: int = key(
         "sendHeartbeatTimeoutMillis",
         1000,
-        "ms after which a heartbeat that a name server does not answer is repeated",
+        "ms after which an unanswered heartbeat to a name server is repeated",
         low=10,
         high=60_000,
     )
@@ -181,7 +181,7 @@ class ActingSettings:
         "syncBrokerMemberGroupPeriod", 1000, "ms between two queries for the live members of the group", low=10, high=60_000
     )
     lock_in_strict_mode: bool = key(
-        "lockInStrictMode", False, "queue locks are granted by a quorum of the group: `lockMode = strict`"
+        "lockInStrictMode", False, "a quorum of the group grants queue locks, as with `lockMode = strict`"
     )
 
 
@@ -192,12 +192,12 @@ class DrillSettings:
     faults: bool = key(
         "drillFaultsEnable",
         False,
-        "drills may isolate this node through a socket in its folder that only its own user can open",
+        "drills may isolate this node, through a socket in its folder that only its user can open",
     )
     defects: tuple[str, ...] = key(
         "drillDefects",
         "",
-        "defects planted on purpose, by name: `a;b`; drills prove with them that they would find such a defect",
+        "names of defects to plant, `a;b`; drills use them to prove that they find such defects",
         convert=parts,
         pattern=r"[a-z0-9-]*(?:[;,][a-z0-9-]+)*",
         allowed="names of defects separated by ;",

@@ -1,15 +1,16 @@
 """The sections of a node's configuration: what the code of a node reads.
 
-Users write RocketMQ's property names; the code reads fields such as
-`config.flush.flush_interval_commit_log_ms`: the property's name in snake_case with the unit last, or
-a shorter one. Each section is frozen: a change at run time (UPDATE_BROKER_CONFIG,
-`NodeConfig.updated`) makes a new `NodeConfig`. So a module keeps the `NodeConfig`'s owner and reads
-`node.config.section.field` when it needs the value, or receives the new section; it never copies a
-live field at construction.
+Users write RocketMQ's property names. The code reads fields such as
+`config.flush.flush_interval_commit_log_ms`: the property's name in snake_case with the unit last,
+or a shorter name.
 
-Each field declares its key (`declaration.py`), so `FlushSettings()` is a broker with Apache's
-defaults. The fields of `paths` and two of `nameserver` depend on the user's home folder, which only
-the loader knows: the caller must pass them.
+Each section is frozen. A change at run time (UPDATE_BROKER_CONFIG, `NodeConfig.updated`) creates a
+new `NodeConfig`. So a module keeps the `NodeConfig`'s owner and reads `node.config.section.field`
+when it needs the value, or receives the new section. It never copies a live field at construction.
+
+Each field declares its key (`declaration.py`), so `FlushSettings()` has Apache's defaults. The
+fields of `paths` and two of `nameserver` depend on the user's home folder, which only the loader
+knows: the caller must pass them.
 """
 
 from dataclasses import dataclass
@@ -23,7 +24,11 @@ from rmqkit.settings.replication_sections import ActingSettings, DrillSettings, 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sections:
-    """A broker reads every section but `nameserver`; a name server reads `nameserver` and those of both kinds."""
+    """All sections.
+
+    A broker reads each except `nameserver`; a name server reads `nameserver` and those of both
+    kinds.
+    """
 
     identity: broker.BrokerIdentity = section(broker.BrokerIdentity, "Identity and addresses", "broker")
     network: broker.BrokerNetwork = section(broker.BrokerNetwork, "Identity and addresses", "broker")

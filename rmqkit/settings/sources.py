@@ -1,10 +1,11 @@
-"""Where settings come from: TOML files, Apache `.conf` files, `key=value` on the command line.
+"""Reads settings from TOML files, Apache `.conf` files, and `key=value` on the command line.
 
-Each becomes a list of what was written where.
+Each source becomes a list of `Setting`s: key, value, and place. This module checks only the format
+of a file, not keys or values.
 
-Nothing is judged here but the form of a file. A TOML file holds keys at the top or under `[broker]` /
-`[nameserver]` (the table of the other kind of node is passed over, so that one file can serve both), and
-`[plugin.NAME]` tables; in a `.conf` those are `plugin.NAME.KEY`.
+A TOML file has keys at the top or under `[broker]` / `[nameserver]`, and `[plugin.NAME]` tables.
+The table of the other kind of node is skipped, so that one file can serve both. In a `.conf` file
+the keys of plug-ins are `plugin.NAME.KEY`.
 """
 
 import re
@@ -26,7 +27,7 @@ FILE_SIZE_MAX = 1_048_576
 class Setting(NamedTuple):
     """One key as it was written.
 
-    `value` is text, or what TOML made of it; `where` continues a sentence (" in FILE line 3").
+    `value` is text, or TOML's value; `where` continues a sentence (" in FILE line 3").
     """
 
     key: str
@@ -35,30 +36,35 @@ class Setting(NamedTuple):
 
 
 def from_file(path: str | Path, kind: Kind) -> list[Setting]:
-    """What a file says to a node of this kind. Raises ConfigError when it cannot be read or parsed."""
+    """Return the settings in a file for this kind of node.
+
+    Raises ConfigError if it cannot be read or parsed.
+    """
     text = file_text(Path(path))
     if Path(path).suffix.lower() == ".toml":
         return list(from_toml(text, str(path), kind))
     try:
         return [Setting(item.key, item.value, f" in {path} line {item.line}") for item in properties.read(text)]
     except ValueError as error:
-        raise ConfigError(f"config: {path} is not a property file: {error}") from None
+        raise ConfigError(f"config: {path} is not a valid property file: {error}") from None
 
 
 def file_text(path: Path) -> str:
+    """Return the text of a configuration file. Raises ConfigError."""
     try:
         if path.stat().st_size > FILE_SIZE_MAX:
-            raise ConfigError(f"config: {path} is too large for a configuration file")
+            raise ConfigError(f"config: {path} is larger than 1 MiB, too large for a configuration file")
         raw = path.read_bytes()
     except OSError as error:
         raise ConfigError(f"config: cannot read {path}: {error.strerror}") from None
     try:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError:
-        return raw.decode("latin-1")  # what Java takes every property file for
+        return raw.decode("latin-1")  # Java reads every property file in this encoding
 
 
 def from_toml(text: str, name: str, kind: Kind) -> Iterator[Setting]:
+    """Yield the settings in a TOML text for this kind of node. Raises ConfigError."""
     try:
         document = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -83,7 +89,10 @@ def from_toml(text: str, name: str, kind: Kind) -> Iterator[Setting]:
 
 
 def flattened(key: str, table: Mapping[str, object], text: str, name: str, kind: Kind) -> Iterator[Setting]:
-    """Keys that hold dots (`tls.server.mode`), which TOML reads as tables. Any other table is an error."""
+    """Yield keys that contain dots (`tls.server.mode`), which TOML reads as tables.
+
+    Raises ConfigError for any other table.
+    """
     if key != "tls":
         hint = suggest(key, rows(kind), "tables are [broker], [nameserver] and [plugin.NAME]")
         raise ConfigError(f"config: unknown table [{key}] in {name}{line_of(text, key)}{hint}")
@@ -99,6 +108,7 @@ def flattened(key: str, table: Mapping[str, object], text: str, name: str, kind:
 
 
 def plugin_settings(table: Mapping[str, object], text: str, name: str) -> Iterator[Setting]:
+    """Yield the settings in `[plugin.NAME]` tables. Raises ConfigError."""
     for plugin, values in table.items():
         if not isinstance(values, dict):
             raise ConfigError(f"config: {PLUGIN}.{plugin} in {name} must be a table [plugin.{plugin}]")
@@ -107,7 +117,7 @@ def plugin_settings(table: Mapping[str, object], text: str, name: str) -> Iterat
 
 
 def line_of(text: str, key: str) -> str:
-    """ " line N" where a key or a table's head begins, empty when it is written in an unusual way."""
+    """Return " line N" of a key or table head, "" if it is not found because of unusual syntax."""
     pattern = re.compile(rf"\s*(?:\[+\s*)?(?:[\w.]+\.)?[\"']?{re.escape(key)}[\"']?\s*[=.\]]")
     for number, line in enumerate(text.splitlines(), 1):
         if pattern.match(line):
@@ -116,15 +126,16 @@ def line_of(text: str, key: str) -> str:
 
 
 def place(text: str, name: str, key: str) -> str:
+    """Return " in FILE line N" for a key."""
     return f" in {name}{line_of(text, key)}"
 
 
 def from_overrides(overrides: Iterable[str], where: str = " in --set") -> list[Setting]:
-    """`key=value` texts. Raises ConfigError for one without `=`."""
+    """Return the settings in `key=value` texts. Raises ConfigError for one without `=`."""
     settings = []
     for text in overrides:
         key, equals, value = text.partition("=")
         if not equals or not key.strip():
-            raise ConfigError(f"config: {text!r}{where}: write key=value")
+            raise ConfigError(f"config: {text!r}{where}: must be key=value")
         settings.append(Setting(key.strip(), value.strip(), where))
     return settings

@@ -8,20 +8,23 @@ from rmqkit.settings.table import Type, Value
 
 
 class FlushDiskType(StrEnum):
-    """When a put is answered: after the disk has it, or after the page cache has it (`FlushDiskType`)."""
+    """When a put is answered: once its record is on disk, or before."""
 
     SYNC_FLUSH = "SYNC_FLUSH"
     ASYNC_FLUSH = "ASYNC_FLUSH"
 
 
 def whole_entries(value: Value) -> int:
-    """MessageStoreConfig.getMappedFileSizeConsumeQueue: up to the next multiple of the 20 bytes of an entry."""
+    """Round up to a multiple of the 20 bytes of an entry.
+
+    Source: `MessageStoreConfig.getMappedFileSizeConsumeQueue`.
+    """
     return -(-int(value) // 20) * 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StorePaths:
-    """Where the store lives: absolute paths."""
+    """The folders of the store, as absolute paths."""
 
     store_path_root_dir: str = key("storePathRootDir", "${user.home}/store", "folder of the store", type=Type.PATH)
     store_path_commit_log: str = key(
@@ -36,27 +39,27 @@ class StorePaths:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitLogSettings:
-    """The commit log, and the engine that keeps it."""
+    """The commit log, and the storage engine."""
 
     storage_engine: str = key(
         "storageEngine",
         "mapped",
-        "what keeps the messages: `mapped` (RocketMQ's files), `memory`, or one that a plug-in brings",
+        "storage engine: `mapped` (RocketMQ's files), `memory`, or one of a plug-in",
         pattern=r"[A-Za-z0-9_.-]{1,64}",
         allowed="the name of a storage engine",
         area="Plug-ins",
     )
     mapped_file_size_commit_log: int = key(
-        "mappedFileSizeCommitLog", 1_073_741_824, "bytes of one commit-log file", low=1024
+        "mappedFileSizeCommitLog", 1_073_741_824, "size of a commit-log file, in bytes", low=1024
     )
     check_crc_on_recover: bool = key("checkCRCOnRecover", True, "recovery verifies the checksum of each body")
     enabled_append_prop_crc: bool = key(
-        "enabledAppendPropCRC", False, "each record carries a checksum over the whole of it, in its properties"
+        "enabledAppendPropCRC", False, "each record has a checksum over the whole record, in its properties"
     )
     memory_engine_size_max: int = key(
         "memoryEngineSizeMax",
         268_435_456,
-        "bytes that the storage engine `memory` keeps; the oldest messages go first",
+        "most bytes that the storage engine `memory` keeps; it drops the oldest messages first",
         low=16_777_216,
         area="Plug-ins",
     )
@@ -66,49 +69,68 @@ class CommitLogSettings:
 class FlushSettings:
     """When bytes reach the disk.
 
-    The group `commit_*` counts only with `transient_store_pool_enable`: new records then wait in memory and are written
-    to the file at `commit_interval_commit_log_ms`, before they are flushed.
+    The `commit_*` fields apply only with `transient_store_pool_enable`: new records then wait in
+    memory, and are written to the file every `commit_interval_commit_log_ms`, before they are
+    flushed.
     """
 
     flush_disk_type: FlushDiskType = key(
-        "flushDiskType", FlushDiskType.ASYNC_FLUSH, "SYNC_FLUSH answers a send once the disk has it"
+        "flushDiskType",
+        FlushDiskType.ASYNC_FLUSH,
+        "SYNC_FLUSH answers a send once it is on disk, ASYNC_FLUSH before that",
     )
     flush_interval_commit_log_ms: int = key(
-        "flushIntervalCommitLog", 500, "time between two flushes of the commit log, in ms", low=1, live=True
+        "flushIntervalCommitLog", 500, "ms between two flushes of the commit log", low=1, live=True
     )
     flush_commit_log_least_pages: int = key(
-        "flushCommitLogLeastPages", 4, "flush only when so many 4-KiB pages are new", low=0, live=True
+        "flushCommitLogLeastPages", 4, "new 4-KiB pages of the commit log below which a flush is skipped", low=0, live=True
     )
     flush_commit_log_thorough_interval_ms: int = key(
-        "flushCommitLogThoroughInterval", 10_000, "flush whatever is new at least so often, in ms", low=1, live=True
+        "flushCommitLogThoroughInterval",
+        10_000,
+        "ms after which the commit log is flushed, however few pages are new",
+        low=1,
+        live=True,
     )
     transient_store_pool_enable: bool = key(
-        "transientStorePoolEnable", False, "new records wait in memory until the next commit to the file"
+        "transientStorePoolEnable", False, "new records wait in memory until they are committed: written to the file"
     )
     commit_interval_commit_log_ms: int = key(
-        "commitIntervalCommitLog", 200, "time between two such commits, in ms", low=1, live=True
+        "commitIntervalCommitLog", 200, "ms between two commits, with transientStorePoolEnable", low=1, live=True
     )
     commit_commit_log_least_pages: int = key(
-        "commitCommitLogLeastPages", 4, "commit only when so many 4-KiB pages are new", low=0, live=True
+        "commitCommitLogLeastPages", 4, "new 4-KiB pages below which a commit is skipped", low=0, live=True
     )
     commit_commit_log_thorough_interval_ms: int = key(
-        "commitCommitLogThoroughInterval", 200, "commit whatever is new at least so often, in ms", low=1, live=True
+        "commitCommitLogThoroughInterval",
+        200,
+        "ms after which new records are committed, however few pages are new",
+        low=1,
+        live=True,
     )
     sync_flush_timeout_ms: int = key(
         "syncFlushTimeout",
         5000,
-        "a send that waits longer for the disk is answered FLUSH_DISK_TIMEOUT, in ms",
+        "ms that a send waits for the disk; then the answer is FLUSH_DISK_TIMEOUT",
         low=1,
         live=True,
     )
     flush_interval_consume_queue_ms: int = key(
-        "flushIntervalConsumeQueue", 1000, "time between two flushes of the consume queues, in ms", low=1, live=True
+        "flushIntervalConsumeQueue", 1000, "ms between two flushes of the consume queues", low=1, live=True
     )
     flush_consume_queue_least_pages: int = key(
-        "flushConsumeQueueLeastPages", 2, "flush only when so many 4-KiB pages are new", low=0, live=True
+        "flushConsumeQueueLeastPages",
+        2,
+        "new 4-KiB pages of a consume queue below which its flush is skipped",
+        low=0,
+        live=True,
     )
     flush_consume_queue_thorough_interval_ms: int = key(
-        "flushConsumeQueueThoroughInterval", 60_000, "flush whatever is new at least so often, in ms", low=1, live=True
+        "flushConsumeQueueThoroughInterval",
+        60_000,
+        "ms after which the consume queues are flushed, however few pages are new",
+        low=1,
+        live=True,
     )
 
 
@@ -119,20 +141,20 @@ class ConsumeQueueSettings:
     mapped_file_size_consume_queue: int = key(
         "mappedFileSizeConsumeQueue",
         6_000_000,
-        "bytes of one consume-queue file, rounded up to whole entries of 20 bytes",
+        "size of a consume-queue file, in bytes, rounded up to whole entries of 20 bytes",
         convert=whole_entries,
         low=20,
     )
     enable_consume_queue_ext: bool = key(
         "enableConsumeQueueExt",
         False,
-        "each queue entry gets a unit with tags code, store time and bit map in consumequeue_ext/",
+        "each queue entry has a unit in consumequeue_ext/ with tags code, store time and bit map",
     )
     mapped_file_size_consume_queue_ext: int = key(
-        "mappedFileSizeConsumeQueueExt", 50_331_648, "bytes of a file of those units", low=4096
+        "mappedFileSizeConsumeQueueExt", 50_331_648, "size of a file in consumequeue_ext/, in bytes", low=4096
     )
     put_msg_index_hight_water: int = key(
-        "putMsgIndexHightWater", 600_000, "records that may wait for dispatch before puts are held back", low=1, live=True
+        "putMsgIndexHightWater", 600_000, "records waiting for dispatch above which puts are delayed", low=1, live=True
     )
 
 
@@ -140,10 +162,10 @@ class ConsumeQueueSettings:
 class IndexSettings:
     """The index files, for queries by key."""
 
-    message_index_enable: bool = key("messageIndexEnable", True, "messages can be found by key")
-    max_hash_slot_num: int = key("maxHashSlotNum", 5_000_000, "hash slots of one index file", low=1, high=100_000_000)
-    max_index_num: int = key("maxIndexNum", 20_000_000, "entries of one index file", low=2, high=100_000_000)
-    max_msgs_num_batch: int = key("maxMsgsNumBatch", 64, "most messages that a query by key answers", low=1, live=True)
+    message_index_enable: bool = key("messageIndexEnable", True, "messages are indexed and can be found by key")
+    max_hash_slot_num: int = key("maxHashSlotNum", 5_000_000, "hash slots of an index file", low=1, high=100_000_000)
+    max_index_num: int = key("maxIndexNum", 20_000_000, "entries of an index file", low=2, high=100_000_000)
+    max_msgs_num_batch: int = key("maxMsgsNumBatch", 64, "most messages in the answer to a query by key", low=1, live=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,7 +173,7 @@ class RetentionSettings:
     """When old files are deleted. Ratios are percent of the disk."""
 
     file_reserved_time_hours: int = key(
-        "fileReservedTime", 72, "hours that a full file is kept after its last write", low=0, live=True
+        "fileReservedTime", 72, "hours after its last write for which a full file is kept", low=0, live=True
     )
     delete_when: str = key(
         "deleteWhen",
@@ -164,7 +186,7 @@ class RetentionSettings:
     disk_max_used_space_ratio: int = key(
         "diskMaxUsedSpaceRatio",
         75,
-        "percent of the disk above which expired files are deleted at any hour; held within 10 and 95",
+        "percent of the disk above which expired files are deleted at any hour; clamped to 10 to 95",
         convert=within(10, 95),
         low=0,
         high=100,
@@ -173,7 +195,7 @@ class RetentionSettings:
     disk_space_warning_level_ratio: int = key(
         "diskSpaceWarningLevelRatio",
         90,
-        "percent above which sends are refused; held within 35 and 90",
+        "percent of the disk above which sends are refused; clamped to 35 to 90",
         convert=within(35, 90),
         low=0,
         high=100,
@@ -182,14 +204,17 @@ class RetentionSettings:
     disk_space_clean_forcibly_ratio: int = key(
         "diskSpaceCleanForciblyRatio",
         85,
-        "percent above which files are deleted before their time; held within 30 and 85",
+        "percent of the disk above which files are deleted before they expire; clamped to 30 to 85",
         convert=within(30, 85),
         low=0,
         high=100,
         live=True,
     )
     clean_file_forcibly_enable: bool = key(
-        "cleanFileForciblyEnable", True, "files may be deleted before their time when the disk is nearly full", live=True
+        "cleanFileForciblyEnable",
+        True,
+        "files may be deleted before they expire if the disk is nearly full (diskSpaceCleanForciblyRatio)",
+        live=True,
     )
     clean_resource_interval_ms: int = key(
         "cleanResourceInterval", 10_000, "ms between two searches for files to delete", low=100, live=True
@@ -197,4 +222,4 @@ class RetentionSettings:
     delete_commit_log_files_interval_ms: int = key(
         "deleteCommitLogFilesInterval", 100, "ms between the deletion of two commit-log files", low=0, live=True
     )
-    delete_file_batch_max: int = key("deleteFileBatchMax", 10, "most files that one round deletes", low=1, live=True)
+    delete_file_batch_max: int = key("deleteFileBatchMax", 10, "most files that one search deletes", low=1, live=True)

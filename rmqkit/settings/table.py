@@ -1,13 +1,17 @@
-"""What a row of the table of settings is, and how text becomes a value of a row.
+"""Defines the rows of the table of settings, and parses text as the value of a row.
 
-Each kind of node has one row for every key that a user may write. Its status says what the key does here:
+Each kind of node has one row for every key that a user may write. Its status says what the key
+does:
 
-- `WORKS`: it feeds a field of a section (`feeds`, as "section.field"), which declares it (`declaration.py`).
-- `NO_EFFECT`: there is nothing here that it could change; `text` says why. Logged once if it is set.
+- `WORKS`: it sets a field of a section (`feeds`, as "section.field"), which declares it
+  (`declaration.py`).
+- `NO_EFFECT`: there is nothing here that it could change; `text` says why. Logged once if it is
+  set.
 - `LATER`: the feature is not built yet; `text` names it. Treated as `NO_EFFECT` until then.
 - `REFUSED`: only harmless values are accepted; `text` is the promise at stake.
 
-Rows that do not work are in a data file (`upstream.toml`). A `Refusal` lists the values of a row that end the start.
+Rows that do not work are in a data file (`upstream.toml`). A `Refusal` lists the values of a row
+with which a node does not start.
 """
 
 import re
@@ -23,9 +27,9 @@ Kind = Literal["broker", "nameserver"]
 
 
 class Type(StrEnum):
-    """What a value is.
+    """The type of a value.
 
-    INT and LONG have Java's range; a PATH may hold `${user.home}`, `${ROCKETMQ_HOME}` and `~/`.
+    INT and LONG have Java's range; a PATH may contain `${user.home}`, `${ROCKETMQ_HOME}` and `~/`.
     """
 
     BOOL = "bool"
@@ -38,7 +42,7 @@ class Type(StrEnum):
 
 
 class Status(StrEnum):
-    """What became of a key here; see the head of this module."""
+    """What a key does here; see the head of this module."""
 
     WORKS = "works"
     NO_EFFECT = "no effect"
@@ -51,7 +55,7 @@ INTEGER_RANGES = {Type.INT: (-(1 << 31), (1 << 31) - 1), Type.LONG: (-(1 << 63),
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
-    """Values that end the start: the listed `values`, or every value outside `unless`.
+    """Values with which a node does not start: `values`, or every value outside `unless`.
 
     `why` is the promise at stake.
     """
@@ -67,10 +71,12 @@ class Refusal:
 class Row(NamedTuple):
     """One key for one kind of node.
 
-    `default` is Apache's (None: unset there, or taken from the machine); it may hold `${...}` as a PATH does. `low`
-    and `high` bound numbers, `pattern` text (`allowed` says it in words), `choices` an ENUM. `live` keys may be
-    changed at run time. `convert` makes the field's value out of the key's (a unit, an enum, a list). `secret`
-    values are never shown.
+    - `default` is Apache's. None means unset there, or taken from the machine. It may contain
+      `${...}` like a PATH.
+    - `low` and `high` bound numbers, `pattern` text (`allowed` describes it), `choices` an ENUM.
+    - `live` keys can be changed at run time.
+    - `convert` makes the field's value from the key's: another unit, an enum, a list.
+    - `secret` values are never shown.
     """
 
     key: str
@@ -92,7 +98,7 @@ class Row(NamedTuple):
 
 
 def allowed_text(row: Row) -> str:
-    """The values a row takes, in words."""
+    """Return a description of the values that a row accepts."""
     if row.allowed:
         return row.allowed
     if row.type is Type.BOOL:
@@ -111,12 +117,13 @@ def allowed_text(row: Row) -> str:
 
 
 def bad_value(row: Row, value: object, where: str) -> ConfigError:
+    """Return the error for a value that a row does not accept."""
     shown = "***" if row.secret else value
     return ConfigError(f"config: {row.key} = {shown!r}{where}: must be {allowed_text(row)}")
 
 
 def parse(row: Row, raw: object, where: str = "") -> Value:
-    """The typed value of what was written: text from a `.conf` or the command line, or a value that TOML has typed already.
+    """Return the typed value of a text (`.conf`, command line) or of a TOML value.
 
     Raises ConfigError (one line with key, value and what is allowed).
     """
@@ -140,7 +147,10 @@ def parse(row: Row, raw: object, where: str = "") -> Value:
 
 
 def parse_text(type_: Type, text: str) -> Value | None:
-    """A value from text, None when it is not one. Unlike Java, which takes every word but "true" for false."""
+    """Return the value of a text, None if it has another type.
+
+    Unlike Java, which reads every word except "true" as false.
+    """
     if type_ is Type.BOOL:
         return {"true": True, "false": False}.get(text.lower())
     if type_ in INTEGER_RANGES:
@@ -151,7 +161,10 @@ def parse_text(type_: Type, text: str) -> Value | None:
 
 
 def parse_typed(row: Row, raw: object) -> Value | None:
-    """A value from a typed one, None when the type is another. A list of texts stands for Java's `a;b`."""
+    """Return the value of a TOML value, None if it has another type.
+
+    A list of texts means Java's `a;b`.
+    """
     if isinstance(raw, list):
         texts = [item for item in raw if isinstance(item, str)]
         return ";".join(texts) if row.type is Type.STR and len(texts) == len(raw) else None
@@ -167,7 +180,7 @@ def parse_typed(row: Row, raw: object) -> Value | None:
 
 
 def show(value: Value) -> str:
-    """A value as Java prints it."""
+    """Return a value as Java prints it."""
     if isinstance(value, bool):
         return "true" if value else "false"
     return str(value)

@@ -53,7 +53,18 @@ _SPACE = re.compile(rb"(" + _STRING + rb")|\s++", re.DOTALL)
 
 
 class MessageQueue(NamedTuple):
-    """A queue of a topic at a broker. Sorts as in Java: topic, broker name, queue id."""
+    """A queue of a topic at a broker. Sorts as in Java: topic, broker name, queue id.
+
+    Attributes:
+        topic: The topic.
+        broker_name: The name of the broker group that has the queue.
+        queue_id: The number of the queue, from 0, among the topic's queues at that broker.
+
+    Example:
+        The first queue of a topic at one broker:
+
+            MessageQueue("orders", "broker-a", 0)
+    """
 
     topic: str
     broker_name: str

@@ -1,4 +1,4 @@
-"""The same names as coroutines."""
+"""The asyncio forms of the public classes."""
 
 import asyncio
 

@@ -1,4 +1,6 @@
-"""What an administrator asks of a running consumer by way of its broker: what it is doing, one message now, offsets."""
+"""Requests of an administrator to a running consumer, through its broker: state, one message,
+offsets.
+"""
 
 import threading
 
@@ -11,7 +13,7 @@ from tests.api.until import until
 
 
 class Running:
-    """A consumer of this program, and the id that brokers know it by."""
+    """A consumer of this program, and its client id."""
 
     def __init__(self, own, **options):
         self.own = own

@@ -14,7 +14,7 @@ from tests.api.until import until
 
 
 class Heard:
-    """A listener that remembers."""
+    """A listener that records its messages."""
 
     def __init__(self, fail=lambda message: False):
         self.fail = fail
@@ -74,7 +74,7 @@ def test_a_decorated_listener_and_a_with_block(own):
 
     with consumer:
         assert consumer.wait(20)
-    # Queues of both brokers: batches are of one queue each.
+    # Queues of both brokers: each batch is of one queue.
     assert sorted(message.body for message in seen) == [b"0", b"1", b"2"]
 
 
@@ -166,7 +166,7 @@ def test_an_orderly_listener_sees_every_queue_in_order(own):
 
     def handle(message):
         with guard:
-            # Each tenth message of a queue fails once; nothing may pass it.
+            # Every tenth message of a queue fails once. No later message may overtake it.
             place = (message.queue, message.body)
             if int(message.body) % 10 == 0 and place not in failed:
                 failed.add(place)
@@ -407,7 +407,7 @@ def test_a_topic_that_is_not_there(own):
 
 
 def test_a_pull_consumer_and_json(own):
-    """What a script does: read all there is and stop."""
+    """What a script does: read all messages and stop."""
     topic = own.topic()
     own.producer().send(Message(topic, json.dumps({"n": 1})))
     reader = own.pull_consumer(consume_from="first")

@@ -1,4 +1,6 @@
-"""The thread behind the public objects: shared, ended, lost, forked; programs that end or are interrupted."""
+"""The I/O thread of public objects: shared, ended, lost, forked; programs that end or are
+interrupted.
+"""
 
 import os
 import signal
@@ -19,7 +21,7 @@ def io_threads():
 
 def test_all_objects_share_one_thread_that_ends_with_the_last(own):
     before = len(io_threads())
-    # The fixture's own clients use the same name servers; a name of our own keeps us apart.
+    # The fixture's clients use the same name servers; another instance name separates them.
     options = {"namesrv": own.namesrv, "instance_name": own.name("shared")}
     made = [Admin(**options), Producer("P", **options), PullConsumer("C1", **options), PushConsumer("C2", **options)]
     assert len(io_threads()) == before + 1
@@ -59,7 +61,7 @@ def test_when_the_thread_is_lost_nobody_waits_for_ever(own, caplog):
     assert polled
     assert "an invariant" in str(polled[0])
     for _ in range(2):
-        with pytest.raises(ClientClosed, match="make a new client"):
+        with pytest.raises(ClientClosed, match="create a new client"):
             producer.send(Message(topic, b"x"))
     assert "an invariant" in caplog.text
     with Producer("P", namesrv=own.namesrv, instance_name=own.name("broken")) as another:
@@ -135,7 +137,7 @@ def test_a_forked_child_is_refused_and_may_make_its_own(own):
                     try:
                         call()
                     except ClientForked as error:
-                        assert "make a new one" in str(error) and "\\n" not in str(error)
+                        assert "create a new one" in str(error) and "\\n" not in str(error)
                         refused += 1
                 for each in (producer, reader, consumer, admin):
                     each.close()
@@ -154,7 +156,7 @@ def test_a_forked_child_is_refused_and_may_make_its_own(own):
 
 
 def test_ctrl_c_reaches_who_waits_for_an_answer(own, heeds_ctrl_c):
-    """The broker stands still; whoever waits for it can still be interrupted."""
+    """Ctrl-C interrupts a call that waits for a stalled broker."""
     topic = own.topic()
     process = program(
         own,

@@ -1,4 +1,4 @@
-"""What Java's DefaultLitePullConsumer does, done by PullConsumer against real brokers.
+"""PullConsumer against real brokers: what Java's DefaultLitePullConsumer does.
 
 Source: `client/.../consumer/DefaultLitePullConsumer.java`.
 """
@@ -15,7 +15,7 @@ from tests.api.until import until
 
 @pytest.fixture
 def topic(own):
-    """Four queues at each of two brokers, with ten messages."""
+    """Four queues at each of two brokers, ten messages in total."""
     name = own.topic(queue_nums=4)
     producer = own.producer()
     for number in range(10):
@@ -90,7 +90,7 @@ def test_new_queues_of_a_topic_are_told_of_to_who_assigns(own):
     consumer.watch_queues(topic, lambda name, queues: told.append((name, len(queues))))
     consumer.assign(consumer.queues(topic))
     own.admin.create_topic(topic, queue_nums=3)
-    # Routes are looked at every 30 s; asking for the queues looks now.
+    # The client checks routes every 30 s; `queues` checks now.
     until(lambda: len(consumer.queues(topic)) == 6 and (consumer.poll(10) or told))
     assert told == [(topic, 6)]
     consumer.unwatch_queues(topic)
@@ -109,7 +109,7 @@ def test_some_queues_are_committed_and_others_not(own, topic):
     one, *others = [queue for queue in consumer.assignment if consumer.position(queue)]
     consumer.commit([one])
     assert consumer.committed(one) == consumer.position(one)
-    # A broker says 0 of a queue that it holds from its beginning.
+    # A broker returns 0 for a queue whose first message it still has.
     assert not any(consumer.committed(queue) for queue in others)
     consumer.commit({others[0]: 1})
     assert consumer.committed(others[0]) == 1

@@ -1,4 +1,4 @@
-"""Producer against real brokers: every way to send, errors, threads, brokers that go away."""
+"""Producer against real brokers: every way to send, errors, threads, brokers that fail."""
 
 import threading
 from concurrent.futures import wait
@@ -54,7 +54,7 @@ def test_a_large_body_travels_compressed(own):
 def test_a_topic_comes_into_being_with_its_first_message(own):
     topic = own.name("new")
     assert own.producer().send(Message(topic, b"first")).is_ok
-    # The broker tells the name server after it has answered.
+    # The broker registers the topic at the name server after it has responded.
     until(lambda: topic in own.admin.topics())
 
 
@@ -72,7 +72,7 @@ def test_a_chosen_queue_and_an_ordering_key(own):
     queue = producer.queues(topic)[3]
     assert producer.send(Message(topic, b"x"), queue).queue == queue
     assert len({producer.send(Message(topic, b"x"), ordering_key="order-1").queue for _ in range(5)}) == 1
-    with pytest.raises(InvalidMessage, match="not one of topic"):
+    with pytest.raises(InvalidMessage, match="does not belong to topic"):
         producer.send(Message(topic, b"x"), MessageQueue("other", "broker-a", 0))
 
 
@@ -114,7 +114,8 @@ def test_a_callback_may_send_again_but_not_wait(own):
         outcome.append(producer.send_async(Message(topic, b"3")))
         told.set()
 
-    # The I/O thread is held until the callback is there: it would else run here, if the answer was quick.
+    # Block the I/O thread until the callback is added. Otherwise a fast response would make
+    # the callback run in this thread.
     held = threading.Event()
     producer._io.post(held.wait)
     producer.send_async(Message(topic, b"1")).add_done_callback(callback)
@@ -212,7 +213,7 @@ def test_a_cancelled_send_disturbs_nobody(own):
     assert producer.send(Message(topic, b"y")).is_ok
 
 
-# --- nodes that go away
+# --- nodes that fail
 
 
 def test_a_broker_is_killed_and_the_other_takes_the_messages(own):
@@ -225,7 +226,7 @@ def test_a_broker_is_killed_and_the_other_takes_the_messages(own):
 
 
 def test_a_broker_stands_still_and_the_other_takes_the_message_in_time(own):
-    """A half-open connection: the peer takes bytes and says nothing."""
+    """A half-open connection: the peer accepts bytes and sends none."""
     topic = own.topic()
     producer = own.producer()
     queues = {producer.send(Message(topic, b"x")).queue.broker_name for _ in range(8)}
@@ -244,7 +245,7 @@ def test_name_servers_are_killed_one_after_the_other(two_name_servers):
         assert producer.send(Message("T", b"x")).is_ok
         with Producer("second", namesrv=cluster.namesrv, instance_name="second") as newcomer:
             assert newcomer.send(Message("T", b"x")).is_ok
-        # One that is there again and knows nothing yet hides nothing.
+        # A name server that has just restarted and knows no routes hides none.
         cluster.cluster.start("ns-0")
         with Producer("third", namesrv=cluster.namesrv, instance_name="third") as newcomer:
             assert newcomer.send(Message("T", b"x")).is_ok

@@ -1,4 +1,7 @@
-"""Requests and replies against real brokers: two groups, so that a reply may go to another broker than its request."""
+"""Requests and replies against real brokers.
+
+There are two broker groups, so a reply may go through another broker than its request.
+"""
 
 import asyncio
 
@@ -10,7 +13,7 @@ from tests.api.until import until
 
 
 def answering(own, topic, answer):
-    """A consumer that replies by a producer of its own."""
+    """A consumer that replies through its own producer."""
     replier = own.producer(group=own.name("replier"), instance_name=own.name("replier"))
     consumer = own.push_consumer(own.group(), consume_from="first", instance_name=own.name("answering"))
     consumer.subscribe(topic)
@@ -75,7 +78,7 @@ def test_a_request_that_cannot_be(own):
     producer = own.producer()
     with pytest.raises(InvalidMessage):
         producer.request(Message(topic, b""))
-    with pytest.raises(InvalidMessage, match="is not one of topic"):
+    with pytest.raises(InvalidMessage, match="does not belong to topic"):
         producer.request(Message("other", b"x"), producer.queues(topic)[0])
     caught = []
 
@@ -85,7 +88,7 @@ def test_a_request_that_cannot_be(own):
         except ClientError as error:
             caught.append(str(error))
 
-    # It takes its time, so that the callback is there before the end.
+    # Delay the reply, so that the callback is added before the future ends.
     producer.request_async(Message(topic, b"x"), timeout_ms=300).add_done_callback(in_the_io_thread)
     until(lambda: caught)
     assert "use request_async()" in caught[0]

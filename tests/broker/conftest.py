@@ -1,4 +1,4 @@
-"""A broker driven by hand, on the memory engine unless a test wants files."""
+"""Fixtures: a broker driven by hand, on the mapped engine unless the test names another."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -30,7 +30,7 @@ def broker_of(*overrides: str, engine: str = "mapped") -> Callable[[Ports], Brok
 
 @pytest.fixture
 def make() -> Iterator[MakeScript]:
-    """Makes a started, serving broker; at the end each broker's invariants are checked."""
+    """Return a function that starts a serving broker; check the invariants of all at the end."""
     scripts: list[Script[Broker]] = []
 
     def make_script(*overrides: str, engine: str = "mapped", **script: Any) -> Script[Broker]:
@@ -51,7 +51,7 @@ def broker(make: MakeScript) -> Script[Broker]:
 
 
 def validate(node: Broker) -> None:
-    """What holds in a broker between turns."""
+    """Check the invariants of a broker between two turns."""
     assert not node.puts._turn, "a put of the last turn was not answered"
     waiting = sum(len(each) for each in node.view.arrivals.by_key.values())
     assert waiting == node.view.arrivals.count

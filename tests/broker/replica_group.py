@@ -22,7 +22,10 @@ class Group:
     """One broker group with a name server and a client, driven by hand."""
 
     def __init__(self, *, slaves: int = 1, seed: int = 1, nameservers: list[dict] | None = None, **settings) -> None:
-        """`nameservers` has the settings of each: the first is called `ns`, the others `ns-1`, `ns-2` …"""
+        """Build the group; `nameservers` has the settings of each name server.
+
+        They are called `ns`, `ns-1`, `ns-2` …
+        """
         self.world = World(seed)
         self.nameservers: list[Address] = []
         for values in nameservers or [{}]:
@@ -73,7 +76,7 @@ class Group:
         return node
 
     def change(self, node: str, **settings) -> None:
-        """What a broker is configured with from its next start on."""
+        """Change a broker's settings; they apply from its next start."""
         self._values[node].update(settings)
         self._configs[node] = from_values("broker", self._values[node])
 

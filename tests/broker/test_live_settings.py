@@ -1,6 +1,7 @@
-"""Settings changed while the broker runs: what outlives a restart, and what may never be changed.
+"""Settings changed while the broker runs: which survive a restart, and which cannot be changed.
 
-Source: `AdminBrokerProcessor.updateBrokerConfig`, CVE-2023-33246 (a path or a command set by a request).
+Source: `AdminBrokerProcessor.updateBrokerConfig`. Paths and commands are refused because of
+CVE-2023-33246.
 """
 
 import json
@@ -25,7 +26,7 @@ def kept(script):
 
 
 def restart(make, script, *overrides):
-    """A broker that finds the kept settings of another; the rest of its folder is new."""
+    """Start a broker with the saved settings of another in an otherwise new folder."""
     disk = ScriptDisk()
     disk.files[PATH] = bytearray(script.disk.files[PATH])
     return make(*overrides, disk=disk)

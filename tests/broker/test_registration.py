@@ -1,4 +1,7 @@
-"""Registration with name servers. Source: `BrokerOuterAPI.registerBrokerAll`, `RouteInfoManager.registerBroker`."""
+"""Registration with name servers.
+
+Source: `BrokerOuterAPI.registerBrokerAll`, `RouteInfoManager.registerBroker`.
+"""
 
 import json
 
@@ -8,7 +11,7 @@ from tests.helpers.script import write_command
 
 
 def answer_all(script, client, code=0):
-    """The name server takes what it was sent; the requests."""
+    """Answer all requests at the name server with `code`; return the requests."""
     requests = client.take()
     for each in requests:
         if not each.flag & 2:

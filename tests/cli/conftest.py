@@ -1,7 +1,8 @@
-"""The command line as its users have it: real processes, some in a real terminal (pexpect).
+"""Runs the command line as users do: real processes, some in a real terminal (pexpect).
 
-Every process gets the reading end of a pipe as its lifeline and hands it down to the nodes it starts: when pytest is gone,
-however it went, the nodes end. Homes are temporary and ports the system's.
+Every process gets the reading end of a pipe as its lifeline and passes it to the nodes that it
+starts. So the nodes end with pytest, even if pytest is killed. Homes are temporary, and the system
+chooses the ports.
 """
 
 import contextlib
@@ -36,12 +37,12 @@ def lifeline():
 
 
 def free_base():
-    """A port from which the blocks of a cluster and of its metrics are free."""
+    """Return a port after which the blocks of a cluster and of its metrics are free."""
     return ports.free_base(range(-2, 160))
 
 
 class Shell:
-    """Runs `rmqkit` in a home of its own."""
+    """Runs `rmqkit` in its own home."""
 
     def __init__(self, home, lifeline):
         self.home = home
@@ -55,7 +56,7 @@ class Shell:
         }
 
     def run(self, *words, code=0, input=None, env=None, command=None):
-        """The finished command; its exit code must be `code` (None: any)."""
+        """Run a command; its exit code must be `code` (None: any). Return the finished process."""
         done = subprocess.run(
             [*(command or COMMAND), *map(str, words)],
             input=input,
@@ -84,14 +85,17 @@ class Shell:
 
     @contextlib.contextmanager
     def terminal(self, *words, columns=100):
-        """A command in a terminal of its own: something to `expect` of and `send` to, with `.process`."""
+        """Run a command in its own terminal; yield a screen to `expect` and `send`.
+
+        The command's process is the screen's `.process`.
+        """
         process = ptyprocess.PtyProcess.spawn(
             [*COMMAND, *map(str, words)],
             env=self.environment,
             cwd=str(self.home),
             dimensions=(40, columns),
             pass_fds=(self.lifeline,),
-            # A run in the background of a script has Ctrl-C ignored, and children take that over.
+            # A script's background job ignores Ctrl-C, and child processes inherit that.
             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
         )
         screen = pexpect.fdpexpect.fdspawn(process.fd, timeout=TIMEOUT_S, encoding="utf-8")
@@ -102,7 +106,7 @@ class Shell:
             process.close(force=True)
 
     def error(self, *words, code, **more):
-        """The one line on stderr of a command that fails."""
+        """Run a command that fails; return its only line on stderr."""
         done = self.run(*words, code=code, **more)
         lines = done.stderr.splitlines()
         assert len(lines) == 1, done.stderr
@@ -111,7 +115,10 @@ class Shell:
 
 
 class Inside(Shell):
-    """The same commands inside this process, which spares starting an interpreter for each; `outside` is the real thing."""
+    """Runs commands inside this process, which saves the start of an interpreter for each.
+
+    `outside` runs them as real processes.
+    """
 
     @property
     def outside(self):
@@ -142,7 +149,7 @@ def make_shell(home, lifeline):
 
 @pytest.fixture
 def shell(tmp_path, lifeline):
-    """A home without clusters; those that a test starts are ended with it."""
+    """A home without clusters; clusters that a test starts end with it."""
     made = make_shell(tmp_path / "home", lifeline)
     yield made
     purge(made)
@@ -155,7 +162,7 @@ def purge(shell):
 
 @pytest.fixture(scope="session")
 def up(tmp_path_factory, lifeline):
-    """A home with the cluster `default` running, for all tests that do not harm it."""
+    """A home with the running cluster `default`, for all tests that leave it intact."""
     made = make_shell(tmp_path_factory.mktemp("up") / "home", lifeline)
     made.outside.run("cluster", "up", "--any-port", "--base-port", free_base())
     yield made

@@ -1,4 +1,4 @@
-"""`rmqkit dlq`: dead letters of a running cluster, shown and delivered again."""
+"""`rmqkit dlq` shows and redelivers the dead letters of a running cluster."""
 
 import contextlib
 
@@ -11,7 +11,7 @@ BODIES = {f"bad {number}" for number in range(5)}
 
 
 class Member:
-    """A consumer of a group that fails or takes every message, and remembers them."""
+    """A group member that fails or consumes every message, and records them."""
 
     def __init__(self, consumer, fails):
         self.consumer = consumer
@@ -45,7 +45,7 @@ def dead(up, group):
 
 @pytest.fixture(scope="module")
 def letters(up):
-    """A group with five dead letters of one topic."""
+    """A group with five dead letters from one topic."""
     group, topic = "dead-group", "dead-orders"
     up.run("topic", "create", topic, "--queues", "2")
     up.run("send", topic, "-", "--property", "a=b", input="\n".join(sorted(BODIES)))

@@ -1,4 +1,4 @@
-"""`rmqkit drill compare` and `drill run`: what they print and write, from drills that are made by hand."""
+"""`rmqkit drill compare` and `drill run`: output and files, with hand-made drills."""
 
 import html
 import json
@@ -18,7 +18,10 @@ from tests.drill.report.test_report import run_of
 
 @pytest.fixture
 def drill(tmp_path, monkeypatch):
-    """Run the command; with `slaveTimeout` the load of a drill is twice as long, with the same rate."""
+    """A function that runs the command with hand-made drills.
+
+    With `slaveTimeout` set, a drill has twice the load at the same rate.
+    """
     asked = []
 
     def drill(plan):

@@ -1,4 +1,4 @@
-"""`rmqkit fail-master` and `rmqkit drill`: what they print, their exit codes, and that the cluster is left as it was."""
+"""`rmqkit fail-master` and `rmqkit drill`: output, exit codes, and the cluster afterwards."""
 
 import json
 
@@ -18,7 +18,7 @@ def test_fail_master_breaks_a_running_cluster_and_leaves_it_as_it_was(shell):
     shell.outside.run("cluster", "up", "--any-port", "--base-port", free_base())
     before = {node["node"]: node for node in shell.json("cluster", "status")["nodes"]}
     topics = shell.json("topic", "list")
-    # What a drill that was killed has left is removed by the next one.
+    # The next drill removes the leftovers of a killed one.
     left = runs.new_run(shell.home / "default", Plan(seed=0))
     shell.run("topic", "create", f"drill-{left.name}")
     shell.run("group", "create", f"drill-{left.name}-pull")
@@ -47,7 +47,7 @@ def test_fail_master_breaks_a_running_cluster_and_leaves_it_as_it_was(shell):
 
 @pytest.fixture
 def kept(tmp_path, lifeline):
-    """A home with a run whose promise is broken, and no cluster."""
+    """A home without a cluster but with a drill run that broke a promise."""
     made = make_shell(tmp_path / "home", lifeline)
     run_of(whole().send("gone", 4, at_ms=2_700), made.home)
     return made
@@ -89,7 +89,7 @@ def test_list_says_which_command_finds_a_defect(kept):
         plan = Plan(replicas=2, **(DEFECTS[name].plan or {}))
         assert bool(drill_output.may_miss(name, plan)) is (DEFECTS[name].plan is None)
     told = drill_output.may_miss("slave-differs", Plan(replicas=2))
-    assert "may not find the defect slave-differs. It needs a connection that lasts" in told
+    assert "may not find the defect slave-differs. It needs a connection that stays open" in told
     assert told.endswith("`rmqkit drill run --break slave-differs --fault pause` finds it.")
 
 
@@ -99,10 +99,10 @@ def test_list_says_which_command_finds_a_defect(kept):
         (["fail-master"], 3, "no cluster default is running here"),
         (["fail-master", "--cluster", "other"], 3, "rmqkit cluster up other"),
         (["drill", "run", "--fault", "kil"], 2, "there is no fault kil; there are kill"),
-        (["drill", "run", "--mode", "raft"], 2, "there are async, sync, quorum"),
+        (["drill", "run", "--mode", "raft"], 2, "use one of async, sync, quorum"),
         (["drill", "run", "--break", "nothing"], 2, "there is no defect nothing"),
         (["drill", "run", "--set", "slaveTimeut=1"], 2, "did you mean slaveTimeout"),
-        (["drill", "run", "--target", "broker-a:2"], 2, "no node is meant by 'broker-a:2'"),
+        (["drill", "run", "--target", "broker-a:2"], 2, "no node matches 'broker-a:2'"),
         (["drill", "run", "--target", "ns"], 2, "drills break brokers; there are broker-a-0, broker-a-1"),
         (["drill", "compare", "--set", "", "--set", "slaveTimeout=1", "--target", "slav"], 2, "did you mean slave?"),
         (["drill", "show", "yesterday"], 2, "there is no run 'yesterday'"),
@@ -111,7 +111,7 @@ def test_list_says_which_command_finds_a_defect(kept):
         (["drill", "compare", "--set", "", "--set", "lockMode=strict", "--runs", "0"], 2, "--runs"),
         (["drill", "run", "--preset", "fast"], 2, "fast-failover"),
         (["drill", "run", "--preset", "crosswise"], 2, "one broker a process"),
-        (["drill", "simulate", "--mode", "raft"], 2, "there are async, sync, quorum"),
+        (["drill", "simulate", "--mode", "raft"], 2, "use one of async, sync, quorum"),
         (["drill", "simulate", "--break", "nothing"], 2, "there is no defect nothing"),
     ],
 )

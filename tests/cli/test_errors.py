@@ -1,4 +1,4 @@
-"""What is wrong is said in one line, with the nearest right word and the right exit code, and never with a traceback."""
+"""Errors are one line with a suggestion and the right exit code, never a traceback."""
 
 import signal
 import sys
@@ -11,7 +11,7 @@ from rmqkit.cli.errors import Interrupted
 
 @pytest.fixture
 def here(tmp_path, monkeypatch):
-    """An empty folder to work in, which is the home as well."""
+    """An empty working folder that is also the home."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("RMQKIT_HOME", str(tmp_path))
     monkeypatch.delenv("NAMESRV_ADDR", raising=False)
@@ -39,7 +39,7 @@ def test_a_node_with_wrong_settings_does_not_start(shell, words, says):
         ("cluster up --groups 0", "groups = 0: must be from 1 to 26"),
         ("cluster up --replicas 10", "replicas = 10: must be from 1 to 9"),
         ("cluster up ../x", "cannot be a cluster's name"),
-        ("cluster up master", "stands for nodes"),
+        ("cluster up master", "selects nodes"),
         ("cluster up --set flushDiskTyp=SYNC_FLUSH", "did you mean flushDiskType?"),
         ("cluster up --set flushDiskType=MAYBE", "SYNC_FLUSH"),
         ("cluster up --set flushDiskType", "must be key=value"),
@@ -56,7 +56,7 @@ def test_a_node_with_wrong_settings_does_not_start(shell, words, says):
         ("send", "TOPIC"),
         ("send t", "nothing to send"),
         ("send t x --size 3", "exclude each other"),
-        ("send t - --count 3", "--count goes with"),
+        ("send t - --count 3", "--count needs"),
         ("send t --file absent", "cannot read absent"),
         ("send t x --namesrv nowhere", "not an address"),
         ("send t x --property a --namesrv 127.0.0.1:1", "NAME=VALUE"),
@@ -146,7 +146,7 @@ def test_help_loads_neither_rich_nor_psutil_nor_the_client(shell):
 
 
 def test_signals_that_the_parent_ignores_stay_ignored():
-    """`nohup rmqkit …` outlives its terminal; SIGTERM still unwinds it."""
+    """`nohup rmqkit …` outlives its terminal, but SIGTERM still ends it cleanly."""
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     before = {number: signal.getsignal(number) for number in numbers}
     try:

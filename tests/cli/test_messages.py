@@ -1,4 +1,4 @@
-"""Messages, topics, groups, offsets and settings through the command line of a running cluster."""
+"""Messages, topics, groups, offsets and settings on the command line of a running cluster."""
 
 import json
 import subprocess
@@ -13,7 +13,7 @@ _numbers = iter(range(1_000_000))
 
 @pytest.fixture
 def topic():
-    """A topic of this test alone."""
+    """A topic that only this test uses."""
     return f"topic-{next(_numbers)}"
 
 
@@ -58,7 +58,7 @@ def test_made_up_messages(up, topic):
 
 
 def test_a_pipe_whose_reader_leaves_ends_quietly(up, topic):
-    # Each prints several times what a pipe holds: none can be through before its reader has left.
+    # Each command prints more than a pipe buffers, so none ends before its reader leaves.
     up.run("send", topic, "--count", "1000", "--size", "300")
     for words in (f"consume {topic} --json", f"consume {topic}", f"send {topic} --count 2000 --json"):
         line = f"{' '.join(up_command())} {words} | head -n 1"
@@ -85,7 +85,7 @@ def test_a_chosen_queue_and_an_ordering_key(up, topic):
     keyed = up.lines("send", topic, "y", "--count", "5", "--ordering-key", "order-7")
     assert len({each["queue_id"] for each in keyed}) == 1
     assert "broker-a:0, broker-a:1" in up.error("send", topic, "x", "--queue", "9", code=2)
-    assert "broker-z has none for this now" in up.error("send", topic, "x", "--queue", "broker-z:0", code=2)
+    assert "broker-z has no such queue now" in up.error("send", topic, "x", "--queue", "broker-z:0", code=2)
 
 
 def test_where_a_reader_begins_and_ends(up, topic):
@@ -124,7 +124,10 @@ def test_only_messages_with_a_tag(up, topic):
 
 
 def test_only_messages_with_properties(up, topic):
-    """Blanks or comparisons make a filter an expression; the broker of `cluster up` filters by properties."""
+    """A filter with spaces or comparisons is an SQL92 expression.
+
+    The broker of `cluster up` has the property filter enabled.
+    """
     for price in ("5", "10", "15"):
         up.run("send", topic, price, "--property", f"price={price}", "--tag", "t")
     assert sorted(up.run("consume", topic, "--filter", "price > 5 AND TAGS = 't'").stdout.split()) == ["10", "15"]
@@ -266,7 +269,7 @@ def test_the_doctor_finds_a_healthy_cluster(up):
     assert by_check["home"]["text"] == str(up.home)
     assert (by_check["groups"]["state"], by_check["groups"]["text"]) == (
         "ok",
-        "cluster default: settings of 1 group go together",
+        "cluster default: settings of 1 group are consistent",
     )
 
 

@@ -1,4 +1,4 @@
-"""Tables in a narrow terminal: they fit, and what must be read or copied stays in one piece for as long as it can."""
+"""Tables fit a narrow terminal; what is read or copied stays in one piece as long as possible."""
 
 import io
 import json

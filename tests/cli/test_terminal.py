@@ -80,6 +80,6 @@ def test_completion_offers_commands_selectors_and_topics(up):
     assert "cluster" in offered("clu")
     assert set(offered("cluster", "sta")) == {"status", "start"}
     assert {"master", "broker-a-0", "default"} <= set(offered("cluster", "kill", ""))
-    # It offers nothing if nodes do not answer within half a second, as on a busy machine.
+    # It offers nothing if nodes do not answer within 500 ms, as on a busy machine.
     until(lambda: offered("send", "comple") == ["completed"])
     assert "flushDiskType=" in offered("cluster", "up", "--set", "flushDi")

@@ -1,4 +1,6 @@
-"""Group: one push consumer under test, the batches its listener would get, and answers of brokers as Java writes them."""
+"""Group: one push consumer under test, its listener's batches, and responses as Java's brokers
+send.
+"""
 
 import json
 
@@ -78,10 +80,10 @@ class Group:
             self.consumer.subscribe(topic, self.expression, "TAG")
         self.started = start(self.consumer.start())
 
-    # --- steps that most tests need
+    # --- common steps
 
     def join(self, *others: str, queues: int | None = None) -> None:
-        """Everybody asks who is in the group; the offsets that are asked for are unknown to the brokers."""
+        """Answer the queries for members, and answer that the brokers know no offsets."""
         for asked in self.peers.take_all(MEMBERS):
             asked.answer(0, body=members(CLIENT_ID, *others))
         if others:
@@ -90,7 +92,7 @@ class Group:
             asked.answer(22, remark="not found")
 
     def pulls(self) -> dict[MessageQueue, Asked]:
-        """The pulls that wait for an answer, by queue."""
+        """Return the pulls that wait for a response, by queue."""
         table = {}
         for asked in self.peers.asked:
             if asked.code == PULL:
@@ -106,7 +108,7 @@ class Group:
         raise AssertionError(f"no pull of {topic}/{queue_id}; there are {list(self.pulls())}")
 
     def finish(self, ok: bool = True, *, at: int = 0) -> ListenerBatch:
-        """The listener is done with a batch."""
+        """Report the outcome of a batch."""
         batch = self.batches.pop(at)
         self.peers.do(lambda: self.consumer.finished(batch, ok))
         return batch
@@ -119,7 +121,7 @@ class Group:
         self.peers.do(lambda: start(self.consumer.close()))
 
     def commits(self) -> dict[str, str]:
-        """Commits that wait for an answer, queue id -> offset; they are answered."""
+        """Answer the waiting commits, and return them as queue id to offset."""
         table = {}
         while asked := [each for each in self.peers.asked if each.code == COMMIT]:
             for each in asked:

@@ -1,10 +1,12 @@
 """Peers: name servers and brokers as the client core sees them, on top of `Script`.
 
-A peer is an address that takes connections (`up`), refuses them (`down`) or takes them and says nothing (`silent`). Routes,
-heartbeats and goodbyes are answered by themselves; every other request waits in `asked` until a test answers it. `settle`
-lets the client and its peers talk until nothing moves any more; `advance` lets time pass in small steps with it.
+A peer is an address that accepts connections (`up`), refuses them (`down`), or accepts them and
+never responds (`silent`). Routes, heartbeats and UNREGISTER_CLIENT are answered automatically.
+Every other request waits in `asked` until a test answers it. `settle` lets the client and its peers
+exchange messages until nothing changes. `advance` lets time pass in small steps, and settles at
+each.
 
-Bodies are written as text, so that nothing of the code under test encodes what it reads.
+Bodies are literal text, so no code under test encodes the data that it then decodes.
 """
 
 import json
@@ -23,7 +25,7 @@ A, A_SLAVE, B = "10.0.2.1:10911", "10.0.2.1:10921", "10.0.2.2:10911"
 
 @dataclass
 class Asked:
-    """A request that a peer has got and nobody has answered."""
+    """A request that a peer has received and not yet answered."""
 
     peers: "Peers"
     far_end: FarEnd
@@ -44,7 +46,7 @@ class Asked:
 
 
 def route(*brokers, queues: int = 4, perm: int = 6, order: str | None = None) -> dict:
-    """TopicRouteData of (name, {id: address}) pairs."""
+    """Return the TopicRouteData of (name, {id: address}) pairs."""
     data = {
         "brokerDatas": [
             {"brokerAddrs": {str(i): a for i, a in members.items()}, "brokerName": name, "cluster": "C"}
@@ -68,14 +70,14 @@ ON_A_AND_B = route(("broker-a", {0: A}), ("broker-b", {0: B}))
 class Peers:
     def __init__(self, *, namesrv=(NS_1,), routes: dict[str, dict] | None = None, **settings) -> None:
         self.routes = dict(routes or {})
-        #: address -> up (the default), down, silent
+        #: State of an address: up (the default), down, silent.
         self.states: dict[str, str] = {}
         self.asked: list[Asked] = []
-        #: codes answered with success by themselves
+        #: Codes that are answered with success automatically.
         self.easy = {RequestCode.HEART_BEAT, RequestCode.UNREGISTER_CLIENT}
-        #: code -> body of the answer that is given without asking the test
+        #: By code, the body of an automatic response.
         self.always: dict[int, bytes] = {}
-        #: everything that was requested, in order: (address, code)
+        #: All requests in order, as (address, code).
         self.log: list[tuple[str, int]] = []
         self.bodies: list[tuple[str, int, bytes]] = []
         config = ClientSettings(client_id=CLIENT_ID, namesrv=tuple(map(Address.parse, namesrv)), **settings)
@@ -86,7 +88,7 @@ class Peers:
     # --- time and turns
 
     def do(self, action) -> None:
-        """One turn with something the user does, and all that follows from it."""
+        """Run one turn with an action of the caller, and everything that follows from it."""
         self.script.turn(action)
         self.settle()
 
@@ -153,10 +155,10 @@ class Peers:
     def _reply(asked: Asked, code: int, body: bytes = b"", remark: str | None = None) -> None:
         asked.far_end.send(write_command(code, None, body, opaque=asked.command.opaque, flag=1, remark=remark))
 
-    # --- what tests look at
+    # --- checks
 
     def take(self, code: int, address: str | None = None) -> Asked:
-        """The oldest waiting request of that code; there must be one."""
+        """Return the oldest waiting request with that code. There must be one."""
         for asked in self.asked:
             if asked.code == code and address in (None, asked.address):
                 self.asked.remove(asked)
@@ -172,7 +174,7 @@ class Peers:
         return [(asked.address, asked.code) for asked in self.asked]
 
     def times(self, code: int, address: str | None = None) -> int:
-        """How often a request was made since the start."""
+        """Return how often a request was made since the start."""
         return sum(1 for where, each in self.log if each == code and address in (None, where))
 
     def last_body(self, code: int, address: str | None = None) -> dict:
@@ -180,20 +182,20 @@ class Peers:
         return json.loads(body)
 
     def cut(self, address: str, reason: str = "connection reset by peer") -> None:
-        """The connections of a peer break."""
+        """Break the connections of a peer."""
         for far_end in [each for each in self.script.clients if str(each.conn.peer) == address]:
             self.script.close(far_end, reason)
         self.asked = [asked for asked in self.asked if asked.address != address]
         self.settle()
 
     def tell(self, address: str, code: int, ext: dict | None = None, body: bytes = b"", *, flag: int = 2) -> None:
-        """A request of a peer to the client."""
+        """Send a request of a peer to the client."""
         far_end = next(each for each in self.script.clients if str(each.conn.peer) == address)
         far_end.send(write_command(code, ext, body, opaque=4711, flag=flag))
         self.settle()
 
     def answer_of_client(self, address: str) -> Command:
-        """What the client answered to `tell` with flag 0."""
+        """Return the client's response to a `tell` with flag 0."""
         found = [each for each in self.asked if each.command.flag & 1 and each.address == address]
         assert len(found) == 1, found
         self.asked.remove(found[0])

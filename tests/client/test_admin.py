@@ -1,4 +1,4 @@
-"""Administration: which peers are asked what, and what an error says."""
+"""Administration: which peers get which requests, and the texts of errors."""
 
 import json
 
@@ -27,7 +27,7 @@ def peers():
     peers = Peers(
         namesrv=(NS_1, NS_2), routes={"T": route(("broker-a", {0: A, 1: A_SLAVE}), ("broker-b", {0: B}), queues=1)}
     )
-    # As a name server of Java's writes it: integer keys without quotes.
+    # As Java's name server writes it: integer keys without quotes.
     text = json.dumps(CLUSTER, separators=(",", ":")).replace('"0":', "0:").replace('"1":', "1:")
     peers.always[RequestCode.GET_BROKER_CLUSTER_INFO] = text.encode()
     return peers
@@ -153,7 +153,7 @@ def test_offsets(peers, make, code, answer):
 def test_an_answer_without_its_fields_is_an_error(peers):
     asked = begin(peers, lambda admin: admin.offset_max(Q0))
     peers.take(RequestCode.GET_MAX_OFFSET).answer(0, {})
-    with pytest.raises(BrokerError, match="cannot be read"):
+    with pytest.raises(BrokerError, match="cannot be decoded"):
         asked.result()
 
 
@@ -266,7 +266,7 @@ def test_key_values(peers):
 
 
 def test_progress_of_a_group_without_consume_stats(peers):
-    """A broker that does not know 208 is asked for offsets instead."""
+    """If a broker does not know 208, the offsets are queried one by one."""
     asked = begin(peers, lambda admin: admin.consume_stats("G", "T"))
     peers.take(RequestCode.GET_CONSUME_STATS).answer(3)
     for offset in ("3", None):

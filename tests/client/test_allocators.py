@@ -1,4 +1,4 @@
-"""Shares of a group's queues: the literals are what Apache's 5.5.0 classes gave for these lists."""
+"""Shares of a group's queues. The literals are the results of Apache's 5.5.0 classes."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Which broker is tried next: the tables of 5.x and 4.x, and the order of choices of MQFaultStrategy."""
+"""The broker of the next attempt: the tables of 5.x and 4.x, and the choices of MQFaultStrategy."""
 
 import pytest
 
@@ -67,7 +67,7 @@ def test_reachable_comes_before_any():
     policy = LatencyFault(TABLE_5X)
     policy.update("a", 3, isolate=True, reachable=False, now_ms=NOW)
     policy.update("b", 600, isolate=False, reachable=True, now_ms=NOW)
-    # Neither is available; b was merely slow.
+    # Neither is available; b was only slow, so it is reachable.
     assert picks(policy, ring("a", "b"), 4) == ["b"] * 4
 
 
@@ -86,7 +86,7 @@ def test_a_success_makes_a_broker_reachable_again():
 
 
 def test_in_5x_a_rest_is_not_cut_short_and_in_4x_it_is():
-    """5.x: FaultItem.updateNotAvailableDuration only ever extends. 4.x sets the start time anew."""
+    """5.x: FaultItem.updateNotAvailableDuration can only extend. 4.x resets the start time."""
     for table, later in ((TABLE_5X, NOW + 10_000), (TABLE_4X, NOW + 1)):
         policy = LatencyFault(table)
         policy.update("a", 3, isolate=True, reachable=True, now_ms=NOW)

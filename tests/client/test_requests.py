@@ -1,5 +1,8 @@
-"""Requests and replies. Source: `DefaultMQProducerImpl.request`, `RequestFutureHolder.java`, `MessageUtil.java`,
-`ClientRemotingProcessor.receiveReplyMessage`."""
+"""Requests and replies.
+
+Source: `DefaultMQProducerImpl.request`, `RequestFutureHolder.java`, `MessageUtil.java`,
+`ClientRemotingProcessor.receiveReplyMessage`.
+"""
 
 import pytest
 
@@ -39,7 +42,9 @@ class Asker:
 
 
 def push(peers, correlation_id, body=b"so!", address=A, **changes):
-    """A reply as `ReplyMessageProcessor.pushReplyMessage` writes it, and what the client answers."""
+    """Push a reply as `ReplyMessageProcessor.pushReplyMessage` does, and return the client's
+    response.
+    """
     text = f"CORRELATION_ID\x01{correlation_id}\x02PUSH_REPLY_TIME\x017\x02UNIQ_KEY\x01{'A' * 32}\x02"
     fields = {
         "producerGroup": "RG",
@@ -67,7 +72,7 @@ def peers():
 
 
 def sent(peers):
-    """The request on its way, and its properties."""
+    """Return the request in flight, and its properties."""
     asked = peers.take(SEND)
     return asked, props.decode(asked.ext["i"].encode())
 
@@ -82,7 +87,7 @@ def test_a_request_is_a_message_that_names_who_waits(peers):
 
 
 def test_every_broker_of_the_cluster_knows_the_client_before_it_asks(peers):
-    """The reply may go to any of them; the request's topic is on one."""
+    """The reply may go to any of them. Only one has the topic of the request."""
     Asker(peers).ask()
     beats = [at for at, (address, code) in enumerate(peers.log) if code == BEAT]
     request = peers.log.index((A, SEND))
@@ -209,7 +214,7 @@ def test_too_many_at_a_time_are_refused(peers, monkeypatch):
     monkeypatch.setattr(requests, "WAITING_MAX", 1)
     asker = Asker(peers)
     first = asker.ask()
-    with pytest.raises(ClientError, match="1 requests of this client wait"):
+    with pytest.raises(ClientError, match="1 requests of this client already wait"):
         asker.ask().result()
     assert not first.done
 
@@ -223,11 +228,11 @@ def test_a_push_that_means_nothing_is_taken(peers, changes):
     assert not promise.done
 
 
-# --- the other side
+# --- the consumer's side
 
 
 def received(properties):
-    """A message as a consumer gets it."""
+    """Return a message as a consumer gets it."""
     (each,) = iter_records(record(5, b"and?", properties=properties))
     return MessageExt(each, "broker-a")
 
@@ -236,7 +241,7 @@ REQUEST = b"CORRELATION_ID\x01abc\x02REPLY_TO_CLIENT\x01asker\x02TTL\x013000\x02
 
 
 def test_a_reply_carries_what_leads_it_back(peers):
-    """MessageUtil.createReplyMessage; MQClientAPIImpl.sendMessage sends it by 325."""
+    """MessageUtil.createReplyMessage; MQClientAPIImpl.sendMessage sends it with 325."""
     request = received(REQUEST)
     assert request.wants_reply
     message = request.reply("so!", keys="k", properties={"mine": "1"})
@@ -262,14 +267,14 @@ def test_a_reply_carries_what_leads_it_back(peers):
 
 @pytest.mark.parametrize("lacks", [b"CORRELATION_ID\x01abc\x02", b"REPLY_TO_CLIENT\x01asker\x02", b"CLUSTER\x01C\x02"])
 def test_a_message_that_is_no_request_has_no_reply(lacks):
-    with pytest.raises(InvalidMessage, match="is no request"):
+    with pytest.raises(InvalidMessage, match="is not a request"):
         received(REQUEST.replace(lacks, b"")).reply(b"x")
 
 
 def test_a_reply_is_neither_a_request_nor_part_of_a_batch():
     prepare = Prepare(UniqueIds(bytes(4), 7, 99))
     reply = received(REQUEST).reply(b"x")
-    with pytest.raises(InvalidMessage, match="a reply is no request"):
+    with pytest.raises(InvalidMessage, match="a reply is not a request"):
         prepare.request(reply, 0, "me", 1000)
     with pytest.raises(InvalidMessage, match="one by one"):
         prepare.batch([reply], 0)

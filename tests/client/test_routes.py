@@ -1,4 +1,4 @@
-"""The route cache, name servers in turn, heartbeats; flows and timers."""
+"""The route cache, the rotation of name servers, heartbeats; flows and timers."""
 
 import json
 
@@ -32,7 +32,7 @@ def test_a_route_lists_queues_as_topicRouteData2TopicPublishInfo():
         '{"brokerName":"c","perm":4,"readQueueNums":1,"writeQueueNums":1}]}'
     )
     found = read_route("T", TopicRoute.decode(text))
-    # a has no master, c may not be written to; both can be read.
+    # a has no master, and c is not writable. Both can be read.
     assert found.publish == (MessageQueue("T", "b", 0),)
     assert [f"{queue.broker_name}{queue.queue_id}" for queue in found.subscribe] == ["a0", "b0", "b1", "c0"]
     assert found.brokers["b"] == {0: Address("h1", 1), 1: Address("h2", 2)}
@@ -66,7 +66,7 @@ def test_watched_routes_are_refreshed_every_30_seconds():
 
 
 def test_an_acting_master_is_looked_past_every_3_seconds():
-    """Its master may be back at any time, and takes messages then."""
+    """Its master may return at any time, and then accepts messages."""
     acting = route(("broker-a", {0: A_SLAVE}), perm=4)
     acting["brokerDatas"][0]["enableActingMaster"] = True
     peers = Peers(routes={"T": acting})
@@ -79,13 +79,13 @@ def test_an_acting_master_is_looked_past_every_3_seconds():
     assert peers.client.routes.routes["T"].publish
     peers.advance(20_000, step_ms=1000)
     assert peers.times(ROUTE) == 2
-    # A topic that is read-only for other reasons is nothing to wait for.
+    # A topic that is read-only for another reason needs no frequent refresh.
     assert read_route("T", TopicRoute.decode(json.dumps(route(("broker-a", {0: A}), perm=4)))).acting == ()
 
 
 @pytest.mark.parametrize(("state", "is_over"), [("silent", True), ("up", False)])
 def test_a_broker_that_routes_name_no_longer_has_to_say_something(state, is_over):
-    """A pull may wait for half a minute there, while somebody acts for it."""
+    """A pull may wait there for half a minute, while another broker is the acting master."""
     peers = Peers(routes={"T": ON_A})
     find(peers)
     asked = []
@@ -191,7 +191,7 @@ def test_a_connection_that_was_made_again_is_told_at_once():
 
 
 def test_a_heartbeat_without_an_answer_has_a_new_route_looked_for():
-    """The broker may stand still, and another one act for it."""
+    """The broker may be stalled while another one acts for it."""
     peers = Peers(routes={"T": ON_A})
     find(peers)
     peers.client.routes.watch("T")
@@ -217,7 +217,10 @@ def test_a_broker_that_cannot_be_reached_is_said_once():
 
 
 def test_a_broker_that_refuses_is_asked_again_after_a_second():
-    """A broker listens before it has recovered, and says 14 until then; its consumers must not wait for the next round."""
+    """A starting broker listens before it has recovered, and returns 14.
+
+    Its consumers must not wait for the next round.
+    """
     peers = Peers(routes={"T": ON_A})
     find(peers)
     peers.easy.discard(BEAT)

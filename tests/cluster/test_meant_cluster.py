@@ -1,4 +1,4 @@
-"""Which cluster a command without a name means."""
+"""Which cluster a command without a cluster name uses."""
 
 import pytest
 

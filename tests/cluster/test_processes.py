@@ -1,4 +1,4 @@
-"""Ending processes, and signals that are held back for a moment."""
+"""Ending processes, and deferred signals."""
 
 import os
 import signal
@@ -63,7 +63,7 @@ def test_a_paused_process_stops_as_well(start):
 
 
 def test_a_process_has_not_ended_while_a_thread_of_it_is_left(start):
-    """Its main thread has: the process is shown as a zombie, and its sockets are still open."""
+    """Only its main thread has ended: the process is a zombie, and its sockets are still open."""
     process = start(LEADERLESS)
     while process.status() != psutil.STATUS_ZOMBIE:
         time.sleep(0.01)
@@ -89,7 +89,7 @@ def test_a_signal_waits_for_the_end_of_the_block(heeds_ctrl_c):
 
 
 def test_an_ignored_signal_does_not_replace_one_that_is_heeded():
-    """Ctrl-C, ignored in a background job, arrives first; SIGTERM must still end the command."""
+    """Ctrl-C arrives first but is ignored, as in a background job. SIGTERM must end the command."""
 
     def terminated(_number, _frame):
         raise SystemExit("terminated")

@@ -1,11 +1,12 @@
-"""Writes upstream_keys.json: every key that Apache's nodes read from a configuration file, with its type and default.
+"""Extracts every configuration key of Apache's nodes, with type and default.
 
-    python tests/config/extract_upstream_keys.py GIT_DIR [REVISION] > tests/config/upstream_keys.json
+    cd tests/config
+    python extract_upstream_keys.py GIT_DIR [REVISION] > upstream_keys.json
 
-Java sets a property `x` by calling `setX` (MixAll.properties2Object), so the keys are the setters that take an int,
-long, double, boolean or String; the default is the initial value of the field. A field without a setter cannot be
-set but is printed with the others, so it is listed too ("setter": false). Defaults that depend on the machine or
-the environment are named as such.
+Java sets a property `x` by calling `setX` (MixAll.properties2Object). So the keys are the setters
+that take an int, long, double, boolean or String. The default is the initial value of the field. A
+field without a setter cannot be set, but Apache prints it with the others, so it is listed too
+("setter": false). Defaults that depend on the machine or the environment are marked as such.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ CLASSES = {
     "JraftConfig": "common/src/main/java/org/apache/rocketmq/common/JraftConfig.java",
 }
 
-# What the constants in initial values stand for (their definitions are elsewhere in the Java source).
+# Values of the constants in initial values; they are defined elsewhere in the Java source.
 CONSTANTS = {
     "PermName.PERM_READ": "4",
     "PermName.PERM_WRITE": "2",
@@ -103,7 +104,7 @@ def keys_of(source: str) -> dict[str, dict[str, object]]:
         if name != key:
             row["field"] = name
         row["default"] = initial_value(expression, field_kind)
-        if kind == "String" or field_kind in SIMPLE:  # an enum may have a setter by number too: the one by name counts
+        if kind == "String" or field_kind in SIMPLE:  # ignores an enum's second setter, by number
             keys[key] = row
     known = set(keys) | {row["field"] for row in keys.values() if "field" in row}
     for name, (kind, expression) in fields.items():

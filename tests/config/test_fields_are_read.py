@@ -1,4 +1,4 @@
-"""A setting that works is read by somebody: no field of a section without code that looks at it."""
+"""Every field of a settings section is read by some code."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.tidy.tree import GROUP, modules
 
 
 def attributes_read() -> set[str]:
-    """The name of every attribute that code outside the settings themselves loads."""
+    """Return the name of every attribute that code outside the settings package reads."""
     names: set[str] = set()
     for module in modules():
         if module.package == "settings" or module.name == "rmqkit.config":

@@ -1,4 +1,4 @@
-"""Files and overrides to a NodeConfig, and what is said about a mistake: one line with key, value and place."""
+"""Files and overrides become a NodeConfig. A mistake is one line with key, value and location."""
 
 from __future__ import annotations
 
@@ -67,7 +67,10 @@ def test_a_name_servers_ports_leave_the_brokers_sections_alone():
 
 
 def test_the_ports_follow_from_the_main_port():
-    """BrokerStartup.buildBrokerController (haListenPort), NettyRemotingServer's fast server (listenPort - 2)."""
+    """haListenPort is as in BrokerStartup.buildBrokerController.
+
+    listenPort - 2 is as in NettyRemotingServer's fast server.
+    """
     node = broker("listenPort=20911")
     assert (node.network.vip_listen_port, node.network.ha_listen_port) == (20909, 20912)
     assert broker("listenPort=20911", "haListenPort=30000").network.ha_listen_port == 30000
@@ -114,7 +117,7 @@ def test_a_master_has_id_0_and_it_is_said_when_another_was_written():
     node = broker("brokerId=3")
     assert node.identity.broker_id == 0
     assert node.values["brokerId"] == 0
-    assert node.notes == ("config: brokerId = 3 is taken as 0: this broker is a master",)
+    assert node.notes == ("config: brokerId = 3 is replaced by 0: this broker is a master",)
 
 
 @pytest.mark.parametrize(("written", "held"), [(5_000, 10_000), (20_000, 20_000), (90_000, 60_000)])
@@ -135,7 +138,9 @@ def test_the_registration_period_is_held_within_10_and_60_seconds(written: int, 
     ],
 )
 def test_disk_ratios_are_held_within_apaches_bounds(key: str, field: str, written: int, held: int):
-    """MessageStoreConfig.getDiskMaxUsedSpaceRatio, DefaultMessageStore.CleanCommitLogService.getDiskSpace*Ratio."""
+    """The bounds are those of MessageStoreConfig.getDiskMaxUsedSpaceRatio and
+    DefaultMessageStore.CleanCommitLogService.getDiskSpace*Ratio.
+    """
     node = broker(f"{key}={written}")
     assert getattr(node.retention, field) == held
     assert node.values[key] == written
@@ -150,7 +155,7 @@ def test_a_consume_queue_file_holds_whole_entries():
 
 
 def test_an_apache_conf_is_taken_as_it_is(tmp_path: Path):
-    """Apache's distribution/conf/broker.conf, with the keys that guides on the web add to it."""
+    """The file is Apache's distribution/conf/broker.conf with keys that guides on the web add."""
     path = write(
         tmp_path,
         "broker.conf",
@@ -178,10 +183,10 @@ checkTransactionMessageEnable=true
     assert node.network.namesrv_addrs == ("127.0.0.1:9876", "127.0.0.1:9877")
     assert node.commit_log.mapped_file_size_commit_log == 1_048_576
     assert node.notes == (
-        "config: storePathConsumeQueue: no effect here (Apache never read it: the place follows from storePathRootDir)",
+        "config: storePathConsumeQueue: no effect here (Apache never read it: the path follows from storePathRootDir)",
         "config: sendMessageThreadPoolNums, pullMessageThreadPoolNums: no effect here "
         "(a node is one thread: there is no thread pool or queue in front of it to size)",
-        "config: checkTransactionMessageEnable: no effect here (guides on the web name it, Apache does not read it)",
+        "config: checkTransactionMessageEnable: no effect here (guides on the web mention it, but Apache does not read it)",
     )
 
 
@@ -348,7 +353,7 @@ def test_two_spellings_that_disagree_are_an_error_naming_both(tmp_path: Path):
     path = write(tmp_path, "b.conf", "mapedFileSizeCommitLog = 2048\nmappedFileSizeCommitLog = 4096")
     assert error("broker", paths=(path,)) == (
         f"config: mapedFileSizeCommitLog = 2048 in {path} line 1 and mappedFileSizeCommitLog = 4096 in {path} line 2 "
-        "are two spellings of one key and disagree"
+        "are spellings of the same key, but their values differ"
     )
     path = write(tmp_path, "b.conf", "mapedFileSizeCommitLog = 4096\nmappedFileSizeCommitLog = 4096")
     assert config.load([path], [], "broker", host=HOST).commit_log.mapped_file_size_commit_log == 4096
@@ -441,9 +446,9 @@ def test_the_harmless_values_of_those_keys_are_taken(overrides: list[str]):
         (["maxMessageSize=20000000"], "below frameSizeMax"),
         (["outboxLowWater=5000000"], "must not decrease"),
         (["storePathCommitLog=/a,/b"], "one folder"),
-        (["noEqualsSign"], "write key=value"),
-        (["=5"], "write key=value"),
-        (["plugin.box=5"], "write plugin.NAME.KEY"),
+        (["noEqualsSign"], "must be key=value"),
+        (["=5"], "must be key=value"),
+        (["plugin.box=5"], "must be plugin.NAME.KEY"),
     ],
 )
 def test_values_that_are_wrong_together_or_in_form(overrides: list[str], part: str):
@@ -457,7 +462,7 @@ def test_files_that_cannot_be_read(tmp_path: Path):
     )
     assert "cannot read" in error("broker", paths=(str(tmp_path),))
     assert "is not valid TOML" in error("broker", paths=(write(tmp_path, "x.toml", "a = = 1"),))
-    assert "is not a property file" in error("broker", paths=(write(tmp_path, "x.conf", "a = \\u1"),))
+    assert "is not a valid property file" in error("broker", paths=(write(tmp_path, "x.conf", "a = \\u1"),))
     (tmp_path / "large.conf").write_bytes(b"#" * (2 << 20))
     assert "too large" in error("broker", paths=(str(tmp_path / "large.conf"),))
 

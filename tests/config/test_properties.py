@@ -48,7 +48,10 @@ def test_lines_are_counted_by_where_a_key_begins():
 
 
 def test_an_xml_comment_is_skipped():
-    """Apache's distribution/conf/controller/cluster-3n-namesrv-plugin/namesrv-n0.conf begins with one."""
+    """Apache's namesrv-n0.conf begins with such a comment.
+
+    The file is in distribution/conf/controller/cluster-3n-namesrv-plugin.
+    """
     assert pairs("<!--\n  Licensed to nobody\n  -->\nlistenPort = 9876\n<!-- one line -->\nb=2") == [
         ("listenPort", "9876"),
         ("b", "2"),
@@ -62,7 +65,7 @@ def test_a_broken_unicode_escape_is_an_error(text: str):
 
 
 def escaped(text: str) -> str:
-    """As java.util.Properties.store writes it, in one of the ways it may."""
+    """Write text in one of the forms that java.util.Properties.store may use."""
     units = text.encode("utf-16-be")
     return "".join(f"\\u{units[i]:02x}{units[i + 1]:02x}" for i in range(0, len(units), 2))
 

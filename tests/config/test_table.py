@@ -15,7 +15,7 @@ from rmqkit.settings.table import Kind, Row, Status, Type, parse, show
 from tools.pages.settings import AREAS
 
 UPSTREAM = json.loads((Path(__file__).parent / "upstream_keys.json").read_text())
-# What the same classes of the release 5.5.0 have besides, read by reflection from its jars.
+# Keys that these classes have in the release 5.5.0 only, read by reflection from its jars.
 ADDED = json.loads((Path(__file__).parent / "upstream_keys_added.json").read_text())
 
 CLASSES: dict[Kind, tuple[str, ...]] = {
@@ -29,11 +29,12 @@ CLASSES: dict[Kind, tuple[str, ...]] = {
     ),
     "nameserver": ("NamesrvConfig", "NettyServerConfig", "NettyClientConfig", "ControllerConfig", "JraftConfig"),
 }
-# BrokerStartup.buildBrokerController and NamesrvStartup.parseCommandlineAndConfigFile replace these initial values.
+# BrokerStartup.buildBrokerController and NamesrvStartup.parseCommandlineAndConfigFile replace these
+# initial values.
 AT_START = {("broker", "listenPort"): 10911, ("nameserver", "listenPort"): 9876, ("broker", "haListenPort"): 0}
-# A name server and the controller inside it have a key of one name; the name server's default counts.
+# A name server and its controller share these keys; the name server's default counts.
 CONTROLLERS = {"configBlackList", "configStorePath"}
-# The variables behind these are not set on a machine that nobody configured.
+# The environment variables behind these are not set by default.
 UNSET = {"useTLS": False}
 JAVA_TYPES = {"int": {Type.INT}, "long": {Type.LONG}, "double": {Type.DOUBLE}, "boolean": {Type.BOOL}}
 TEXT_TYPES = {Type.STR, Type.PATH, Type.ENUM}
@@ -54,7 +55,7 @@ def test_the_list_of_upstream_keys_is_whole():
 
 
 def expected_default(kind: Kind, key: str, row: Row, upstream: object) -> object:
-    """The default that a row must have for what Apache's class starts with."""
+    """Return the default that a row must have, given the initial value in Apache's class."""
     default = AT_START.get((kind, key), upstream)
     if default == {"depends on": "machine"}:
         return None
@@ -107,7 +108,7 @@ def test_every_field_has_a_key_unless_it_follows_from_others():
 @pytest.mark.parametrize("name", SECTIONS)
 def test_a_section_made_by_hand_has_the_defaults_of_the_table(name: str):
     from_table = getattr(config.from_values("broker"), name)
-    machine = {"broker_name"}  # by hand there is no machine to take it from
+    machine = {"broker_name"}  # the table takes it from the host name
     for field in fields(from_table):
         default = field.default_factory() if field.default_factory is not MISSING else field.default
         if default is not MISSING and field.name not in machine:

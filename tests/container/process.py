@@ -1,4 +1,4 @@
-"""A real process of several brokers, for tests: their files, its start, what it tells."""
+"""A real process of several brokers, for tests: its files, its start, its reports."""
 
 import json
 import subprocess
@@ -15,7 +15,7 @@ NODE = [sys.executable, "-m", "rmqkit.process"]
 
 
 class Container:
-    """A container of a few brokers, its log on stderr."""
+    """A container of some brokers with its log on stderr."""
 
     def __init__(self, folder, base, lifeline, environment=None):
         self.folder = folder
@@ -26,7 +26,7 @@ class Container:
         self.process = None
 
     def config(self, name, number, **more):
-        """A broker's file."""
+        """Write a broker's configuration file and return its path."""
         values = {
             "brokerName": name,
             "listenPort": self.base + 10 * number,
@@ -65,7 +65,7 @@ class Container:
         return {each["name"]: each["state"] for each in json.loads(table["containerBrokers"])}
 
     def store_one(self, name, number):
-        """A message to the broker's own topic, acknowledged."""
+        """Send a message to the broker's own topic and wait for the response."""
         request = SendMessageRequestV2(
             producer_group="p",
             topic=name,

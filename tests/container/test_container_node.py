@@ -1,4 +1,4 @@
-"""The container's own port: who may ask for what, and when it is answered.
+"""The container's own port: who may send which request, and when it is answered.
 
 Source: `container/.../BrokerContainerProcessor.java`.
 """
@@ -18,7 +18,7 @@ from tests.helpers.script import Script
 
 
 class Brokers:
-    """A housing that does nothing until the test says so."""
+    """A broker container whose changes end only when the test ends them."""
 
     def __init__(self) -> None:
         self.asked: list[Any] = []

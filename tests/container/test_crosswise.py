@@ -1,4 +1,4 @@
-"""Three processes of three brokers each, one master in each: one process dies, the others' slaves act for what it had."""
+"""Three processes of three brokers, one master each: if one dies, slaves in the others act."""
 
 import json
 import time
@@ -21,7 +21,7 @@ DEADLINE_S = 20
 
 
 def until(reached, what):
-    """What `reached` gives, once it is true."""
+    """Poll `reached` until its value is true; return the value."""
     end_s = time.monotonic() + DEADLINE_S
     while not (found := reached()):
         assert time.monotonic() < end_s, what

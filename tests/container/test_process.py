@@ -1,4 +1,4 @@
-"""Several brokers in one real process: `rmqkit broker run -c … -c …`, and `rmqkit container` beside it."""
+"""Several brokers in one real process: `rmqkit broker run -c … -c …` and `rmqkit container`."""
 
 import os
 import signal
@@ -33,14 +33,14 @@ def container(shell, base):
 
 @pytest.fixture
 def ask(shell, container):
-    """`rmqkit container …` of that container."""
+    """A function that runs `rmqkit container …` against the container."""
     return lambda *words, **more: shell.run("container", *words, "--at", container.at, **more)
 
 
 def test_brokers_come_and_go_and_the_others_go_on(shell, container, ask):
     a, b, c = (container.config(name, number) for number, name in enumerate(("a", "b", "c")))
     container.start(a, b)
-    # Its port is open a moment before their stores are ready.
+    # The container's port opens shortly before its brokers' stores are ready.
     poll(lambda: set(container.brokers().values()) == {"serving"}, "both serve")
     told = shell.json("container", "list", "--at", container.at)["brokers"]
     assert [(each["name"], each["state"], each["config"]) for each in told] == [

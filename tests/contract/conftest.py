@@ -17,7 +17,7 @@ def disks(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
 
 @pytest.fixture(params=["shell", "sim"])
 def make_net(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[..., NetLab]]:
-    """`make_net(**limits)`: a lab whose loop or world has these limits."""
+    """A function that makes a lab whose loop or world has the given limits."""
     labs: list[Any] = []
 
     def make(**limits: int) -> NetLab:

@@ -1,7 +1,8 @@
-"""Both drivers behind one face, so that one test runs over the real thing and over its simulation.
+"""Labs: both drivers behind one interface, so that each test runs on the OS and on the simulator.
 
-`DiskLab` opens disks on one folder and waits for their completions; `NetLab` hosts toy nodes, lets them listen, and runs
-until something is so. The real ones wait with a deadline of `DEADLINE_S`; the simulated ones wait in virtual time.
+`DiskLab` opens disks on one folder and waits for their completions. `NetLab` hosts toy nodes, lets
+them listen, and runs until a condition holds. The real labs wait with a deadline of `DEADLINE_S`
+seconds, the simulated ones in virtual time.
 """
 
 import errno
@@ -30,24 +31,24 @@ Outcome = OSError | None
 
 
 class DriverDisk(Disk, Protocol):
-    """The port and the driver's side of it."""
+    """A disk port with the method that the driver calls."""
 
     def take_completed(self) -> Iterator[tuple[Completion, Outcome]]: ...
 
 
 class DiskLab(Protocol):
-    #: an absolute folder outside the node's
+    #: absolute path of a folder outside the node's own
     outside: str
 
     def open(self) -> DriverDisk: ...
     def wait(self, disk: DriverDisk) -> None:
-        """Until at least one completion was delivered."""
+        """Wait until at least one completion was delivered."""
 
     def break_sync(self, path: str) -> None:
-        """The next sync of the path fails with EIO."""
+        """Let the next sync of `path` fail with EIO."""
 
     def full(self) -> str:
-        """A path on which writes find no space."""
+        """Return a path where writes find no space."""
 
 
 class OsDiskLab:
@@ -130,7 +131,7 @@ class NetLab(Protocol):
 
 
 class ShellNetLab:
-    """All toys in one loop, over loopback."""
+    """Runs all toys in one loop, over loopback."""
 
     kind = "shell"
 
@@ -173,7 +174,7 @@ class ShellNetLab:
 
 
 class SimNetLab:
-    """Each toy on a machine of its own."""
+    """Runs each toy on its own simulated machine."""
 
     kind = "sim"
 

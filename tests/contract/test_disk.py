@@ -1,4 +1,4 @@
-"""The disk port (`rmqkit.runtime.ports`), one suite over the operating system's files and the simulated ones."""
+"""The disk port (`rmqkit.runtime.ports`): one suite for the OS's files and simulated ones."""
 
 import errno
 import random
@@ -10,7 +10,7 @@ from tests.contract.labs import DiskLab, OsDiskLab, SimDiskLab
 
 
 class Asked:
-    """Collects completions: `asked("x")` is a completion that notes x and its error."""
+    """Collects completions: `asked("x")` returns a completion that records "x" and its error."""
 
     def __init__(self, lab: DiskLab, disk: Any) -> None:
         self.lab = lab
@@ -23,7 +23,7 @@ class Asked:
         return lambda error: self.ended.append((name, error))
 
     def wait(self) -> list[Any]:
-        """Until all have ended; their names in that order."""
+        """Wait until all have completed; return their names in that order."""
         while len(self.ended) < self._open:
             self.lab.wait(self.disk)
         return [name for name, _ in self.ended]
@@ -34,7 +34,7 @@ class Asked:
 
 
 def later(lab: DiskLab, disk: Any, method: str, *args: Any) -> OSError | None:
-    """Ask for one later call and wait for it."""
+    """Start one asynchronous call, wait for it, and return its error."""
     asked = Asked(lab, disk)
     getattr(disk, method)(*args, asked("it"))
     return asked.errors()[0]
@@ -111,7 +111,7 @@ def test_create_makes_a_sparse_file_and_never_cuts(disks: DiskLab):
 
 
 def test_the_end_of_the_data_of_a_sparse_file(disks: DiskLab):
-    """Nothing but zeroes stands behind it; a disk that knows its holes says less than the size."""
+    """Only zeros follow the end of the data; on a disk with holes it is below the file's size."""
     disk = disks.open()
     disk.create("f", 1 << 24)
     assert disk.data_end("f") < 1 << 24
@@ -192,7 +192,7 @@ def test_usage_tells_of_the_file_system(disks: DiskLab):
     assert 0 < usage.free <= usage.total
 
 
-# --- later calls --------------------------------------------------------------------------------------------------------
+# --- asynchronous calls -----------------------------------------------------------
 
 
 def test_a_completion_comes_later_never_at_once(disks: DiskLab):
@@ -224,7 +224,8 @@ def test_completions_come_in_the_order_asked_for(disks: DiskLab):
     for path in range(3):
         syncs = [number for number in order if number % 4 and number % 3 == path]
         assert syncs == sorted(syncs)
-    # A sync may share an earlier one of its path, but none passes a change that was asked for before it.
+    # A sync may complete together with an earlier one of its path, but never before a change that
+    # was requested earlier.
     for place, number in enumerate(order):
         assert all(change in order[:place] for change in range(0, number, 4)), f"{number} is too early in {order}"
     assert asked.errors() == [None] * 40
@@ -248,7 +249,7 @@ def test_a_failed_sync_fails_for_all_who_wait_and_for_good(disks: DiskLab):
     disk.write("f", 0, [b"again"])
     assert later(disks, disk, "sync", "f").errno == errno.EIO
     assert later(disks, disk, "sync", "other") is None
-    # Only a new file under the name is a new start.
+    # Only a new file of that name can be synced again.
     assert later(disks, disk, "remove", "f") is None
     disk.write("f", 0, [b"new"])
     assert later(disks, disk, "sync", "f") is None
@@ -355,13 +356,13 @@ def test_close_waits_for_what_was_asked(disks: DiskLab):
     assert again.read("f", 0, 10) == b"x"
 
 
-# --- the same story on both ---------------------------------------------------------------------------------------------
+# --- the same random calls on both ------------------------------------------------
 
 PATHS = ("a", "b", "d/a", "d/e/a", "d", "d/e", "a/x")
 
 
 def random_story(lab: DiskLab, seed: int, steps: int = 250) -> list[Any]:
-    """What a disk answers to random calls."""
+    """Make random calls and return the disk's answers."""
     dice = random.Random(seed)
     disk: Any = lab.open()
     told: list[Any] = []

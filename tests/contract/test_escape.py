@@ -1,4 +1,4 @@
-"""The public contract suite of escape strategies over those that are built in."""
+"""The public contract suite of escape strategies, run on the built-in ones."""
 
 from rmqkit import plugins
 from rmqkit.testing import EscapeContract

@@ -1,4 +1,4 @@
-"""The network side of the node contract (`rmqkit.runtime.node`, `rmqkit.runtime.connection`), real and simulated."""
+"""The network contract (`rmqkit.runtime.node`, `rmqkit.runtime.connection`), real and simulated."""
 
 from collections.abc import Callable
 from functools import partial
@@ -21,7 +21,7 @@ def scripted(**on: Callable[..., Any]) -> Callable[[str, Ports], Toy]:
 
 
 def dial(net: NetLab, name: str, address: Address, **how: Any) -> Connection:
-    """Let a node dial in a turn of its own."""
+    """Let a node dial in a turn of its own; return the connection."""
     made: list[Connection] = []
     net.call(name, lambda node: made.append(node.dial(address, **how)))
     net.run_until(lambda: made)
@@ -31,7 +31,7 @@ def dial(net: NetLab, name: str, address: Address, **how: Any) -> Connection:
 def pair(
     net: NetLab, server: Callable[[str, Ports], Toy], client: Callable[[str, Ports], Toy]
 ) -> tuple[Any, Any, Connection]:
-    """A server, a client, and the client's open connection."""
+    """Return a server, a client, and the client's open connection."""
     far, near = net.add("server", server), net.add("client", client)
     conn = dial(net, "client", net.listen("server"))
     net.run_until(lambda: far.opens and near.opens)
@@ -113,7 +113,7 @@ def test_close_lets_what_was_sent_go_first(net: NetLab):
 
 
 def test_a_close_does_not_destroy_the_answer_while_the_peer_still_sends(net: NetLab):
-    """Closing a socket that holds unread bytes resets it; the answer must arrive all the same."""
+    """The response must arrive, although closing a socket with unread bytes resets it."""
 
     def answer(node: Any, conn: Connection, data: bytes) -> None:
         node.outbox.send(conn, b"go away")
@@ -276,7 +276,8 @@ def test_silence_closes_a_connection(make_net: NetMaker):
         net.call("client", lambda node: node.outbox.send(conn, b"x"))
         net.run_ms(60)
     if net.kind == "sim":
-        # 4 x 60 ms in which it was never silent for 150; a busy machine cannot promise that to real sockets.
+        # The connection was never silent for 150 ms. A busy machine cannot guarantee that for real
+        # sockets.
         assert client.reasons == {}
     net.run_until(lambda: client.reasons and server.reasons)
     assert "idle" in {*client.reasons.values(), *server.reasons.values()}
@@ -310,7 +311,7 @@ def test_one_node_listens_with_several_tags(net: NetLab):
 
 
 def test_an_answer_can_wait_for_the_disk(net: NetLab):
-    """A completion is handed back in the first phase of a later turn, and what it sends goes out with that turn."""
+    """A completion runs in the first phase of a later turn; that turn sends what it queues."""
 
     def durable(node: Any, conn: Connection, error: OSError | None) -> None:
         node.outbox.send(conn, b"failed" if error else b"durable")

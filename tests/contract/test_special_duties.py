@@ -1,4 +1,4 @@
-"""The public contract suite of special duties over those that are built in."""
+"""The public contract suite of special duties, run on the built-in ones."""
 
 from rmqkit.broker.special.delay.delivery import DelayDelivery
 from rmqkit.broker.special.table import SPECIAL_DUTIES

@@ -1,5 +1,9 @@
-"""Small nodes for driver tests. Every toy checks the node contract while it runs: one `opened` at most and exactly one
-`closed` per connection, nothing after `closed`, one read per connection and turn, and the order of a turn.
+"""Small nodes for driver tests. Every toy checks the node contract while it runs:
+
+- each connection gets at most one `opened` and exactly one `closed`;
+- nothing follows `closed`;
+- a connection is read at most once per turn;
+- the phases of a turn keep their order.
 """
 
 from collections.abc import Callable, Sequence
@@ -10,12 +14,12 @@ from rmqkit.runtime.node import BaseNode
 from rmqkit.runtime.ports import Completion, Ports
 
 READ_SIZE_MAX = 65_536
-#: the phases of a turn in their order
+#: phases of a turn, in order
 _DONE, _NETWORK, _DUES = range(3)
 
 
 class Toy(BaseNode):
-    """Records what it is told. `data` is what came in by connection, `reasons` why connections were closed."""
+    """Records its events: `data` has the bytes received, `reasons` why connections closed."""
 
     def __init__(self, name: str, ports: Ports) -> None:
         super().__init__(name, ports)
@@ -29,7 +33,7 @@ class Toy(BaseNode):
         self._phase = _DONE
         self._read_in_turn: list[Connection] = []
 
-    # --- what tests ask of it ---------------------------------------------------------------------------------------
+    # --- for tests ----------------------------------------------------------------
 
     def dial(self, peer: Address, tag: str = "toy", send: bytes = b"") -> Connection:
         conn = self.outbox.dial(peer, tag)
@@ -42,11 +46,11 @@ class Toy(BaseNode):
         return bytes(self.data.get(conn, b""))
 
     def validate(self) -> None:
-        """At the end of a test in which all connections have ended."""
+        """Check, at the end of a test, that every connection was closed."""
         for conn in [*self.opens, *self.dials]:
             assert conn in self.reasons, f"{conn} of {self.name} was never closed"
 
-    # --- the contract -----------------------------------------------------------------------------------------------
+    # --- the node's interface -----------------------------------------------------
 
     def opened(self, conn: Connection) -> None:
         self._enter(_NETWORK)
@@ -104,7 +108,7 @@ class Toy(BaseNode):
         assert phase >= self._phase, f"phase {phase} of a turn after phase {self._phase}"
         self._phase = phase
 
-    # --- what subclasses do -----------------------------------------------------------------------------------------
+    # --- for subclasses -----------------------------------------------------------
 
     def on_opened(self, conn: Connection) -> None: ...
     def on_received(self, conn: Connection, data: bytes) -> None: ...
@@ -118,7 +122,10 @@ class Echo(Toy):
 
 
 class Scripted(Toy):
-    """Toy whose reactions are given: `on={"opened": f, ...}`, each called with the node and the event's arguments."""
+    """A toy with given reactions: `on={"opened": f, ...}`.
+
+    Each function is called with the node and the arguments of the event.
+    """
 
     def __init__(self, name: str, ports: Ports, on: dict[str, Callable[..., Any]]) -> None:
         super().__init__(name, ports)
@@ -152,13 +159,13 @@ class Scripted(Toy):
 
 
 def pattern(size: int, seed: int = 0) -> bytes:
-    """Bytes in which every misplaced piece shows."""
+    """Return bytes in which a misplaced piece is always noticed."""
     step = b"".join((seed * 1_000_003 + number).to_bytes(8, "big") for number in range(min(size, 1 << 19) // 8 + 1))
     return (step * (size // len(step) + 1))[:size]
 
 
 def chunked(data: bytes, sizes: Sequence[int]) -> list[bytes]:
-    """Cut data into pieces of the sizes given, over and over."""
+    """Cut data into pieces of the given sizes, repeated as needed."""
     pieces, position, turn = [], 0, 0
     while position < len(data):
         size = sizes[turn % len(sizes)]

@@ -1,4 +1,4 @@
-"""Histories made by hand: a few rows of a drill of which everything is known, for the checkers' tests."""
+"""Hand-made histories for the checkers' tests: a few rows of a drill, all of them known."""
 
 from rmqkit.drill import history as names
 from rmqkit.drill.history import FAIL, UNKNOWN, History
@@ -15,7 +15,7 @@ PLAN = Plan(
 
 
 class Hand:
-    """Builds a history row by row; `whole` is one that keeps every promise."""
+    """Builds a history row by row; `whole()` returns one that keeps every promise."""
 
     def __init__(self) -> None:
         self.history = History()
@@ -59,7 +59,8 @@ class Hand:
         return self
 
     def read(self, node, *keys, first=0, queue=0, end=None, ok=True):
-        """The last reading of a queue of a node: these messages, from offset `first` on; None is a hole."""
+        """Add the final reading of a node's queue: these messages from offset `first` on; None is
+        a hole."""
         for offset, key in enumerate(keys, first):
             if key is not None:
                 self.history.add(
@@ -124,7 +125,7 @@ class Hand:
         return self
 
     def role(self, value, at_ms, *, node=MASTER, members=(0, 1), until_ms=None, boot="1"):
-        """A look at what a node says of its role; "" is no answer. `until_ms`: the last look at the same."""
+        """Add a poll of a node's role; "" means no answer. `until_ms`: last poll with this role."""
         broker_id = int(node.rpartition("-")[2])
         told = {"members": list(members), "broker_id": broker_id, "boot": boot} if value else {}
         for each_ms in (at_ms,) if until_ms is None else (at_ms, until_ms):
@@ -188,7 +189,7 @@ class Hand:
         return self
 
     def takeover(self):
-        """The master's slave acts from 1,100 to 2,150 ms; the master is back at 2,100, online at 2,130."""
+        """The slave acts from 1,100 to 2,150 ms; the master is back at 2,100, online at 2,130."""
         self.role("master/online", 0, until_ms=990).role("", 1_010).role("", 2_080)
         self.role("master/pre-online", 2_100, until_ms=2_120, boot="2").role(
             "master/online", 2_130, until_ms=QUIET_MS, boot="2"
@@ -199,7 +200,7 @@ class Hand:
 
 
 def whole():
-    """Three messages, two replicas, one kill: everything as promised."""
+    """Return three messages, two replicas and one kill, with every promise kept."""
     hand = Hand().fault().in_sync(0, 2).takeover()
     hand.lock("locker-0", 100).lock("locker-0", 1_200, node=SLAVE).unlock("locker-0", 1_300).lock("locker-1", 1_310)
     hand.delay("s", 200).delay("t", 300).due("s", 1_230, broker="broker-b", by="broker-a:1").due("t", 2_200)

@@ -1,4 +1,4 @@
-"""The engine on a driver without processes: what makes a drill inconclusive, and that every fault is taken back."""
+"""The engine on a driver without processes: what makes a drill inconclusive; faults always end."""
 
 import pytest
 
@@ -11,7 +11,7 @@ from rmqkit.testing import FaultLab
 
 
 class Seen:
-    """A promise that says what it is told to."""
+    """A promise that returns given results."""
 
     name, text = "seen", "something is seen"
 
@@ -26,7 +26,7 @@ class Seen:
 
 
 class Lab(FaultLab):
-    """`refuse` names a step that raises; `lacks` is what the steady state lacks."""
+    """`refuse`: name of the step that raises. `lacks`: what the steady state lacks."""
 
     def __init__(self, refuse="", lacks=""):
         super().__init__()

@@ -1,4 +1,4 @@
-"""The built-in faults keep their contract, and the contract finds faults that do not."""
+"""The built-in faults keep their contract, and the contract detects faults that do not."""
 
 import socket
 import threading
@@ -42,7 +42,7 @@ def test_the_table_has_them_by_their_names():
 
 class _Forgetful(faults.Pause):
     def end(self, driver, node):
-        """Leaves it."""
+        """Leave the fault in place."""
 
 
 class _Boastful(faults.Kill):

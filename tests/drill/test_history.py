@@ -1,4 +1,4 @@
-"""Histories: rows from many threads, views that keep up, and files that give back what was written."""
+"""Histories: rows from many threads, up-to-date views, and files that restore what was written."""
 
 import json
 import threading

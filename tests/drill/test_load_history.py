@@ -1,4 +1,4 @@
-"""What the load of a drill remembers of its messages, on real and on simulated clusters alike."""
+"""How a drill's load records its messages, on real and on simulated clusters."""
 
 from itertools import permutations
 from types import SimpleNamespace
@@ -25,7 +25,8 @@ def load():
 
 @pytest.mark.parametrize("order", [*permutations(("answered", "delivered", "delivered again"))], ids=", ".join)
 def test_a_delayed_message_that_was_delivered_is_not_waited_for(load, order):
-    """A send that waits two seconds for a slave is answered after its message of one second is delivered."""
+    """A send may wait two seconds for a slave. Its reply then comes after the delivery of its
+    message, which was delayed by one second."""
     for step in order:
         if step == "answered":
             load.delay_sent(ORDER, 1_000, 0, STORED)

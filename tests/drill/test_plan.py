@@ -1,4 +1,4 @@
-"""Plans: modes from words and from settings, what is kept as JSON, and what makes no sense."""
+"""Plans: modes from words and from settings, the JSON form, and plans that make no sense."""
 
 from itertools import islice, product
 

@@ -1,4 +1,4 @@
-"""Stages of a takeover out of the rows, and comparing drills by them."""
+"""Deriving the stages of a takeover from a history, and comparing drills by them."""
 
 import pytest
 
@@ -18,7 +18,7 @@ from tests.drill.hand import BROKER, MASTER, PLAN, SLAVE, Hand, whole
 
 
 def told():
-    """A takeover with all its stages, by what the rows show."""
+    """Return a takeover whose rows show all its stages."""
     hand = whole().failed("x", at_ms=1_020)
     for at_ms, node, members in ((0, MASTER, [0, 1]), (1_050, SLAVE, [1]), (2_140, MASTER, [0, 1])):
         shown = {"members": members, "writable": node == MASTER}
@@ -139,7 +139,7 @@ def test_many_drills_a_side_are_shown_as_medians(tmp_path):
     assert [len(each) for each in document["drills"].values()] == [6, 6]
     figure = next(each for each in document["figures"] if each["name"] == "fault → lock granted, s")
     assert figure["difference"]["runs"] == 6
-    # One drill a side has no medians, and each promise's verdict.
+    # With one drill per side there are no medians, but each promise's verdict.
     one = {name: cells for name, *cells in drill_output.compared([[done], [done]])}
     assert one["locks-exclusive"] == ["valid", "valid"]
     assert list(drill_output.compared_document(["a", "b"], [[done], [done]])) == ["a", "b"]

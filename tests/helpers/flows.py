@@ -1,4 +1,4 @@
-"""Flows with named states (`rmqkit.runtime.states`): validated after every test, and their drawings compared."""
+"""Checks flows with named states (`rmqkit.runtime.states`) after every test, and their drawings."""
 
 import inspect
 import textwrap
@@ -12,7 +12,7 @@ from rmqkit.runtime.states import Moves, StateMachine
 
 
 def validated(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """While this runs, flows are noted as they are made; at its end each is validated."""
+    """Record every flow made while this runs, then validate each."""
     made: list[StateMachine[Any]] = []
     begin = StateMachine.__init__
 
@@ -27,5 +27,5 @@ def validated(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def is_drawn(moves: Moves[Any], module: ModuleType) -> bool:
-    """Whether the head of a flow's module has the drawing of its table."""
+    """Return whether the docstring of a flow's module has the drawing of its table."""
     return textwrap.indent(moves.drawing(), "    ") in (inspect.getdoc(module) or "")

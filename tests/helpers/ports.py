@@ -1,8 +1,8 @@
 """Blocks of ports for clusters that a test starts by number.
 
-They lie below the ports that systems hand to outgoing connections (32768 and up on Linux): there one of those may sit in
-the block of a node that is just restarting. Each worker of a test run has a range of its own: two that looked at the same
-moment would find the same block free.
+They lie below the ports that systems choose for outgoing connections (32768 and up on Linux).
+Otherwise such a connection could take a port of a node that is being restarted. Each worker of a
+test run has its own range: two workers that search at the same time would find the same free block.
 """
 
 import random
@@ -17,7 +17,10 @@ HOST = "127.0.0.1"
 
 
 def free_base(offsets: Iterable[int], hosts: Iterable[str] = (HOST,)) -> int:
-    """A port such that it plus each offset is free on every host, and stays so unless somebody asks for it by number."""
+    """Return a port such that its sum with each offset is free on every host.
+
+    The ports stay free unless a process asks for one by number.
+    """
     offsets = sorted(offsets)
     wanted = [(host, offset) for host in hosts for offset in offsets]
     share = workers.share_of(BASES)

@@ -1,14 +1,15 @@
-"""Script: drives one node by hand, event in and outbox out, with a clock that moves only when the test says so.
+"""Script: drives one node by hand, event in and outbox out. The test moves the clock.
 
     script = Script(lambda ports: NameServer("ns", ports, config))
     client = script.connect()
     answer = client.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "T"})
     script.advance(5_000)
 
-Each event is a turn of its own, in the order that `rmqkit.runtime.node` promises: completions of the disk, the event,
-dues, settle, outbox. What the node sends is decoded frame by frame into `received` of the connection it went to.
-Requests are written as Java writes them (`version` and `language` can be chosen), so that nothing of the code under test
-encodes its own input. Connections that the node dials are in `script.dialled` until `accept` or `refuse`.
+Each event is its own turn, in the order that `rmqkit.runtime.node` promises: completions of the
+disk, the event, due duties, settle, outbox. What the node sends is decoded frame by frame into
+`received` of the connection. Requests are written as Java writes them (`version` and `language` can
+be chosen), so no code under test encodes its own input. Connections that the node dials wait in
+`script.dialled` for `accept` or `refuse`.
 """
 
 import json
@@ -29,7 +30,7 @@ N = TypeVar("N", bound=BaseNode)
 
 
 class Command(NamedTuple):
-    """A frame that the node sent: an answer (flag bit 0) or a request of its own."""
+    """A frame that the node sent: a response (flag bit 0 is set) or a request."""
 
     code: int
     ext: dict[str, Any]
@@ -37,7 +38,7 @@ class Command(NamedTuple):
     body: bytes
     opaque: int
     flag: int
-    #: a JSON header as it was written; of a binary one what it says
+    #: a JSON header as written; the fields of a binary one
     header: dict[str, Any]
     codec: int = 0
 
@@ -60,8 +61,11 @@ def read_command(frame: Frame) -> Command:
 
 
 def read_binary(header: bytes) -> dict[str, Any]:
-    """A ROCKETMQ header under the names of a JSON one, read as Java does: each byte belongs to something, and an empty text
-    is none (`RocketMQSerializable.rocketMQProtocolDecode`)."""
+    """Return a ROCKETMQ header under the names of a JSON header.
+
+    Read it as Java does: every byte belongs to a field, and an empty text is no text
+    (`RocketMQSerializable.rocketMQProtocolDecode`).
+    """
     code, language, version, opaque, flag, size = struct.unpack_from(">hbhiii", header)
     said = {"code": code, "language": language, "version": version, "opaque": opaque, "flag": flag}
     at = 17 + size
@@ -94,7 +98,7 @@ def write_command(
     remark: str | None = None,
     codec: int = 0,
 ) -> bytes:
-    """A whole frame, with its JSON header as a Java client writes it; `codec` 1 makes it the binary one."""
+    """Return a frame with the JSON header of a Java client, or with `codec` 1 its binary header."""
     if codec:
         head = struct.pack(">hbhii", code, 0, version, opaque, flag)
         pairs = [(name.encode(), str(value).encode()) for name, value in (ext or {}).items()]
@@ -125,27 +129,27 @@ class Client:
         self.script = script
         self.conn = conn
         self.received: list[Command] = []
-        #: why the node closed the connection, "" while it is open
+        #: why the node closed the connection; "" while it is open
         self.closed = ""
         self._frames = FrameBuffer()
         self._opaque = 0
 
     def ask(self, code: int, ext: dict[str, Any] | None = None, body: bytes = b"", **head: Any) -> Command:
-        """Send a request and take its answer, which must have come within the turns this takes."""
+        """Send a request and return its response, which must come within the turns this takes."""
         opaque = self.tell(code, ext, body, **head)
         answer = self.answer_to(opaque)
         assert answer is not None, f"no answer to {code} {ext}"
         return answer
 
     def tell(self, code: int, ext: dict[str, Any] | None = None, body: bytes = b"", **head: Any) -> int:
-        """Send a request, and give the opaque by which `answer_to` finds what came back."""
+        """Send a request and return its opaque, with which `answer_to` finds the response."""
         self._opaque += 1
         opaque: int = head.pop("opaque", self._opaque)
         self.send(write_command(code, ext, body, opaque=opaque, **head))
         return opaque
 
     def answer_to(self, opaque: int) -> Command | None:
-        """Takes the answer out of `received`; None when there is none yet."""
+        """Remove the response from `received` and return it; None if there is none yet."""
         found = [each for each in self.received if each.flag & 1 and each.opaque == opaque]
         assert len(found) <= 1, f"request {opaque} was answered {len(found)} times"
         for each in found:
@@ -153,12 +157,12 @@ class Client:
         return found[0] if found else None
 
     def take(self) -> list[Command]:
-        """All that was received and not taken yet."""
+        """Return all commands received and not yet taken."""
         taken, self.received = self.received, []
         return taken
 
     def send(self, data: bytes) -> None:
-        """Bytes as they are, in one turn, then turns until the disk has nothing to complete."""
+        """Send raw bytes in one turn, then run turns until the disk has nothing to complete."""
         assert not self.closed, f"the node closed the connection: {self.closed}"
         self.script.turn(lambda: self.script.node.received(self.conn, data))
         self.script.finish_disk()
@@ -181,7 +185,7 @@ class Script(Generic[N]):
         self.log = ScriptLog()
         self.node = make(Ports(self.clock, self.disk, random.Random(1), self.log))
         self.clients: list[Client] = []
-        #: connections the node has dialled, waiting for `accept` or `refuse`
+        #: connections that the node has dialled; they wait for `accept` or `refuse`
         self.dialled: list[Client] = []
         self._closing: list[Client] = []
         self._next_id = 1
@@ -198,7 +202,7 @@ class Script(Generic[N]):
         return client
 
     def accept(self, client: Client) -> None:
-        """The far end of a dialled connection takes it."""
+        """Let the far end accept a dialled connection."""
         self.dialled.remove(client)
         client.conn.is_open = True
         if client.conn.out:
@@ -215,7 +219,7 @@ class Script(Generic[N]):
         self.turn(lambda: self.node.closed(client.conn, reason))
 
     def turn(self, event: Callable[[], None] | None = None) -> None:
-        """One turn of the node, and one more for each connection that it closed."""
+        """Run one turn of the node, and one more for each connection that it closed."""
         node = self.node
         for completion, error in self.disk.take_completions():
             node.done(completion, error)
@@ -230,12 +234,12 @@ class Script(Generic[N]):
             self.turn(lambda gone=client: node.closed(gone.conn, gone.closed))  # type: ignore[misc]
 
     def finish_disk(self) -> None:
-        """Turns until the disk has completed all that was asked, unless the test holds completions back."""
+        """Run turns until the disk has completed all requests, unless the test holds them."""
         while self.disk.completions and not self.disk.held:
             self.turn()
 
     def advance(self, ms: int) -> None:
-        """Let time pass: a turn at every due time on the way, and one at the end."""
+        """Let time pass: run a turn at each due time in between, and one at the end."""
         end_ms = self.clock.mono_ms + ms
         for _ in range(_STEPS_MAX):
             due_ms = self.node.due_ms()
@@ -292,8 +296,11 @@ class ScriptLog:
 
 
 class ScriptDisk:
-    """A disk in memory. `error` makes what completes later fail, `write_error` what does not; with `held` completions wait
-    until it is cleared."""
+    """A disk in memory.
+
+    `error` makes requests with a completion fail, `write_error` makes writes fail. While `held` is
+    set, completions wait.
+    """
 
     def __init__(self) -> None:
         self.files: dict[str, bytearray] = {}

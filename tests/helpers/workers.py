@@ -1,12 +1,15 @@
-"""How `make test` shares the tests between its workers (pytest-xdist, `--dist loadgroup --no-loadscope-reorder`).
+"""Shares the tests of `make test` between its workers.
 
-A group of tests runs on one worker, in the order in which it was collected; a worker that is through takes the next one:
+pytest-xdist runs with `--dist loadgroup --no-loadscope-reorder`. A group of tests runs on one
+worker, in the order of collection. A worker that has finished a group takes the next one:
 
-1. tests that share a cluster (a group for each folder) or Spark's session: it is started once, not once a worker;
-2. tests of the folders where single tests take seconds, each by itself: the workers end at about the same time;
-3. all others, a group for each module.
+1. Tests that share a cluster (one group per folder) or Spark's session. It starts once, not once
+   per worker.
+2. Tests of folders where single tests take seconds, each on its own. So all workers end at about
+   the same time.
+3. All other tests, one group per module.
 
-`pytest` by hand runs everything in one process, where none of this matters.
+`pytest` run by hand uses one process, where none of this applies.
 """
 
 import os
@@ -14,13 +17,13 @@ from pathlib import PurePath
 
 import pytest
 
-#: fixtures that stand for a cluster of a session or a module
+#: fixtures of clusters that live for a session or a module
 CLUSTERS = frozenset({"own", "pair", "rmqkit_clean", "rmqkit_cluster", "up", "usage_clean", "usage_cluster"})
 LONG = frozenset({"cli", "container", "drill", "hostile", "plugins", "shell", "sim", "testing", "whole"})
 
 
 def share_out(items: list[pytest.Item]) -> None:
-    """Mark each test with its group and put the groups in the order in which they are to begin."""
+    """Mark each test with its group, and sort the groups in the order in which they start."""
     ranks: dict[str, int] = {}
     for item in items:
         rank, group = _group(item)
@@ -43,7 +46,7 @@ def _group(item: pytest.Item) -> tuple[int, str]:
 
 
 def share_of(numbers: range) -> range:
-    """This worker's part of the numbers; all of them where there is one process."""
+    """Return this worker's part of the numbers; all of them if there is one process."""
     count = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
     place = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
     size = len(numbers) // count

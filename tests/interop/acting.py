@@ -1,9 +1,15 @@
-"""Two broker groups, `broker-a` of a master and a slave that may act for it, `broker-b` of a master; and a probe.
+"""Two broker groups for tests of acting masters, and a probe that measures a takeover.
 
-Each node is Apache's or ours; all are told the same in the same words. The probe stands outside: it asks the name server
-for the route again and again, the broker that the route names in the master's place for messages and for a lock, and the
-other group whether what was delayed in the first one arrives there. Each question has a thread of its own and a connection
-of its own, so that none waits for another.
+`broker-a` is a master and a slave that may act for it. `broker-b` is a master alone. Each node is
+Apache's or ours; all of them get the same settings.
+
+The probe is an outside client. It repeatedly asks
+
+- the name server for the route of `broker-a`,
+- the broker that the route names as its master for messages and for a queue lock,
+- `broker-b` whether delayed messages of `broker-a` arrive there (remote escape).
+
+Each question has its own thread and its own connections, so no question delays another.
 """
 
 import threading
@@ -25,7 +31,7 @@ from tests.interop.until import until
 BROKEN, OTHER = "broker-a", "broker-b"
 TOPIC, DELAYED = "acting_plain", "acting_delayed"
 QUEUES = 4
-#: of the delayed messages: seconds
+#: delay level of the delayed messages (level 2 is 2 s), and the brokers' delay levels
 DELAY_LEVEL, DELAY_LEVELS = 2, "1s 2s 5s"
 GROUP = "acting_readers"
 _GET_ROUTE, _PULL, _SEND, _OFFSET_MAX, _LOCK, _DELETE = 105, 11, 310, 30, 41, 17
@@ -33,7 +39,7 @@ _WRITE = 2
 _POLL_S = 0.02
 _ANSWER_S = 0.5
 
-#: upstream's, and those of `cluster up --preset fast-failover`
+#: timers in ms: Apache's defaults, and those of `cluster up --preset fast-failover`
 UPSTREAM_TIMERS = {"scan": 5000, "heartbeat": 1000, "not_active": 10_000, "member_sync": 1000}
 FAST_TIMERS = {"scan": 500, "heartbeat": 300, "not_active": 2000, "member_sync": 300}
 
@@ -47,7 +53,10 @@ _ACTING = {
 
 
 class ActingCluster:
-    """`makes` says whose each node is: "ns", "a0", "a1", "b0" → "ours" or "apache"."""
+    """The two groups and their name server.
+
+    `makes` maps each node ("ns", "a0", "a1", "b0") to its implementation: "ours" or "apache".
+    """
 
     def __init__(self, home: Path, makes: Mapping[str, str], timers: Mapping[str, int] = FAST_TIMERS, **java: Any) -> None:
         port = free_base((0,))
@@ -68,14 +77,18 @@ class ActingCluster:
         }
         two = {**common, "brokerName": BROKEN, "totalReplicas": "2"}
         one = {**common, "brokerName": OTHER, "brokerRole": "ASYNC_MASTER"}
-        #: ASYNC_MASTER: a quorum of Apache's would not take sends before its slave is there
+        #: ASYNC_MASTER: an Apache master that needs a quorum refuses sends until its slave is
+        #: connected
         self.master = Member(makes["a0"], home / "a0", port, {**two, "brokerRole": "ASYNC_MASTER"}, **java)
         self.slave = Member(makes["a1"], home / "a1", port, {**two, "brokerRole": "SLAVE", "brokerId": "1"}, **java)
         self.other = Member(makes["b0"], home / "b0", port, one, **java)
         self._nameserver.start_nameserver()
 
     def start(self) -> None:
-        """All three at once; topics on both groups, and a delayed message that came through."""
+        """Start all three brokers at once and create both topics on both groups.
+
+        Return once every broker can be written to and the slave knows the topics.
+        """
         with ThreadPoolExecutor(3) as pool:
             list(pool.map(Member.start, (self.master, self.slave, self.other)))
         until("both groups can be written to", lambda: self._writable("TBW102") == 2)
@@ -91,11 +104,17 @@ class ActingCluster:
         return sum(1 for perm, addresses in route.values() if perm & _WRITE and 0 in addresses)
 
     def slave_knows(self, topic: str) -> bool:
-        """It copies the tables of a master of Apache's every ten seconds, one of Apache's within a minute and more."""
+        """Return whether the slave has copied the topic from its master.
+
+        Our slave copies an Apache master's tables every 10 s. An Apache slave needs over a minute.
+        """
         return topic in self.slave.table(TOPICS)["topicConfigTable"]
 
     def route(self, topic: str) -> dict[str, tuple[int, dict[int, str]]]:
-        """Permission and addresses by id of each broker name; {} without a route. Raises OSError."""
+        """Return the permission and the addresses by broker id of each broker name.
+
+        Return {} if the topic has no route. Raises OSError.
+        """
         header, body = apache.ask_whole(self.namesrv, _GET_ROUTE, {"topic": topic}, timeout_s=_ANSWER_S)
         if header["code"] != 0:
             return {}
@@ -117,7 +136,10 @@ class ActingCluster:
 
 
 class Probe:
-    """Seconds since the fault at which each thing was first seen; those that never were are missing."""
+    """Watches a takeover from outside; `seen` has the seconds from the fault to each observation.
+
+    Observations that have not happened are missing from `seen`.
+    """
 
     def __init__(self, cluster: ActingCluster) -> None:
         self.cluster = cluster
@@ -128,7 +150,10 @@ class Probe:
 
     @contextmanager
     def load(self) -> Iterator[None]:
-        """Messages to the group that will be broken: plain ones, and one each 100 ms that waits for two seconds."""
+        """Send to the group whose master will fail, while the context lasts.
+
+        Every 100 ms one plain message and one message delayed by 2 s are sent.
+        """
         ended = threading.Event()
 
         def send() -> None:
@@ -141,7 +166,7 @@ class Probe:
                         queue = MessageQueue(DELAYED, BROKEN, number % QUEUES)
                         producer.send(Message(DELAYED, f"delayed {number}", delay_level=DELAY_LEVEL), queue=queue)
                     except ClientError:
-                        pass  # while it is down
+                        pass  # expected while the master is down
 
         thread = threading.Thread(target=send, daemon=True)
         thread.start()
@@ -154,7 +179,10 @@ class Probe:
     # --- the fault and what follows
 
     def fault(self, break_it: Callable[[], None]) -> None:
-        """Look at everything first, then break the master."""
+        """Break the master with `break_it` and start all watches.
+
+        The number of delayed messages is read before the fault, so that only later ones count.
+        """
         before = self._delayed_end()
         self._began_s = time.monotonic()
         break_it()
@@ -165,11 +193,12 @@ class Probe:
         self._watch("delayed", lambda: self._delayed_end() > before)
 
     def returned(self) -> None:
-        """From here on seconds count from the master's return."""
+        """Count seconds from now, the master's return, and watch for its takeover of the group."""
         self._began_s = time.monotonic()
         self._watch("back", self._master_back)
 
     def wait(self, *names: str, most_s: float) -> bool:
+        """Wait up to `most_s` seconds for all these observations. Return whether they were made."""
         end_s = time.monotonic() + most_s
         while time.monotonic() < end_s and not all(name in self.seen for name in names):
             time.sleep(_POLL_S)
@@ -195,7 +224,7 @@ class Probe:
         self._threads.append(thread)
         thread.start()
 
-    # --- what is looked at
+    # --- the observations
 
     def _head(self) -> tuple[int, str]:
         perm, addresses = self.cluster.route(TOPIC).get(BROKEN, (0, {}))
@@ -234,12 +263,12 @@ class Probe:
 
 
 def send_plain(address: str) -> bool:
-    """Whether a broker takes a message. Raises OSError."""
+    """Return whether the broker stores a message. Raises OSError."""
     return send_code(address, TOPIC, "") == 0
 
 
 def send_code(address: str, topic: str, properties: str) -> int:
-    """The code a broker answers a message with. Raises OSError."""
+    """Send one message and return the broker's response code. Raises OSError."""
     fields = {
         "a": GROUP,
         "b": topic,

@@ -1,12 +1,16 @@
-"""Apache RocketMQ's own name server, broker and client programs, started from the jars Maven fetched.
+"""Starts Apache RocketMQ's own name server, broker and client programs from Maven's jars.
 
-`classpath()` builds the driver project beside this file (offline when the local repository is warm) and returns the class
-path it wrote. `start_java` starts one JVM with a small heap whose standard input is its lifeline: `rmqkit.interop.Lifeline`
-ends the JVM when that pipe closes, so none outlives the test process, even a killed one.
+`classpath()` builds the driver project beside this file and returns the class path that the build
+wrote. It works offline if the local Maven repository has the jars.
 
-`ApacheCluster` is one name server and one broker in a temporary folder, on free ports of 127.0.0.1, ready when the real
-protocol answers: the name server gives a route for the broker's topic `TBW102` and the broker answers GET_MAX_OFFSET.
-Every path in its configuration is relative to that folder, so that nothing of this machine shows in what it answers.
+`start_java` starts one JVM with a small heap. The JVM's standard input is its lifeline:
+`rmqkit.interop.Lifeline` ends the JVM when that pipe closes. So no JVM outlives the test process,
+even if the test process is killed.
+
+`ApacheCluster` is one name server and one broker in a temporary folder, on free ports of 127.0.0.1.
+It is ready when both answer the real protocol: the name server returns a route for the broker's
+topic `TBW102`, and the broker answers GET_MAX_OFFSET. All paths in its configuration are relative
+to that folder, so its responses never contain paths of this machine.
 
     with ApacheCluster() as apache:
         print(apache.namesrv, apache.broker_address, apache.home)
@@ -30,12 +34,12 @@ from . import older
 
 DRIVER = Path(__file__).parent / "driver"
 VERSION = "5.5.0"
-#: the older line, of which only the client and the admin tools are used
+#: the older release; tests use only its client and its admin tools
 OLDER = "4.9.8"
 HOST = "127.0.0.1"
 READY_TIMEOUT_S = 60.0
 
-# What Apache's start scripts and netty want of a Java that encapsulates its own packages.
+# Packages that Apache's start scripts and netty open on Java 9 and later.
 JAVA_OPENS = (
     "--add-opens=java.base/java.nio=ALL-UNNAMED",
     "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED",
@@ -56,19 +60,19 @@ _GET_MAX_OFFSET = 30
 
 
 class ApacheError(RuntimeError):
-    """A program of Apache's did not start or did not answer; the text ends with its last lines of output."""
+    """An Apache program did not start or did not answer; the text ends with its last output."""
 
 
 def missing_tools() -> str | None:
-    """What this machine lacks to run any of it, or None."""
+    """Return which programs are missing on this machine, as a sentence, or None."""
     lacking = [name for name in ("java", "mvn") if shutil.which(name) is None]
     return f"not on the PATH: {', '.join(lacking)}" if lacking else None
 
 
 def classpath(version: str = VERSION) -> str:
-    """The driver's class path. Builds the driver when a source or the pom is newer than the last build.
+    """Return the driver's class path. Build the driver if a source or the pom is newer than it.
 
-    Raises `ApacheError` with Maven's last lines when neither the offline nor the online build works.
+    Raises `ApacheError` with Maven's last lines if both the offline and the online build fail.
     """
     target = DRIVER / "target" if version == VERSION else DRIVER / "target" / version
     listed = target / "classpath.txt"
@@ -108,10 +112,11 @@ def start_java(
     stdout: int | Any = subprocess.PIPE,
     stderr: int | Any = subprocess.STDOUT,
 ) -> subprocess.Popen[str]:
-    """A JVM that runs `main` in folder `home`, which is also its user's home: logs and offsets land there.
+    """Start a JVM that runs `main` in folder `home`.
 
-    `small` is for many JVMs on a small machine; without it the JVM chooses for speed, as users run it. A `main` that reads
-    its standard input and ends with it needs no `lifeline`.
+    `home` is also Java's `user.home`, so client logs and offset files are written there. `small`
+    suits many JVMs on a small machine; without it the JVM picks its own options, as users run it. A
+    `main` that reads its standard input until it closes needs no `lifeline`.
     """
     settings = {
         "user.home": ".",
@@ -139,7 +144,10 @@ def start_java(
 
 
 def free_ports(host: str = HOST) -> tuple[int, int]:
-    """A port for a name server, and one for a broker whose neighbours P-2 and P+1 are free too."""
+    """Return free ports for a name server and for a broker at P.
+
+    The ports P-2 and P+1, which the broker opens too, are also free.
+    """
     port = free_base((-2, 0, 1, 4), (host,))
     return port + 4, port
 
@@ -154,7 +162,7 @@ def ask(
     version: int = 479,
     timeout_s: float = 3.0,
 ) -> dict[str, Any]:
-    """One request of the remoting protocol on a connection of its own; the response's header. Raises OSError."""
+    """Send one request on a new connection and return the response's header. Raises OSError."""
     return ask_whole(address, code, fields, body, opaque=opaque, version=version, timeout_s=timeout_s)[0]
 
 
@@ -168,7 +176,10 @@ def ask_whole(
     version: int = 479,
     timeout_s: float = 3.0,
 ) -> tuple[dict[str, Any], bytes]:
-    """The same; the response's header and body."""
+    """Send one request on a new connection and return the response's header and body.
+
+    For a response with a binary header the returned header has only its code. Raises OSError.
+    """
     host, _, port = address.rpartition(":")
     header = json.dumps(
         {"code": code, "extFields": dict(fields), "flag": 0, "language": "OTHER", "opaque": opaque, "version": version},
@@ -199,11 +210,12 @@ def _read_exactly(sock: socket.socket, size: int) -> bytes:
 class ApacheCluster:
     """One Apache name server and one Apache broker (`broker-a` of `DefaultCluster`, id 0).
 
-    `properties` are Java system properties of both.
+    `properties` are Java system properties of both JVMs. `broker_properties` and
+    `nameserver_properties` are written to the configuration files unchanged and override the
+    defaults below.
 
-    `broker_properties` and `nameserver_properties` go into the configuration files as they are and win over what stands
-    here. `bind` is the address both listen on; they are known to the world as 127.0.0.1 all the same, which lets a proxy
-    on 127.0.0.1 stand before them on the same ports.
+    Both servers listen on `bind` but advertise 127.0.0.1. So a proxy on 127.0.0.1 can use the same
+    ports and see all traffic.
     """
 
     def __init__(
@@ -277,13 +289,16 @@ class ApacheCluster:
         self.stop()
 
     def start_nameserver(self) -> None:
-        """Returns when the name server answers. Raises `ApacheError`."""
+        """Start the name server and return when it answers. Raises `ApacheError`."""
         self.nameserver = self._start("nameserver", "org.apache.rocketmq.namesrv.NamesrvStartup", self._nameserver_settings)
         bound = f"{self.bind}:{self.nameserver_port}"
         self._await(self.nameserver, "nameserver", lambda: "code" in ask(bound, _GET_ROUTE, {"topic": "TBW102"}))
 
     def start_broker(self, *, wait: bool = True) -> None:
-        """Returns when the broker answers and the name server gives it out. Raises `ApacheError`."""
+        """Start the broker. Return when it answers and the name server has its route.
+
+        Without `wait`, return at once. Raises `ApacheError`.
+        """
         self.broker = self._start("broker", "org.apache.rocketmq.broker.BrokerStartup", self._broker_settings)
         if not wait:
             return
@@ -299,16 +314,19 @@ class ApacheCluster:
         )
 
     def set_broker(self, settings: Mapping[str, str]) -> None:
-        """Of the broker's configuration, from its next start on."""
+        """Change settings of the broker; they apply from its next start."""
         self._broker_settings.update(settings)
 
     def stop_broker(self, *, clean: bool = True) -> None:
-        """SIGTERM (the broker flushes and removes its abort file) or SIGKILL; waits for the end."""
+        """Stop the broker and wait for its end.
+
+        `clean` sends SIGTERM: the broker flushes and removes its abort file. Otherwise SIGKILL.
+        """
         end(self.broker, clean=clean)
         self.broker = None
 
     def stop(self) -> None:
-        """Ends both without ceremony and removes the folder if it was made here."""
+        """Kill both servers and remove the folder if this object created it."""
         end(self.broker, clean=False)
         end(self.nameserver, clean=False)
         self.broker = self.nameserver = None
@@ -373,5 +391,5 @@ def end(process: subprocess.Popen[str] | None, *, clean: bool) -> None:
 
 
 def _tail(text: str, lines: int) -> str:
-    """The last lines, without what logback says of its own set-up."""
+    """Return the last lines without logback's messages about its own set-up."""
     return "\n".join([line for line in text.splitlines() if "|-INFO in" not in line][-lines:])

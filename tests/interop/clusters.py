@@ -1,8 +1,8 @@
-"""The clusters that clients are tried against, with proxies before them that note which codes pass (`ledger.py`).
+"""Clusters that clients are tested against, behind proxies that record request codes.
 
-The nodes listen on 127.0.0.2 and call themselves 127.0.0.1, where the proxies listen on the same ports. So every address a
-client is told leads through a proxy. Where a second loopback address does not exist, the nodes listen on 127.0.0.1 and
-nothing is noted.
+The nodes listen on 127.0.0.2 and advertise 127.0.0.1, where proxies listen on the same ports. So
+every address that a client learns leads through a proxy. The proxies report to a `Ledger`
+(`ledger.py`). On a machine without 127.0.0.2 the nodes listen on 127.0.0.1 and nothing is recorded.
 """
 
 import json
@@ -22,19 +22,21 @@ from .ledger import Ledger
 from .tape import Proxy
 
 INSIDE = "127.0.0.2"
-#: what `cluster up` puts behind one base port: the name server, then ten further the broker with P-2 and P+1
+#: Port offsets of `cluster up` from its base port: the name server at 0, the broker at P = 10, its
+#: VIP port at P-2. P+1 is the HA port, which needs no proxy.
 _PORTS = {"nameserver": 0, "vip": 8, "broker": 10}
 _HA_PORT = 11
 
 
-#: what our cluster has off and the checks want: short-lived clients leave traces only in a topic that is there
+#: Off by default. Short-lived clients leave traces only if the trace topic exists.
 OUR_SETTINGS = {"traceTopicEnable": "true"}
-#: what Apache's broker has off unless asked and the checks want, and no refusals because a small machine is busy
+#: Apache's broker has the filter and the trace topic off by default. The long queue wait avoids
+#: refusals when a small machine is busy.
 _APACHE_ON = {"enablePropertyFilter": "true", "traceTopicEnable": "true", "waitTimeMillsInSendQueue": "10000"}
 
 
 class Target(NamedTuple):
-    """A running cluster: where its name server is, whose it is ("rmqkit" or "apache"), and what passed."""
+    """A running cluster: its name server, its kind ("rmqkit" or "apache"), its ledger."""
 
     namesrv: str
     kind: str
@@ -52,7 +54,7 @@ def can_note() -> bool:
 
 @contextmanager
 def our_cluster(home: Path) -> Iterator[Target]:
-    """A cluster as `rmqkit cluster up` makes it."""
+    """Run one of our clusters, made by `rmqkit cluster up`, behind proxies."""
     ledger = Ledger()
     with ExitStack() as stack:
         where: list[str] = ["--any-port"]
@@ -74,7 +76,7 @@ def our_cluster(home: Path) -> Iterator[Target]:
 
 @contextmanager
 def apache_cluster() -> Iterator[tuple[apache.ApacheCluster, Ledger]]:
-    """Apache's name server and broker."""
+    """Run Apache's name server and broker behind proxies."""
     ledger = Ledger()
     with ExitStack() as stack:
         if not can_note():
@@ -88,7 +90,7 @@ def apache_cluster() -> Iterator[tuple[apache.ApacheCluster, Ledger]]:
 
 
 def rmqkit(home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """One `rmqkit` command with its state in `home`."""
+    """Run one `rmqkit` command with its state in `home`."""
     return subprocess.run(
         [sys.executable, "-m", "rmqkit.cli.main", *arguments],
         env={**os.environ, "RMQKIT_HOME": str(home)},

@@ -1,9 +1,11 @@
-"""Interop tests run only with RMQKIT_INTEROP=1 (`make interop`): they want Java, Maven, node and some minutes.
+"""Set-up of the interop tests, which run only with RMQKIT_INTEROP=1 (`make interop`).
 
-RMQKIT_INTEROP_AGAINST=apache turns the foreign clients' checks on Apache's own broker, which proves the checks.
+They need Java, Maven and node, and take some minutes. With RMQKIT_INTEROP_AGAINST=apache the
+foreign clients' checks run against Apache's own broker, which verifies the checks themselves.
 
-A module names its CLIENT and what its checks show (SHOWS: feature → checks). When all of them passed, the codes that went
-over the wire and the checks are written to `tried.json` and `features.json`, which docs/compatibility.md is made from.
+A test module names its CLIENT and maps features to the checks that prove them (SHOWS). If all
+checks of a module passed, the request codes that were seen and the checks are written to
+`tried.json` and `features.json`. docs/compatibility.md is generated from these two files.
 """
 
 import os
@@ -17,7 +19,8 @@ from tests.interop.clusters import Target
 if os.environ.get("RMQKIT_INTEROP") != "1":
     collect_ignore_glob = ["test_*.py"]
 
-#: (module, check) → whether it passed; a check is the parameter `check` or the test's name without "test_"
+#: Whether each (module, check) passed. A check is named by the parameter `check`, or by the test's
+#: name without "test_".
 _OUTCOMES: dict[tuple[str, str], bool] = {}
 
 
@@ -36,7 +39,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
 
 
 def passed(module: str, shows: Mapping[str, Sequence[str]]) -> bool:
-    """Whether every check that `shows` names ran and passed, and no other of the module failed."""
+    """Return whether all checks in `shows` passed and no other check of the module failed."""
     mine = {check: ok for (where, check), ok in _OUTCOMES.items() if where == module}
     return all(mine.values()) and all(mine.get(check, False) for checks in shows.values() for check in checks)
 
@@ -50,7 +53,7 @@ def _tools() -> None:
 
 @pytest.fixture(scope="session")
 def apache_cluster(request: pytest.FixtureRequest) -> Iterator[apache.ApacheCluster]:
-    """Apache's own name server and broker. What our client did there is written at the end."""
+    """Run Apache's own name server and broker; record at the end what our client proved there."""
     with clusters.apache_cluster() as (cluster, noted):
         yield cluster
         modules = {getattr(item, "module", None) for item in request.session.items}
@@ -66,7 +69,10 @@ def apache_cluster(request: pytest.FixtureRequest) -> Iterator[apache.ApacheClus
 
 @pytest.fixture(scope="module")
 def target(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[Target]:
-    """The cluster a module's foreign client is tried against: ours, as `rmqkit cluster up` makes it."""
+    """Run the cluster that a module's foreign client is tested against.
+
+    It is ours, made by `rmqkit cluster up`, unless RMQKIT_INTEROP_AGAINST=apache.
+    """
     if against_apache():
         yield Target(request.getfixturevalue("apache_cluster").namesrv, "apache", ledger.Ledger())
         return

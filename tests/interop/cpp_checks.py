@@ -1,15 +1,20 @@
-"""What PyPI's `rocketmq` 0.4.4, which bundles Apache's C++ client 1.2, does with a cluster. Run as a process of its own.
+"""Checks with PyPI's `rocketmq` 0.4.4, which bundles Apache's C++ client 1.2.
 
-    python cpp_checks.py NAMESRV CHECK...       topics cpp_<check> must be there
+The checks run in a separate process:
 
-Standard output has one JSON object a check: {"check", "ok", "detail"}; a failed one has "error". The process ends with its
-standard input, which is its lifeline. It ends by `os._exit`: the library's own threads do not all end.
+    python cpp_checks.py NAMESRV CHECK...       topics cpp_<check> must exist
 
-Two faults of the package and one weakness are gone round here. An exception of a listener counts as
-consumed (`subscribe` raises it in the callback, where ctypes turns it into 0), so listeners are
-registered that return their status. Strings are passed as C strings: a body ends at its first NUL.
-A producer gives up when its one question for a route is not answered within seconds, which happens on
-a loaded machine. Nothing was sent then, so `PatientProducer` sends again.
+Each check prints one JSON object on standard output: {"check", "ok", "detail"}; a failed check has
+"error". Standard input is the lifeline: the process ends when it closes. It ends by `os._exit`,
+because some threads of the library never end.
+
+The checks work around two faults and one weakness of the package:
+
+- A listener's exception counts as consumed. `subscribe` raises it inside the callback, where ctypes
+  turns it into 0. So the checks register listeners that return their status.
+- Strings are passed as C strings, so a body ends at its first NUL.
+- A producer gives up if its single route query is not answered within seconds, which happens on a
+  loaded machine. Nothing was sent then, so `PatientProducer` sends again.
 """
 
 import json
@@ -40,7 +45,7 @@ def until(what: str, reached: Callable[[], bool]) -> None:
 
 
 class PatientProducer:
-    """A producer whose sends are repeated for as long as the client has no route: such a send never left it."""
+    """Repeats a send while the client finds no route. Such a send never left the client."""
 
     def __init__(self, producer: Any) -> None:
         self._producer = producer
@@ -69,7 +74,7 @@ def numbered(prefix: str, count: int) -> list[str]:
 
 
 class Scene:
-    """What one check works with: names of its own and clients that are shut down at its end."""
+    """The context of one check: its own topic, its own group, and the clients to shut down."""
 
     def __init__(self, namesrv: str, check: str) -> None:
         self.namesrv, self.topic, self.group = namesrv, f"cpp_{check}", f"cpp_group_{check}"
@@ -262,7 +267,8 @@ def broadcasting(scene: Scene) -> dict[str, Any]:
     warm = [0]
 
     def both_have_begun() -> bool:
-        # A broadcasting member begins at the end of each queue; it is known to listen when something came.
+        # A broadcasting member begins at the end of each queue. A first message proves that it
+        # listens.
         producer.send_sync(scene.message(f"warm{warm[0]}"))
         warm[0] += 1
         time.sleep(0.2)
@@ -329,7 +335,7 @@ CHECKS = {
 
 
 def client_log() -> str:
-    """The end of what this process's client wrote below HOME."""
+    """Return the end of the log that this process's client wrote below HOME."""
     logs = sorted(Path.home().glob(f"logs/**/*{os.getpid()}*"))
     return "".join(f"\n{log.name}:\n{log.read_text(errors='replace')[-3000:]}" for log in logs if log.is_file())
 
@@ -351,7 +357,7 @@ def end_with_stdin() -> None:
 
 
 def run_apart(namesrv: str, name: str) -> None:
-    """One check in a process of its own: many clients in one process crash this library now and then."""
+    """Run one check in its own process: many clients in one process can crash this library."""
     command = [sys.executable, __file__, namesrv, name]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
         assert child.stdout is not None

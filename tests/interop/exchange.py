@@ -1,8 +1,8 @@
-"""A store folder that Apache's broker and ours take from each other, and what is to be seen in it whoever serves it.
+"""One store folder that Apache's broker and ours serve in turn, and a client's view of it.
 
-Both brokers run with the same `.conf` on the same folder and ports, one after the other; one name server of ours stays. The
-files are small, so that the log, the queues and the index roll over. `fill` writes messages of every kind, `Sight` is all
-that a client can see of them.
+Both brokers use the same `.conf`, folder and ports, one after the other. One name server of ours
+runs all the time. The files are small, so that the log, the queues and the index roll over. `fill`
+writes messages of every kind. `Sight` is everything that a client can see of them.
 """
 
 import itertools
@@ -24,7 +24,7 @@ from tests.interop.until import until
 PLAIN, BATCH, DELAY, SCHEDULE = "ex_plain", "ex_batch", "ex_delay", "SCHEDULE_TOPIC_XXXX"
 GROUP = "ex_group"
 BROKER = "broker-a"
-#: level 18 is two hours, level 3 ten seconds, level 1 one second
+#: delay levels: 18 is two hours, 3 is ten seconds, 1 is one second
 NEVER, SOON, AT_ONCE = 18, 3, 1
 _SETTINGS = {
     **SMALL,
@@ -38,7 +38,7 @@ _NUMBERS = itertools.count()
 
 
 class OurNodes(apache.ApacheCluster):
-    """The same two nodes, ours: they read the same configuration files."""
+    """Our nodes in place of Apache's; they read the same configuration files."""
 
     def _start(self, node: str, main: str, settings: Mapping[str, str]) -> "subprocess.Popen[str]":
         self.home.mkdir(parents=True, exist_ok=True)
@@ -56,7 +56,7 @@ class OurNodes(apache.ApacheCluster):
 
 
 class Exchange:
-    """One folder, two brokers by the names "ours" and "apache", at most one of which runs."""
+    """One folder and two brokers, "ours" and "apache". At most one of them runs at a time."""
 
     def __init__(self, home: Path) -> None:
         ports = apache.free_ports()
@@ -75,7 +75,7 @@ class Exchange:
         self._running.start_broker()
 
     def stop(self, how: str) -> None:
-        """`how`: "clean" (SIGTERM) or "kill" (SIGKILL)."""
+        """Stop the running broker; `how` is "clean" (SIGTERM) or "kill" (SIGKILL)."""
         assert self._running is not None
         self._running.stop_broker(clean=how == "clean")
         self._running = None
@@ -85,7 +85,10 @@ class Exchange:
             cluster.stop()
 
     def kept(self, name: str) -> Any:
-        """A file of the store's config folder, None when it is not there or not whole yet."""
+        """Return the content of a file in the store's config folder.
+
+        Return None if the file is missing or incomplete.
+        """
         try:
             return fastjson.loads((self.store / "config" / name).read_bytes())
         except (OSError, RemoteProtocolError):
@@ -93,7 +96,7 @@ class Exchange:
 
 
 class Sight(NamedTuple):
-    """What a client sees: each topic's records by queue, the group, the topic settings."""
+    """A client's view: the topics' records and settings, the group's offsets and settings."""
 
     records: dict[str, list[tuple[Any, ...]]]
     offsets: dict[int, int | None]
@@ -102,7 +105,10 @@ class Sight(NamedTuple):
 
 
 def fill(exchange: Exchange) -> None:
-    """Messages of every kind, offsets of a group, two messages that wait for hours and one that waits for seconds."""
+    """Write messages of every kind and a group's offsets.
+
+    Two delayed messages are due in two hours, one in 10 s, and one has already been delivered.
+    """
     with Admin(exchange.namesrv) as admin, Producer("ex", namesrv=exchange.namesrv, send_msg_timeout_ms=10_000) as producer:
         for name, count in ((PLAIN, 4), (BATCH, 2), (DELAY, 1)):
             admin.create_topic(name, queue_nums=count)
@@ -126,7 +132,7 @@ def fill(exchange: Exchange) -> None:
 
 
 def write_more(producer: Producer, count: int) -> None:
-    """So many plain messages, each with a number of its own as its key."""
+    """Send `count` plain messages; each has a unique number in its keys."""
     for _ in range(count):
         number = next(_NUMBERS)
         producer.send(
@@ -165,7 +171,7 @@ def sight(exchange: Exchange) -> Sight:
 
 
 def records(namesrv: str, topic: str) -> list[tuple[Any, ...]]:
-    """Every record of the topic, from each queue's beginning to its end."""
+    """Return every record of the topic, from the beginning to the end of each queue."""
     with Admin(namesrv) as admin, PullConsumer(namesrv=namesrv) as consumer:
         queues = consumer.queues(topic)
         wanted = sum(admin.offset_max(queue) - admin.offset_min(queue) for queue in queues)
@@ -195,10 +201,12 @@ def _seen(message: MessageExt) -> tuple[Any, ...]:
 
 
 def expect_found_by_key(exchange: Exchange, *, early: bool) -> None:
-    """The newest message is found by its key, the oldest by its offset id; with `early`, old ones by key and unique id.
+    """Expect to find the newest message by its key and the oldest by its offset id.
 
-    After a kill Apache's broker removes the index files that its checkpoint does not vouch for, and makes entries again
-    only from the log file on where its recovery begins (`IndexService.load`): of its own folders as of ours.
+    With `early`, old messages must also be found by key and by unique id. After a kill they need
+    not be: Apache's broker then deletes the index files that its checkpoint does not cover. It
+    rebuilds entries only from the log file where its recovery begins (`IndexService.load`), in its
+    own folders as in ours.
     """
     with Admin(exchange.namesrv) as admin, PullConsumer(namesrv=exchange.namesrv) as consumer:
         queues = sorted(consumer.queues(PLAIN))
@@ -219,7 +227,10 @@ def expect_found_by_key(exchange: Exchange, *, early: bool) -> None:
 
 
 def expect_soon(exchange: Exchange, *, once: bool) -> None:
-    """The message that waited for ten seconds comes, those that wait for hours do not."""
+    """Expect the 10 s message to arrive and the two-hour messages not to.
+
+    With `once`, it must arrive exactly once.
+    """
     bodies: list[bytes] = []
 
     def came() -> bool:

@@ -1,8 +1,8 @@
-"""A broker group of two, one of them Apache's: a master and its slave, each in a folder of its own, and what they hold.
+"""A broker group of a master and one slave, one of them Apache's, and access to their data.
 
-Each member can be stopped, killed and started again by itself. What it holds is asked of itself, over its own port, never
-by way of a route: its log's bytes are read from its files, its queues are pulled, its tables are fetched with the codes
-that slaves use.
+Each member has its own folder and can be stopped, killed and started by itself. Its data is read
+from that member directly, never by way of a route: the log's bytes from its files, the queues by
+pulls over its own port, the tables with the codes that slaves use.
 """
 
 import os
@@ -22,7 +22,7 @@ from tests.interop.until import until
 
 BROKER = "broker-a"
 FILE_SIZE = 64 * 1024
-#: how long a put waits for its copies: some checks wait for its end
+#: ms that a put waits for its copies; short, because some checks wait for this timeout
 SLAVE_TIMEOUT_MS = 1500
 SMALL_FILES = {
     **SMALL,
@@ -35,10 +35,10 @@ SMALL_FILES = {
     "syncFlushTimeout": str(SLAVE_TIMEOUT_MS),
 }
 SCHEDULE = "SCHEDULE_TOPIC_XXXX"
-#: a group that every broker knows
+#: a consumer group that every broker knows
 _READER = "TOOLS_CONSUMER"
 _PULL, _OFFSET_MAX, _OFFSET_MIN, _RUNTIME_INFO, _CONSUMER_OFFSET, _GET_ROUTE = 11, 30, 31, 28, 14, 105
-#: what slaves ask for
+#: codes by which a slave fetches tables from its master
 TOPICS, GROUPS, CONSUMER_OFFSETS, DELAY_OFFSETS = 21, 201, 43, 45
 
 
@@ -47,7 +47,7 @@ def _kind(whose: str) -> type[apache.ApacheCluster]:
 
 
 class Queue(NamedTuple):
-    """What a broker serves of one queue."""
+    """One queue as a broker serves it."""
 
     offset_min: int
     offset_max: int
@@ -71,12 +71,12 @@ class Member:
         return self._node.broker.pid
 
     def start(self) -> None:
-        """Returns when it answers and the name server gives it out."""
+        """Start the broker. Return when it answers and the name server has its address."""
         self._node.start_broker()
         until(f"the name server has {self.address}", lambda: self.address in self._registered())
 
     def begin(self) -> None:
-        """Start it, and wait for nothing."""
+        """Start the broker without waiting for anything."""
         self._node.start_broker(wait=False)
 
     def _registered(self) -> list[str]:
@@ -85,7 +85,7 @@ class Member:
         return [address for data in datas for address in data["brokerAddrs"].values()]
 
     def set(self, **settings: str) -> None:
-        """From its next start on."""
+        """Change settings; they apply from the next start."""
         self._node.set_broker(settings)
 
     def stop(self) -> None:
@@ -95,21 +95,21 @@ class Member:
         self._node.stop_broker(clean=False)
 
     def pause(self) -> None:
-        """SIGSTOP: it stands still, its connections stay open."""
+        """Send SIGSTOP: the process halts, its connections stay open."""
         os.kill(self.pid, signal.SIGSTOP)
 
     def resume(self) -> None:
-        """SIGCONT; harmless otherwise."""
+        """Send SIGCONT; has no effect if the process is running."""
         if self._node.broker is not None:
             os.kill(self.pid, signal.SIGCONT)
 
     def output(self) -> str:
         return self._node.output("broker")
 
-    # --- what it holds ----------------------------------------------------------------------------------------------
+    # --- the member's data ------------------------------------------------------------
 
     def facts(self) -> dict[str, str]:
-        """What code 28 tells; empty while it does not answer."""
+        """Return the runtime info (code 28), or {} if the broker does not answer."""
         try:
             header, body = apache.ask_whole(self.address, _RUNTIME_INFO, {})
         except OSError:
@@ -123,7 +123,7 @@ class Member:
         return int(self.facts().get("commitLogMaxOffset", -1))
 
     def log(self) -> tuple[int, bytes]:
-        """(offset of its first byte, its bytes up to the end that the broker tells)."""
+        """Return the offset of the log's first byte, and its bytes up to the reported end."""
         return read_log(self.store, self.log_end())
 
     def table(self, code: int) -> Any:
@@ -132,7 +132,7 @@ class Member:
         return fastjson.loads(body)
 
     def group_offset(self, group: str, topic: str, queue_id: int) -> int:
-        """-1 when it has none."""
+        """Return the group's committed offset in the queue, or -1 if it has none."""
         fields = {"consumerGroup": group, "topic": topic, "queueId": str(queue_id), "setZeroIfNotFound": "false"}
         answer = apache.ask(self.address, _CONSUMER_OFFSET, fields)
         return int(answer["extFields"]["offset"]) if answer["code"] == 0 else -1
@@ -145,7 +145,7 @@ class Member:
         return int(answer["extFields"]["offset"])
 
     def queue(self, topic: str, queue_id: int) -> Queue:
-        """Every record of a queue, by pulls of this broker."""
+        """Return every record of a queue, pulled from this broker."""
         where = {"topic": topic, "queueId": str(queue_id)}
         offset_min, offset_max = (self._offset(code, topic, queue_id) for code in (_OFFSET_MIN, _OFFSET_MAX))
         found: dict[int, Record] = {}
@@ -165,7 +165,7 @@ def _pull_at(offset: int) -> dict[str, str]:
         "consumerGroup": _READER,
         "queueOffset": str(offset),
         "maxMsgNums": "32",
-        "sysFlag": "4",  # the subscription stands in this request; no waiting, no commit
+        "sysFlag": "4",  # subscription included; no suspend, no commit
         "commitOffset": "0",
         "suspendTimeoutMillis": "0",
         "subscription": "*",
@@ -175,7 +175,7 @@ def _pull_at(offset: int) -> dict[str, str]:
 
 
 def read_log(store: Path, end: int) -> tuple[int, bytes]:
-    """(offset of the first byte, the bytes up to `end`) of a store folder's commit log."""
+    """Return the first byte's offset and the bytes up to `end` of a store's commit log."""
     files = sorted((store / "commitlog").iterdir(), key=lambda path: int(path.name))
     if not files:
         return end, b""
@@ -185,9 +185,10 @@ def read_log(store: Path, end: int) -> tuple[int, bytes]:
 
 
 class Group:
-    """A master that waits for two copies and its slave, neither started, and a name server of the master's make, which is.
+    """A master that needs two copies, its slave, and a running name server.
 
-    `settings` are of both brokers; `java` is what Apache's nodes take more (`ApacheCluster`).
+    The name server is of the master's implementation. The brokers are not started yet. Both get
+    `settings`; `java` has more arguments for Apache's nodes (`ApacheCluster`).
     """
 
     def __init__(
@@ -212,14 +213,17 @@ class Group:
         return self.master.log_end() == self.slave.log_end() > 0
 
     def expect_same_logs(self) -> None:
-        """Byte for byte, from where the slave's log begins."""
+        """Expect the slave's log to equal the master's from the slave's first byte on."""
         (master_begin, master), (slave_begin, slave) = self.master.log(), self.slave.log()
         assert slave_begin >= master_begin
         assert len(slave) > 0
         assert slave == master[slave_begin - master_begin :]
 
     def expect_same_queues(self, queues: Mapping[str, int]) -> None:
-        """Of each topic so many queues: the slave serves all records that its log has, at the master's offsets."""
+        """Expect the slave to serve all records of its log at the master's queue offsets.
+
+        `queues` maps each topic to its number of queues.
+        """
         begin, _ = self.slave.log()
         for topic, count in queues.items():
             for queue_id in range(count):
@@ -232,10 +236,10 @@ class Group:
                     assert (slave.offset_min, slave.offset_max) == (min(wanted), master.offset_max), where
 
     def keep_store(self, member: Member, name: str) -> None:
-        """A copy of a stopped member's store folder."""
+        """Copy a stopped member's store folder to `name`."""
         shutil.copytree(member.store, self._home / name)
 
     def bring_back(self, member: Member, name: str) -> None:
-        """Such a copy in the place of what a stopped member has."""
+        """Replace a stopped member's store folder with the copy `name`."""
         shutil.rmtree(member.store)
         shutil.copytree(self._home / name, member.store)

@@ -1,7 +1,7 @@
-"""One JVM that runs the driver's checks with one version of Apache's Java client.
+"""Runs the driver's checks in one JVM, with one version of Apache's Java client.
 
-The checks are in `driver/src/main/java/rmqkit/interop`. `NOT_YET` has those our broker cannot pass, each with its reason;
-they run against Apache's broker only (RMQKIT_INTEROP_AGAINST=apache).
+The checks are in `driver/src/main/java/rmqkit/interop`. `NOT_YET` lists the checks that our broker
+cannot pass, with reasons. They run against Apache's broker only (RMQKIT_INTEROP_AGAINST=apache).
 """
 
 import json
@@ -12,7 +12,7 @@ from tests.interop import apache
 from tests.interop.conftest import against_apache
 from tests.interop.lines import CheckRun
 
-#: how many checks run at a time: most of a check's time is waiting
+#: number of checks that run at once; a check spends most of its time waiting
 THREADS = 4
 SENDING = (
     "send_sync",
@@ -72,7 +72,7 @@ ADMIN = (
     "consumer_running_info",
     "consume_message_directly",
 )
-#: what the 4.9 client has no API for (`older.NEWER_ONLY`)
+#: checks for which the 4.9 client has no API (`older.NEWER_ONLY`)
 NEWER = ("send_compressed", "admin_lists", "admin_reset_queue", "admin_group_views", "sql_meaning", "lite_sql_filter")
 NOT_YET: dict[str, str] = {
     "send_transaction": "transactions are refused until they are built",
@@ -98,24 +98,24 @@ _SHOWS = {
 
 
 def known(version: str) -> tuple[str, ...]:
-    """Every check that runs with this version of the client."""
+    """Return every check that runs with this version of the client."""
     return (*_WORKING, *(NEWER if version == apache.VERSION else ()), *NOT_YET)
 
 
 def chosen(version: str) -> tuple[str, ...]:
-    """Those that are to pass against the cluster of this run."""
+    """Return the checks that must pass against the cluster of this run."""
     checks = known(version)
     return checks if against_apache() else tuple(check for check in checks if check not in NOT_YET)
 
 
 def shows(version: str) -> dict[str, Sequence[str]]:
-    """Which of them show which feature."""
+    """Map each feature to the chosen checks that prove it."""
     checks = chosen(version)
     return {feature: [check for check in names if check in checks] for feature, names in _SHOWS.items()}
 
 
 def run(namesrv: str, home: Path, version: str, checks: Sequence[str]) -> CheckRun:
-    """The JVM with the checks, which it begins at once."""
+    """Start the JVM; it runs the checks at once."""
     return CheckRun(
         home,
         lambda errors: apache.start_java(
@@ -131,7 +131,7 @@ def run(namesrv: str, home: Path, version: str, checks: Sequence[str]) -> CheckR
 
 
 def listed(version: str, home: Path) -> set[str]:
-    """The driver's own list of its checks."""
+    """Return the driver's own list of its checks."""
     process = apache.start_java("rmqkit.interop.Driver", ["list"], home=home, version=version, stderr=None)
     lines = process.stdout.read().splitlines() if process.stdout else []
     apache.end(process, clean=False)

@@ -1,12 +1,14 @@
-"""What `make interop` found out, kept in two files that are committed: `tried.json` and `features.json`.
+"""Records the results of `make interop` in two committed files: `tried.json`, `features.json`.
 
-`Ledger` stands behind proxies before a cluster (`tape.Proxy`) and notes, connection by connection, which request codes
-passed and which of them were answered with success: SUCCESS (0), or a one-way request. Requests of servers to clients count
-too. Our own frames call their language PYTHON; so `codes_of_others` and `codes_of_ours` tell a foreign client from our
-tools, and a broker's connection to its name server is known by its registrations.
+`Ledger` receives the frames that proxies (`tape.Proxy`) see in front of a cluster. For each
+connection it notes the request codes and which of them succeeded: a response SUCCESS (0), or a
+one-way request. Requests from servers to clients count too. Our own frames have the language
+PYTHON, by which `codes_of_others` and `codes_of_ours` separate foreign clients from our tools. A
+broker's connection to its name server is recognised by its registrations.
 
-`features.json` has, for each client, the checks that passed by the feature they show. A test module says both with
-`write_codes` and `write_checks` when all of its checks ran and passed; what other clients have in the files stays.
+`features.json` has, for each client, the passed checks by the feature they prove. A test module
+calls `write_codes` and `write_checks` once all its checks ran and passed. Entries of other clients
+stay unchanged.
 """
 
 import json
@@ -22,7 +24,7 @@ HERE = Path(__file__).parent
 TRIED = HERE / "tried.json"
 FEATURES_FILE = HERE / "features.json"
 
-#: the rows of the first table of docs/compatibility.md, in its order
+#: rows of the first table of docs/compatibility.md, in its order
 FEATURES = (
     "sync",
     "async",
@@ -55,7 +57,7 @@ class _Link:
 
 
 class Ledger:
-    """A watcher of proxies that keeps codes and forgets frames."""
+    """A watcher of proxies that keeps request codes and discards the frames."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -86,15 +88,18 @@ class Ledger:
                 link.under_way[seen.upward, head["opaque"]] = head["code"]
 
     def codes_of_others(self) -> list[int]:
-        """What clients that are not ours asked or were asked with success."""
+        """Return the codes that foreign clients sent or received with success."""
         return self._codes(ours=False)
 
     def codes_of_ours(self) -> list[int]:
-        """The same of our own client."""
+        """Return the codes that our own client sent or received with success."""
         return self._codes(ours=True)
 
     def never_answered(self) -> list[int]:
-        """Codes that foreign clients sent and that never met success: what is missing, or what a check provokes."""
+        """Return codes that foreign clients sent or received, but never with success.
+
+        Either the cluster lacks them, or a check provokes the error.
+        """
         with self._lock:
             links = [link for link in self._links.values() if not link.of_broker and link.language != OURS]
         return sorted({code for link in links for code in link.seen} - {code for link in links for code in link.passed})
@@ -106,7 +111,7 @@ class Ledger:
 
 
 def write_codes(client: str, codes: Iterable[int], path: Path = TRIED) -> None:
-    """Sets what `client` tried with success; the other clients' rows stay."""
+    """Set the codes that `client` used with success; other clients' rows stay."""
     tried = json.loads(path.read_text()) if path.exists() else {}
     tried[client] = sorted(set(codes))
     lines = ",\n".join(f"  {json.dumps(name, ensure_ascii=False)}: {json.dumps(tried[name])}" for name in sorted(tried))
@@ -114,7 +119,10 @@ def write_codes(client: str, codes: Iterable[int], path: Path = TRIED) -> None:
 
 
 def write_checks(client: str, checks: Mapping[str, Iterable[str]], path: Path = FEATURES_FILE) -> None:
-    """Sets which checks of `client` showed which feature. Raises ValueError for a feature that is no row."""
+    """Set which checks of `client` proved which feature.
+
+    Raises ValueError if a feature is not in FEATURES.
+    """
     unknown = set(checks) - set(FEATURES)
     if unknown:
         raise ValueError(f"no such feature: {', '.join(sorted(unknown))}")

@@ -1,4 +1,7 @@
-"""A program that runs checks and prints one JSON object a check: {"check", "ok", ...}. Results are read as they come."""
+"""A program that runs checks and prints one JSON line for each: {"check", "ok", ...}.
+
+Results are read as they arrive.
+"""
 
 import json
 import subprocess
@@ -12,7 +15,7 @@ from tests.interop import apache
 
 
 class CheckRun:
-    """The program, started at once; a test waits for its own check only."""
+    """The program, started at once. Each test waits only for its own check."""
 
     def __init__(self, home: Path, start: Callable[[IO[str]], "subprocess.Popen[str]"]) -> None:
         self._errors = open(home / "stderr", "w+", encoding="utf-8")  # noqa: SIM115 -- closed with the program
@@ -20,7 +23,7 @@ class CheckRun:
         self._results: dict[str, Mapping[str, Any]] = {}
 
     def result(self, check: str) -> Mapping[str, Any]:
-        """What was printed for `check`. Fails the test when the program ends without it."""
+        """Return the line printed for `check`. Fail the test if the program ends before it."""
         while check not in self._results:
             line = self._process.stdout.readline() if self._process.stdout else ""
             if not line:
@@ -40,6 +43,6 @@ class CheckRun:
 
 
 def chosen_checks(request: pytest.FixtureRequest) -> list[str]:
-    """The checks of this module that the run has not deselected."""
+    """Return the checks of this module that the run has not deselected."""
     mine = [item for item in request.session.items if getattr(item, "module", None) is request.module]
     return [item.callspec.params["check"] for item in mine if hasattr(item, "callspec")]

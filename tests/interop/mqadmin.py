@@ -1,4 +1,7 @@
-"""mqadmin of Apache's tools 5.5.0 in one JVM: words in, what it printed out (`driver/.../Mqadmin.java`)."""
+"""Runs commands of Apache's mqadmin 5.5.0 in one JVM and returns their output.
+
+The Java side is `driver/.../Mqadmin.java`.
+"""
 
 import json
 import re
@@ -9,30 +12,32 @@ import pytest
 
 from tests.interop import apache
 
-#: what the logging library says of its own set-up
+#: logback's messages about its own set-up
 _LOGBACK = re.compile(r"^\d\d:\d\d:\d\d,\d+ \|-.*\n", re.MULTILINE)
 
 
 class Printed(NamedTuple):
-    """What a command printed."""
+    """The output of one command."""
 
     out: str
     err: str
 
     @property
     def rows(self) -> list[list[str]]:
-        """The words of each line that says something and is no heading."""
+        """The words of each line, without blank lines and headings."""
         return [line.split() for line in self.out.splitlines() if line.strip() and not line.startswith("#")]
 
     def row(self, *first: str) -> list[str]:
-        """The one row that begins with these words. Fails the test when there is none or more."""
+        """Return the only row that begins with these words. Fail the test if there are more or
+        none.
+        """
         found = [row for row in self.rows if row[: len(first)] == list(first)]
         assert len(found) == 1, f"{len(found)} rows begin with {' '.join(first)}:\n{self.out}\n{self.err}"
         return found[0]
 
 
 class Mqadmin:
-    """The JVM. Commands are given the name server's address."""
+    """The JVM. Every command gets the name server's address."""
 
     def __init__(self, namesrv: str, home: Path) -> None:
         self.namesrv = namesrv
@@ -42,15 +47,15 @@ class Mqadmin:
         )
 
     def __call__(self, command: str, *words: str) -> Printed:
-        """Runs `mqadmin command -n NAMESRV words`. Fails the test when it does not end."""
+        """Run `mqadmin command -n NAMESRV words`. Fail the test if it does not end."""
         return self._run([command, "-n", self.namesrv, *words])
 
     def consume(self, group: str, topic: str) -> str:
-        """Keeps a push consumer of the group on line; its client id."""
+        """Keep a push consumer of the group online; return its client id."""
         return self._run(["@consume", self.namesrv, group, topic]).out
 
     def produce(self, group: str, topic: str) -> str:
-        """Keeps a producer of the group on line, which has sent one message; that message's offset id."""
+        """Keep a producer of the group online that has sent one message; return its offset id."""
         return self._run(["@produce", self.namesrv, group, topic]).out
 
     def close(self) -> None:

@@ -1,15 +1,16 @@
-"""The driver's sources with the names of RocketMQ 4.9.
+"""Translates the driver's sources to the class names of RocketMQ 4.9.
 
-Between 4.9 and 5.0 the classes of the protocol moved from the common module to the remoting module; what a check does with
-them is the same. Rather than keep two copies of the checks, the older driver is compiled from a copy with the older names.
-A check that needs an API 4.9 does not have stands in a file of its own, named in `NEWER_ONLY`.
+Between 4.9 and 5.0 the protocol's classes moved from the common module to the remoting module. The
+checks use them in the same way. So the older driver is compiled from a copy with the older names,
+instead of keeping two copies of the checks. A check that needs an API missing in 4.9 is in a
+separate file, listed in `NEWER_ONLY`.
 """
 
 import re
 import shutil
 from pathlib import Path
 
-#: files with checks, and whole sources, that only the newer line can compile
+#: source files that only the newer release can compile
 NEWER_ONLY = ("FilterChecks.java", "Mqadmin.java", "NewerChecks.java", "StoreDump.java")
 
 _MOVED = (
@@ -25,7 +26,7 @@ _MOVED = (
 
 
 def write_sources(driver: Path, to: Path) -> None:
-    """Copies the sources of `driver` to `to`, which is emptied first."""
+    """Write the translated sources of `driver` to folder `to`, which is emptied first."""
     shutil.rmtree(to, ignore_errors=True)
     classes = "|".join(name.removesuffix(".java") for name in NEWER_ONLY)
     sources = driver / "src" / "main" / "java"

@@ -1,7 +1,8 @@
-"""Clients of other registries, pinned, in a folder of the user's cache: npm's ali-ons and PyPI's rocketmq.
+"""Installs pinned clients of other registries: npm's ali-ons and PyPI's rocketmq.
 
-Nothing is installed into the project. A folder is named by what it was made from, so a new pin makes a new one. A lacking
-tool and a registry that cannot be reached are errors; only a platform that has no such wheel skips, with the reason.
+They go into a cache folder of the user, never into the project. A folder's name contains a hash of
+the pin, so a new pin gets a new folder. A missing tool or an unreachable registry is an error. Only
+a platform without a suitable wheel skips the tests, with the reason.
 """
 
 import hashlib
@@ -15,14 +16,14 @@ from pathlib import Path
 NODE = Path(__file__).parent / "node"
 ALI_ONS = "3.12.0"
 CPP = "0.4.4"
-#: pip checks what it downloads against this
+#: pip checks its download against this hash
 _CPP_WHEEL = "rocketmq==0.4.4 --hash=sha256:{digest}\n"
 _CPP_DIGEST = "19a10219f5074d1050e88cdbdfed3903a374b3f83c0dd2c8773e1e93e33ad02d"
 _LIMIT_S = 300
 
 
 class PackagesError(RuntimeError):
-    """A registry's client failed; the text ends with what it said."""
+    """The registry's client failed. The text ends with its output."""
 
 
 def cache() -> Path:
@@ -31,13 +32,16 @@ def cache() -> Path:
 
 
 def no_node() -> str | None:
-    """Why the Node client cannot be run here, or None."""
+    """Return why the Node client cannot run here, or None."""
     lacking = [name for name in ("node", "npm") if shutil.which(name) is None]
     return f"not on the PATH: {', '.join(lacking)}" if lacking else None
 
 
 def node_folder() -> Path:
-    """A folder with the packages of package-lock.json, for NODE_PATH. Raises `PackagesError`."""
+    """Return a folder with the packages of package-lock.json, for NODE_PATH.
+
+    Raises `PackagesError`.
+    """
     lock = (NODE / "package-lock.json").read_bytes()
     folder = cache() / f"node-{hashlib.sha256(lock).hexdigest()[:16]}"
     if not (folder / "done").exists():
@@ -51,21 +55,22 @@ def node_folder() -> Path:
 
 
 def no_cpp() -> str | None:
-    """Why the C++ client's wheel cannot be run here, or None."""
+    """Return why the C++ client's wheel cannot run here, or None."""
     if sys.platform != "linux" or platform.machine() != "x86_64" or platform.libc_ver()[0] != "glibc":
         return "the wheel is for Linux with glibc on x86_64"
     return None
 
 
 def cpp_folder() -> Path:
-    """A folder with the package `rocketmq`, for PYTHONPATH. Raises `PackagesError`."""
+    """Return a folder with the package `rocketmq`, for PYTHONPATH. Raises `PackagesError`."""
     folder = cache() / f"rocketmq-{CPP}-{_CPP_DIGEST[:16]}"
     if not (folder / "done").exists():
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         pinned = folder / "requirements.txt"
         pinned.write_text(_CPP_WHEEL.format(digest=_CPP_DIGEST))
-        # The wheel is tagged for older Pythons by its metadata alone; it is pure ctypes over a bundled library.
+        # Only the wheel's metadata is for older Pythons; the code is pure ctypes over a bundled
+        # library.
         pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]
         _run([*pip, "--require-hashes", "--only-binary", ":all:", "--target", str(folder), "-r", str(pinned)], folder)
         (folder / "done").touch()

@@ -1,4 +1,7 @@
-"""Which frames of a recording are kept as golden ones, and the requests that are written by hand for it."""
+"""Selects the frames of a recording to keep as golden frames.
+
+It also has hand-written requests that no Java client sends.
+"""
 
 import struct
 from collections.abc import Callable
@@ -10,7 +13,7 @@ Test = Callable[[Seen, Seen | None], bool]
 
 
 class Pick(NamedTuple):
-    """A row of what is kept. `answer` is the response's code, None when there is none."""
+    """One exchange to keep. `answer` is the response's code, or None if there is no response."""
 
     name: str
     code: int
@@ -152,7 +155,7 @@ BROKER_PICKS = [
     Pick("consumer_running_info", 307),
 ]
 
-# The same meanings with the binary header; both servers run with it too.
+# The same exchanges with the binary header, which both servers use here too.
 BINARY_PICKS = [
     Pick("binary_route", 105, test=_own_topic),
     Pick("binary_route_unknown", 105, 17),
@@ -191,7 +194,7 @@ COMPRESSED_PICKS = [
 
 
 class Asked(NamedTuple):
-    """A request no Java client sends by itself, written by hand; the answer is Apache's."""
+    """A hand-written request that no Java client sends by itself. The answer is Apache's."""
 
     name: str
     link: str
@@ -231,7 +234,7 @@ _PULL = {
 }
 _NO_TOPIC = {"topic": "it_nowhere", "queueId": "0"}
 
-# In this order: the first send creates the topic.
+# The order matters: the first send creates the topic.
 BY_HAND = [
     Asked("by_hand_send_v1", "broker", 10, _SEND_V1, b"sent with the long names"),
     Asked("by_hand_send_bad_queue", "broker", 10, {**_SEND_V1, "queueId": "99"}, b"x"),

@@ -1,12 +1,12 @@
-"""Records what Apache's Java client, broker and name server say to each other, as golden frames for tests/wire.
+"""Records traffic between Apache's Java client, broker and name server as golden frames.
 
     python -m tests.interop.record frames     writes tests/wire/golden/*.bin and index.toml
     python -m tests.interop.record store      writes tests/store/golden/ and its index.toml
-    python -m tests.interop.record census     prints which codes were seen on which link, writes nothing
+    python -m tests.interop.record census     prints the codes seen on each link, writes nothing
 
-Both servers listen on 127.0.0.2 and call themselves 127.0.0.1; a proxy listens on 127.0.0.1 at the same ports. So every
-address anybody is told leads through the proxy and no frame needs rewriting. `picks.py` says which exchanges are
-kept: the first that fits each row.
+Both servers listen on 127.0.0.2 and advertise 127.0.0.1, where proxies listen on the same ports. So
+every advertised address leads through a proxy, and no frame needs rewriting. `picks.py` lists the
+exchanges to keep; the first exchange that matches a row is kept.
 """
 
 import json
@@ -37,13 +37,13 @@ from .tape import ONEWAY_FLAG, Proxy, Seen, Tape
 TESTS = Path(__file__).parent.parent
 INSIDE = "127.0.0.2"
 APACHE_VERSION = "5.5.0"
-# Leaves this machine's addresses out of client ids and message ids.
+# Keeps this machine's addresses out of client ids and message ids.
 NO_MACHINE = {"java.net.preferIPv4Stack": "true", "interop.client.ip": "127.0.0.1"}
 
 
 @contextmanager
 def recorded(tape: Tape, *, wait: bool = True, **cluster: Any) -> Iterator[apache.ApacheCluster]:
-    """An Apache cluster with the proxies before it."""
+    """Run an Apache cluster behind proxies that write to `tape`."""
     ports = apache.free_ports()
     proxies = [
         Proxy(tape, "nameserver", (apache.HOST, ports[0]), (INSIDE, ports[0])),
@@ -165,7 +165,7 @@ PLAYS = {
 
 
 def pick(tape: Tape, picks: list[Pick]) -> Iterator[tuple[Pick, Seen, Seen | None]]:
-    """The first exchange for each row; a row that nothing fits is told on stderr."""
+    """Yield the first matching exchange for each row; report rows without a match on stderr."""
     exchanges = list(tape.exchanges())
     for row in picks:
         for request, response in exchanges:

@@ -1,9 +1,12 @@
-"""Makes a small store folder with Apache's broker and keeps it for tests/store.
+"""Records a small store folder of Apache's broker as golden files for tests/store.
 
-The files are made small by configuration (a commit log file of 4 KiB, a consume queue file of 100 entries, an index of 100
-slots), so that the log rolls over several files and nearly everything can be kept whole. Two folders come of it: `clean`,
-as SIGTERM left it, and `killed`, the same store started again, given more messages and ended by SIGKILL. Beside each stands
-`<name>.messages.jsonl`: every record of its commit log as Apache's own decoder prints it.
+The configuration makes the files small: commit log files of 4 KiB, consume queue files of 100
+entries, an index of 100 slots. So the log rolls over several files, and nearly all of it can be
+kept whole.
+
+Two folders result: `clean`, as SIGTERM left it, and `killed`, the same store started again, given
+more messages and ended by SIGKILL. `<name>.messages.jsonl` beside each has every record of its
+commit log as Apache's own decoder prints it.
 """
 
 import json
@@ -22,19 +25,19 @@ SMALL = {
     "maxIndexNum": "400",
     "warmMapedFileEnable": "false",
 }
-# More of a file than this is not kept, unless it is used.
+# size in bytes above which a file is kept without its trailing zeros
 PLAIN_SIZE_MAX = 16 * 1024
 _LONG_GROUP = "LongGroup_" + "x" * 130
 _UNIQUE_ID = "7F00000100010000000000000000{:04X}"
 
 
 def record_store(folder: Path, run_driver: Callable[..., None]) -> None:
-    """Writes `clean`, `killed`, their message lists and `index.toml` into `folder`, which is emptied first."""
+    """Write `clean`, `killed`, their message lists and `index.toml` to `folder`, emptied first."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     entries: list[str] = []
     with tempfile.TemporaryDirectory(prefix="apache-store-") as home:
-        # All addresses of the machine, so that one message can come by IPv6; the rest of the set-up stays 127.0.0.1.
+        # Bind to all addresses, so that one message can arrive over IPv6. Advertised is 127.0.0.1.
         servers = apache.ApacheCluster(home=Path(home), bind="::", broker_properties=SMALL)
         try:
             _write_long_group(servers.store)
@@ -48,7 +51,7 @@ def record_store(folder: Path, run_driver: Callable[..., None]) -> None:
             servers.start_broker()
             for number in range(3):
                 _send(f"{apache.HOST}:{servers.broker_port}", "SampleTopic", f"before the kill {number}", 10 + number)
-            time.sleep(2)  # the dispatched entries and the flushed log are what is to be seen
+            time.sleep(2)  # let the broker dispatch and flush: the sample is to contain that state
             servers.stop_broker(clean=False)
             entries += _keep(servers.store, folder, "killed")
         finally:
@@ -87,7 +90,10 @@ def _send_ipv6(servers: apache.ApacheCluster) -> None:
 
 
 def _write_long_group(store: Path) -> None:
-    """A group of a longer name than requests may create: its retry topic has more than 127 bytes."""
+    """Write a group with a longer name than requests may create.
+
+    The name of its retry topic has more than 127 bytes.
+    """
     config = store / "config"
     config.mkdir(parents=True)
     table = {_LONG_GROUP: {"groupName": _LONG_GROUP, "consumeEnable": True, "retryQueueNums": 1, "retryMaxTimes": 16}}
@@ -96,12 +102,15 @@ def _write_long_group(store: Path) -> None:
 
 
 def _send_to_long_topic(servers: apache.ApacheCluster) -> None:
-    """A topic of more than 127 bytes, which only a retry topic can be, is written as record version 2."""
+    """Send to a topic of more than 127 bytes, which is stored as record version 2.
+
+    Only a retry topic can have such a name.
+    """
     _send(f"{apache.HOST}:{servers.broker_port}", f"%RETRY%{_LONG_GROUP}", "in a topic of a long name", 2)
 
 
 def _keep(store: Path, folder: Path, name: str) -> Iterator[str]:
-    """Copies the used heads of the files below `store` and yields their rows."""
+    """Copy the used part of each file below `store` and yield its row for index.toml."""
     for path in sorted(path for path in store.rglob("*") if path.is_file()):
         inner = path.relative_to(store).as_posix()
         if inner.startswith("rocksdbstore/"):

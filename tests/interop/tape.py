@@ -1,7 +1,8 @@
-"""A tape of remoting frames: proxies that pass bytes on and note each whole frame, and what belongs to what on it.
+"""Proxies that forward bytes and record each whole remoting frame on a tape.
 
-`Tape.exchanges` pairs requests with responses by connection, direction and opaque. `parse` reads just enough of both header
-forms to choose frames by; it is deliberately not rmqkit's own codec, which is to be tested with what is chosen.
+`Tape.exchanges` pairs requests with responses by connection, direction and opaque. `parse` reads
+just enough of both header forms to select frames. It deliberately does not use rmqkit's codec,
+because the selected frames test that codec.
 """
 
 import json
@@ -16,11 +17,11 @@ RESPONSE_FLAG, ONEWAY_FLAG = 1, 2
 
 
 class Seen(NamedTuple):
-    """One frame as it passed."""
+    """One recorded frame."""
 
     link: str  # "nameserver" or "broker": the server of this connection
     conn: int
-    upward: bool  # from the side that dialled to the server
+    upward: bool  # sent by the side that opened the connection
     raw: bytes
     codec: int
     header: dict[str, Any]
@@ -28,7 +29,7 @@ class Seen(NamedTuple):
 
 
 def parse(raw: bytes) -> tuple[int, dict[str, Any], bytes]:
-    """Codec, header as a dict in the JSON form's names, body."""
+    """Return the codec, the header as a dict with the JSON form's names, and the body."""
     (mark,) = struct.unpack_from(">I", raw, 4)
     size = mark & 0xFFFFFF
     head, body = raw[8 : 8 + size], raw[8 + size :]
@@ -61,7 +62,7 @@ class Tape:
     connections: int = 0
 
     def opened(self) -> int:
-        """A number for a new connection."""
+        """Return a number for a new connection."""
         with self.lock:
             self.connections += 1
             return self.connections
@@ -71,7 +72,7 @@ class Tape:
             self.frames.append(seen)
 
     def exchanges(self) -> Iterator[tuple[Seen, Seen | None]]:
-        """Each request with its response, or None for a one-way request or an unanswered one."""
+        """Yield each request with its response; None if it is one-way or unanswered."""
         answers: dict[tuple[int, bool, int], list[Seen]] = {}
         for seen in self.frames:
             if seen.header["flag"] & RESPONSE_FLAG:
@@ -83,14 +84,14 @@ class Tape:
 
 
 class Watcher(Protocol):
-    """Who is told of the frames that pass."""
+    """Receives the frames that a proxy forwards."""
 
     def opened(self) -> int: ...
     def saw(self, seen: Seen) -> None: ...
 
 
 class Proxy:
-    """Passes bytes between `listen` and `target`, and shows each whole frame to the watcher, such as a tape."""
+    """Forwards bytes between `listen` and `target`; reports each whole frame to the watcher."""
 
     def __init__(self, watcher: Watcher, link: str, listen: tuple[str, int], target: tuple[str, int]) -> None:
         self._watcher, self._link, self._target = watcher, link, target
@@ -132,7 +133,7 @@ class Proxy:
                     del held[: 4 + size]
                     self._watcher.saw(Seen(self._link, conn, upward, raw, *parse(raw)))
                 sink.sendall(data)
-            # Only this direction has ended: what is under way the other way still arrives.
+            # Only this direction has ended: bytes in flight the other way still arrive.
             sink.shutdown(socket.SHUT_WR)
         except OSError:
             pass

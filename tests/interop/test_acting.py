@@ -1,8 +1,9 @@
-"""Slaves that act for a master that is gone, with Apache's on either side: name server, group, or one member of it.
+"""Slaves act for a missing master, where Apache runs the name server, the group or a member.
 
-Each story is a cluster of its own: messages flow, the master of `broker-a` is killed or stands still, what a client sees of
-the takeover is awaited, the master returns, and in the end a consumer of Apache's that rode through all of it has been
-given every message that was acknowledged. No time is judged here; `make bench-failover` measures.
+Each story runs a new cluster. Messages flow; then the master of `broker-a` is killed or paused. The
+test waits until a client sees the takeover, and lets the master return. In the end Apache's
+consumer, which ran all the time, must have received every acknowledged message. No time is judged
+here; `make bench-failover` measures.
 """
 
 import subprocess
@@ -21,21 +22,21 @@ from tests.interop.acting import BROKEN, DELAYED, TOPIC, ActingCluster, Probe
 from tests.interop.until import until
 
 OURS, APACHE = "ours", "apache"
-#: whose each node is, how the master goes, and whether it can come back: Apache's cannot once a client has pulled
-#: from a slave of Apache's
+#: Which implementation runs each node, and how the master fails. The master of a pair of Apache's
+#: is only paused: it cannot come back once a client has pulled from an Apache slave.
 STORIES = {
     "our brokers under Apache's name server": ({"ns": APACHE, "a0": OURS, "a1": OURS, "b0": OURS}, "kill"),
     "Apache's brokers under our name server": ({"ns": OURS, "a0": APACHE, "a1": APACHE, "b0": APACHE}, "pause"),
     "our slave acts for Apache's master": ({"ns": OURS, "a0": APACHE, "a1": OURS, "b0": OURS}, "kill"),
     "Apache's slave acts for our master": ({"ns": OURS, "a0": OURS, "a1": APACHE, "b0": OURS}, "kill"),
 }
-#: of the Java client, ms: it looks for new routes every 30 s unless told otherwise
+#: interval in ms at which the Java client polls for new routes; its default is 30 s
 ROUTES_MS = 1000
 _TAKEOVER_S = _BACK_S = 60.0
 
 
 class Rider:
-    """Apache's push consumer in a JVM of its own; `given` has the bodies."""
+    """Apache's push consumer in its own JVM; `given` counts the deliveries of each body."""
 
     def __init__(self, namesrv: str, home: Path, topic: str) -> None:
         home.mkdir()
@@ -58,7 +59,7 @@ class Rider:
 
 
 class Sent:
-    """Bodies that were acknowledged, by topic."""
+    """The acknowledged bodies of each topic."""
 
     def __init__(self) -> None:
         self.acknowledged: dict[str, list[str]] = {TOPIC: [], DELAYED: []}
@@ -77,7 +78,7 @@ class Sent:
                         try:
                             result = producer.send(Message(topic, body, delay_level=level))
                         except ClientError:
-                            continue  # unknown, or not taken
+                            continue  # the outcome is unknown, or the send was refused
                         if result.is_ok:
                             self.acknowledged[topic].append(body)
 
@@ -114,9 +115,10 @@ def _ride(cluster: ActingCluster, riders: Mapping[str, Rider], fault: str) -> No
         with probe.load():
             time.sleep(3)
             probe.fault(cluster.master.kill if fault == "kill" else cluster.master.pause)
-            # Of the other group's delayed messages more arrive anyway: those of this one are counted at the end.
+            # "delayed" is not awaited: the load sends delayed messages to both groups, so the count
+            # of the other group grows anyway. The end of this test checks those of this group.
             assert probe.wait("route", "read", "lock", most_s=_TAKEOVER_S), probe.seen
-            # The rider goes on with what the acting master has, and with the other group.
+            # The consumer continues with the acting master and with the other group.
             count = len(riders[TOPIC].given)
             until("the rider is given more", lambda: len(riders[TOPIC].given) > count)
         if fault == "kill":

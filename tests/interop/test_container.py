@@ -1,4 +1,7 @@
-"""mqadmin adds a broker to a container of ours and removes one: `AddBrokerSubCommand`, `RemoveBrokerSubCommand`."""
+"""mqadmin adds and removes a broker of our container.
+
+Apache's commands are `AddBrokerSubCommand` and `RemoveBrokerSubCommand`.
+"""
 
 import os
 from collections.abc import Iterator

@@ -1,7 +1,7 @@
-"""PyPI's rocketmq 0.4.4, which bundles Apache's C++ client, against our cluster. Each check is a process.
+"""Apache's C++ client (PyPI's rocketmq 0.4.4) against our cluster. Each check is a process.
 
-The library sends numbers in its headers, reads only JSON headers, and takes any refusal of an offset query for a group that
-is new; `cpp_checks.py` says what of the package itself is gone round.
+The library sends numbers in its headers, reads only JSON headers, and accepts any error for the
+offset query of a new group. `cpp_checks.py` lists the package's faults and their workarounds.
 """
 
 import json
@@ -40,7 +40,7 @@ pytestmark = pytest.mark.skipif(packages.no_cpp() is not None, reason=f"rocketmq
 
 
 def environment(home: Path) -> dict[str, str]:
-    # Its log is written below HOME.
+    # The client writes its log below HOME.
     return {**os.environ, "PYTHONPATH": str(packages.cpp_folder()), "HOME": str(home)}
 
 

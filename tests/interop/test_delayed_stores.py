@@ -1,7 +1,9 @@
-"""One store folder, our broker and Apache's by turns: what waits in it for its time is delivered by the other one.
+"""Delayed messages in a store folder that our broker and Apache's serve in turn.
 
-Both read the same files for it: the queues of SCHEDULE_TOPIC_XXXX with the due times, and delayOffset.json. After a clean
-stop nothing comes twice; after kill -9 only what the first broker had delivered may.
+The second broker delivers the messages that are still pending. Both use the same files for that:
+the queues of SCHEDULE_TOPIC_XXXX with the due times, and delayOffset.json. After a clean stop no
+message is delivered twice. After kill -9 the second broker may redeliver messages that the first
+one had delivered.
 """
 
 import subprocess
@@ -25,7 +27,7 @@ LATER_MS = 12_000
 
 
 class Place:
-    """A name server of Apache's, and the folder and port that one broker after the other has."""
+    """Apache's name server, and the folder and port that both brokers use in turn."""
 
     def __init__(self, home: Path) -> None:
         self.servers = ApacheCluster(home=home, broker_properties=LEVELS)
@@ -40,7 +42,8 @@ class Place:
                     self.servers.start_broker()
                     return
                 except ApacheError as error:
-                    # A neighbouring port is somebody's outgoing connection for a moment.
+                    # Another process's outgoing connection may occupy a neighbouring port for a
+                    # moment.
                     if "Address already in use" not in str(error) or not left:
                         raise
                     time.sleep(1)
@@ -72,7 +75,7 @@ class Place:
         self.servers.stop_broker(clean=clean)
 
     def found(self) -> list[MessageExt]:
-        """All messages of the topic."""
+        """Return all messages of the topic."""
         with PullConsumer(namesrv=self.namesrv) as reader:
             queues = reader.queues(TOPIC)
             count = sum(reader.offset_max(queue) for queue in queues)
@@ -145,7 +148,7 @@ def test_what_waits_is_delivered_by_the_other_broker(place: Place, first: str, s
 
 @pytest.mark.parametrize(("first", "second"), [("rmqkit", "apache"), ("apache", "rmqkit")])
 def test_what_was_sent_back_comes_again_from_the_other_broker(place: Place, first: str, second: str) -> None:
-    """The second delivery waits in the folder while the brokers change."""
+    """The second delivery is pending in the store folder while the brokers change."""
     place.start(first)
     seen: list[tuple[str, int, str | None]] = []
     with with_topic(place) as producer:
@@ -160,7 +163,7 @@ def test_what_was_sent_back_comes_again_from_the_other_broker(place: Place, firs
 
     with consumer:
         until("the first delivery", lambda: bool(seen))
-        # The level of a first redelivery is 3, so here it is the highest: 12 s.
+        # A first redelivery has delay level 3. With two levels the highest applies: 12 s.
         time.sleep(1)
         place.end(clean=True)
         place.start(second)

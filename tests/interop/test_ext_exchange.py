@@ -1,7 +1,8 @@
-"""Extensions of consume queues in a folder that Apache's broker 5.5.0 and ours take from each other.
+"""Consume queue extensions in a folder that Apache's broker 5.5.0 and ours serve in turn.
 
-Both write units for every entry, with the bits of a group that filters by SQL92. The taker filters by tag through the
-giver's units, and by the group's registered filter through its bits; it appends, and the giver takes its folder back.
+Both write an extension unit for every entry, with the filter bits of a group that uses SQL92. The
+second broker filters by tag with the first one's units, and by the group's registered filter with
+its bits. It appends, and then the first broker takes the folder back.
 """
 
 from collections.abc import Iterator
@@ -32,7 +33,7 @@ SETTINGS = {
 
 
 class Folder:
-    """One store folder, two brokers by the names "ours" and "apache"."""
+    """One store folder and two brokers, "ours" and "apache"."""
 
     def __init__(self, home: Path) -> None:
         ports = apache.free_ports()
@@ -54,7 +55,7 @@ class Folder:
         self.count += count
 
     def read(self, expression: str, wanted: int) -> list[int]:
-        """The numbers of the messages that a broker gives for an expression, from the beginning."""
+        """Return the numbers of the messages that match `expression`, from the beginning."""
         found: list[int] = []
         with PullConsumer(namesrv=self.namesrv) as consumer:
             consumer.assign([QUEUE], expression)
@@ -66,7 +67,7 @@ class Folder:
         return found
 
     def consume(self, wanted: list[int]) -> None:
-        """The group, from the beginning, by the filter that its heartbeats register."""
+        """Consume as the group, from the beginning, by the filter that its heartbeats register."""
         found: list[int] = []
         with Admin(self.namesrv) as admin:
             admin.set_group_offset(GROUP, QUEUE, 0)
@@ -86,7 +87,7 @@ class Folder:
         self.consume(list(range(50, self.count)))
 
     def units(self) -> list[tuple[int, int]]:
-        """Of each entry the tags code and the size of the bit map, read from the files themselves."""
+        """Return each entry's tags code and bit map size in bytes, read from the files."""
         ext_paths = sorted((self.store / "consumequeue_ext" / TOPIC / "0").glob("*"))
         ext = b"".join(path.read_bytes() for path in ext_paths)
         first = int(ext_paths[0].name) if ext_paths else 0
@@ -129,7 +130,7 @@ def test_units_are_understood_by_the_other_broker(folder: Folder, giver: str, ta
     folder.consume([])
     folder.write(259)
     folder.check()
-    # Entries are written every second; what a kill would take of them is made again from the log.
+    # Entries are written every second. A broker rebuilds those that a kill lost from the log.
     until("all entries are written", lambda: how == "clean" or len(folder.units()) == 260)
     brokers[giver].stop_broker(clean=how == "clean")
     units = folder.units()

@@ -1,4 +1,7 @@
-"""Apache's Java client 5.5.0 against our cluster. One JVM runs every check; each is one test here (`java.py`)."""
+"""Apache's Java client 5.5.0 against our cluster.
+
+One JVM runs every check (`java.py`); each check is one test.
+"""
 
 from collections.abc import Iterator
 from pathlib import Path

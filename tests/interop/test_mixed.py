@@ -1,6 +1,6 @@
-"""Java's client and ours in one cluster: each answers the other's requests and reads the other's traces.
+"""Java's client and ours in one cluster answer each other's requests and read each other's traces.
 
-Both ways round: against our cluster, and against Apache's name server and broker.
+The tests run against our cluster and against Apache's name server and broker.
 """
 
 from collections.abc import Iterator

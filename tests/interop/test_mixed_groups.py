@@ -1,8 +1,11 @@
-"""Broker groups of which one member is Apache's: who follows has the same log, byte for byte, and serves what it has.
+"""Broker groups of an Apache member and one of ours: the slave's log equals the master's.
 
-An Apache slave copies tables for the first time when it has run for a minute, and serves no topic before. So its group is
-made first, is left alone while the other group is looked at, which also shows that a link without traffic lives on, and is
-looked at again at the end: these tests go by the order in which they stand here.
+It is equal byte for byte, and the slave serves what it has.
+
+The order of these tests matters. An Apache slave copies tables for the first time after a minute
+and serves no topic before. So its group is created first and left alone while the other group is
+tested. That also shows that a connection without traffic stays open. The first group is tested
+again at the end.
 """
 
 import time
@@ -30,19 +33,19 @@ from tests.interop.groups import (
 from tests.interop.mqadmin import Mqadmin
 from tests.interop.until import until
 
-#: written before there is a slave, and after; `DELAY` has what waited
+#: `OLD` is written before the slave starts, `NEW` after; `DELAY` gets delayed messages when due
 OLD, NEW, DELAY = "mixed_old", "mixed_new", "mixed_delay"
 QUEUES = {OLD: 4, NEW: 4, DELAY: 1, SCHEDULE: 2}
-#: its messages lie in the first file of the log alone
+#: delay level of a message that lies in the log's first file, which the slave never gets
 EARLY_LEVEL = 3
 CONSUMERS, READERS = "mixed_consumers", "mixed_readers"
-#: ms in which a link without a sign of life is given up, on either side
+#: ms after which either side closes a connection without heartbeats
 HOUSEKEEPING_MS = 20_000
 EXCHANGE_HA_INFO = 906
 
 
 class Story:
-    """A group with its clients, and what is remembered from one test to the next."""
+    """A group with its clients, and the state that one test leaves to the next."""
 
     def __init__(self, group: Group) -> None:
         self.group = group
@@ -68,7 +71,7 @@ class Story:
         return [self.producer.send(message).status for message in self.messages(topic, count)]
 
     def fill(self) -> None:
-        """Topics, a group with offsets, and several files of messages that nobody waits for."""
+        """Create topics and a group with offsets; send several log files of messages one-way."""
         for topic, count in QUEUES.items():
             if topic != SCHEDULE:
                 self.admin.create_topic(topic, queue_nums=count)
@@ -87,7 +90,7 @@ class Story:
         self.slave_started_s = time.monotonic()
 
     def send_all_kinds(self) -> None:
-        """Each is answered when the slave has it."""
+        """Send messages of every kind; each must be acknowledged as copied to the slave."""
         assert set(self.send(NEW, 40)) == {SendStatus.SEND_OK}
         batch = [Message(NEW, f"batched {number}", keys=f"batch{number}") for number in range(10)]
         assert self.producer.send_batch(batch).status == SendStatus.SEND_OK
@@ -99,22 +102,25 @@ class Story:
         until("what waited", lambda: self.admin.offset_max(MessageQueue(DELAY, BROKER, 0)) == before + 3)
 
     def expect_copied(self) -> None:
-        """The slave has what the master has: the log, and where queues end."""
+        """Expect the slave's log and the ends of its queues to equal the master's."""
         until("the slave has it all", self.group.same_end)
         self.group.expect_same_logs()
         until("its queues know it all", lambda: self._ends(self.slave) == self._ends(self.master))
 
     def expect_same(self) -> None:
-        """It also serves all of it."""
+        """Expect equal logs, and the slave to serve every record."""
         self.expect_copied()
         self.group.expect_same_queues(QUEUES)
 
     def _ends(self, member: Member) -> list[int]:
-        # Of the old topic the slave may have nothing.
+        # The slave may have none of the old topic's messages.
         return [member.offset_max(topic, queue_id) for topic in (NEW, DELAY, SCHEDULE) for queue_id in range(QUEUES[topic])]
 
     def expect_same_tables(self) -> None:
-        """Topics, groups, offsets of consumers and of delay levels, as the slave gives them out."""
+        """Expect the slave's topics, groups and offsets to equal the master's.
+
+        The offsets are those of consumers and of delay levels.
+        """
         until("the slave's offsets", lambda: self._offsets(self.slave) == self._offsets(self.master) != {})
         until("the slave's delay offsets", lambda: self._delays(self.slave) == self._delays_within() != {})
         of_master, of_slave = (member.table(TOPICS)["topicConfigTable"] for member in (self.master, self.slave))
@@ -132,7 +138,11 @@ class Story:
         return member.table(DELAY_OFFSETS)["offsetTable"]
 
     def _delays_within(self) -> dict[str, int]:
-        """The master's, limited by an own slave to the ends of its queues; Apache's slave copies the file as it is."""
+        """Return the delay offsets that the slave should have.
+
+        Our slave limits them to the ends of its own queues. Apache's slave copies the file
+        unchanged.
+        """
         of_master: dict[str, int] = self._delays(self.master)
         if self.slave.whose == "apache":
             return of_master
@@ -141,11 +151,14 @@ class Story:
 
     @staticmethod
     def expect_no_copy(statuses: Sequence[SendStatus]) -> None:
-        """Each is stored, and said to have no copy, or none in time."""
+        """Expect statuses for messages that were stored but not copied to a slave in time."""
         assert set(statuses) <= {SendStatus.FLUSH_SLAVE_TIMEOUT, SendStatus.SLAVE_NOT_AVAILABLE}, statuses
 
     def until_copied(self) -> None:
-        """Sends are answered as copied again. Those until then may lie before where a new slave begins."""
+        """Wait until sends are acknowledged as copied, then send ten more.
+
+        A new slave's log may begin after the messages sent before that.
+        """
         until("a send is copied", self._is_copied)
         assert set(self.send(NEW, 10)) == {SendStatus.SEND_OK}
 
@@ -153,10 +166,10 @@ class Story:
         try:
             return self.send(OLD, 1) == [SendStatus.SEND_OK]
         except ClientError:
-            return False  # the producer does not know yet that the master is back
+            return False  # the producer has not noticed the master's return yet
 
     def expect_slave_serves(self, java: Mqadmin, group: str) -> None:
-        """The master is dead: our client and Java's read everything from the slave."""
+        """Expect our client and Java's to read everything from the slave of a dead master."""
         until("the route has the slave alone", lambda: list(_brokers(self.admin)) == [1])
         served = {topic: [self.slave.queue(topic, queue_id) for queue_id in range(QUEUES[topic])] for topic in (NEW, DELAY)}
         for topic, queues in served.items():
@@ -192,13 +205,13 @@ def java(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mqadmin]:
 
 @pytest.fixture(scope="module")
 def their_slave(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
-    """Our master with an Apache slave."""
+    """Run our master with an Apache slave."""
     yield from _story(Group(tmp_path_factory.mktemp("ours"), master="ours", slave="apache"))
 
 
 @pytest.fixture(scope="module")
 def our_slave(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
-    """An Apache master with our slave."""
+    """Run an Apache master with our slave."""
     yield from _story(Group(tmp_path_factory.mktemp("theirs"), master="apache", slave="ours"))
 
 
@@ -290,7 +303,10 @@ def test_an_apache_master_answers_right_while_our_slave_is_dead(our_slave: Story
 
 
 def test_our_slave_goes_on_with_the_folder_of_another(our_slave: Story) -> None:
-    """Which says nothing of a master: that it has more than its Apache master had at its start tells nothing."""
+    """A slave without replication.json has no record of its master.
+
+    That its log exceeds the log that the master had at its start is then no sign of divergence.
+    """
     story = our_slave
     story.slave.stop()
     (story.slave.store / "config" / "replication.json").unlink()
@@ -309,7 +325,7 @@ def test_our_slave_serves_when_its_apache_master_is_dead(our_slave: Story, java:
 
 
 def test_our_slave_follows_its_apache_master_through_a_restart(our_slave: Story) -> None:
-    """The master comes back as an ASYNC_MASTER, which waits for nobody."""
+    """The master returns as an ASYNC_MASTER, which waits for no slave."""
     story = our_slave
     end = story.slave.log_end()
     story.master.set(brokerRole="ASYNC_MASTER")
@@ -326,7 +342,10 @@ def test_our_slave_follows_its_apache_master_through_a_restart(our_slave: Story)
 
 
 def test_our_slave_that_has_more_than_its_apache_master_stops(our_slave: Story) -> None:
-    """The master is as it was when it was killed before: of its start it says what it said then."""
+    """The master restarts from its folder of the earlier kill.
+
+    It reports the log end of that folder as its start.
+    """
     story = our_slave
     kept = story.slave.log()
     story.master.kill()

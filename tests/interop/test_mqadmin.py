@@ -1,7 +1,7 @@
-"""mqadmin's commands against our cluster: each check looks at what the command printed.
+"""mqadmin's commands against our cluster. Each check reads what the command printed.
 
-They share one topic of four queues, one group and twelve messages, which `world` makes with mqadmin itself. `NOT_YET` names
-commands our nodes cannot serve, each with its reason.
+The checks share one topic of four queues, one group and twelve messages, which `world` creates with
+mqadmin itself. `NOT_YET` lists the commands that our nodes cannot serve, with reasons.
 """
 
 import re
@@ -24,7 +24,7 @@ CHECKS: dict[str, Callable[["World"], None]] = {}
 
 
 class World(NamedTuple):
-    """What the checks look at."""
+    """What the checks share."""
 
     admin: Mqadmin
     cluster: str
@@ -37,7 +37,7 @@ class World(NamedTuple):
 
 
 def check(function: Callable[[World], None]) -> Callable[[World], None]:
-    """A check by the name of its command."""
+    """Register a check under the name of its command."""
     CHECKS[function.__name__.removeprefix("check_")] = function
     return function
 
@@ -88,7 +88,7 @@ def check_brokerStatus(world: World) -> None:
 
 @check
 def check_haStatus(world: World) -> None:
-    """A master without slaves; groups of several brokers are in `test_mixed_groups.py`."""
+    """The master has no slaves here; `test_mixed_groups.py` tests broker groups."""
     words = dict(line.split("\t") for line in world.admin("haStatus", "-b", world.address).out.splitlines() if "\t" in line)
     assert words["#MasterAddr"] == world.address
     assert (words["#SlaveNum"], words["#InSyncSlaveNum"]) == ("0", "0")
@@ -409,9 +409,10 @@ def check_brokerConsumeStats(world: World) -> None:
 
 
 def committed(world: World, group: str) -> dict[str, int]:
-    """The group's offsets in the topic by queue, as our client reads them.
+    """Return the group's offsets in the topic by queue, as our client reads them.
 
-    consumerProgress wants a retry topic, which only a member makes; brokerConsumeStats leaves out an offset of 0.
+    mqadmin cannot show them: consumerProgress needs a retry topic, which only a member creates, and
+    brokerConsumeStats omits an offset of 0.
     """
     with Admin(world.admin.namesrv) as ours:
         return {str(queue.queue_id): ours.group_offset(group, queue) or 0 for queue in ours.queues(TOPIC)}
@@ -431,7 +432,7 @@ def check_cloneGroupOffset(world: World) -> None:
 
 @check
 def check_resetOffsetByTime(world: World) -> None:
-    """A group without a member; our broker and Apache's both keep the reset themselves."""
+    """Without online members the broker stores the reset itself, ours as Apache's."""
     group = "mqadmin_clone"
     world.admin("updateSubGroup", "-b", world.address, "-g", group)
     world.admin("cloneGroupOffset", "-s", GROUP, "-d", group, "-t", TOPIC, "-o", "true")

@@ -1,7 +1,8 @@
-"""npm's ali-ons, a client in plain JavaScript, against our cluster. One process runs every check (`node/checks.js`).
+"""npm's ali-ons, a client in plain JavaScript, against our cluster.
 
-It creates no topics (a name server's TOPIC_NOT_EXIST makes it throw), so they are made before. It answers no request of a
-broker: a change of members reaches it only with its own rebalance, every 10 s.
+One process runs every check (`node/checks.js`). The client creates no topics, because a
+TOPIC_NOT_EXIST of a name server makes it throw; so the tests create them. It answers no broker
+requests, so it notices a change of members only at its own rebalance, every 10 s.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""Our command line against Apache's own name server and broker: what it shows is what they answer."""
+"""Our command line shows what Apache's own name server and broker answer."""
 
 import json
 import subprocess
@@ -18,7 +18,7 @@ GROUP = "cli-group"
 
 
 class Cli:
-    """Runs commands at the cluster."""
+    """Runs commands against the cluster."""
 
     def __init__(self, home: Path, namesrv: str) -> None:
         self.home = home
@@ -46,11 +46,11 @@ def cli(apache_cluster: ApacheCluster, tmp_path_factory: pytest.TempPathFactory)
 
 @pytest.fixture(scope="module")
 def sent(cli: Cli) -> list[Any]:
-    """Six messages, three of them consumed by GROUP."""
+    """Send six messages and consume three of them as GROUP."""
     found = cli.lines("send", TOPIC, "hello", "--key", "k1", "--tag", "red", "--count", "6", "--queue", "0")
     assert [each["status"] for each in found] == ["SEND_OK"] * 6
     assert len(cli.lines("consume", TOPIC, "--group", GROUP, "--max", "3")) == 3
-    # Several are under way at a time: Apache's threads may store them in another order.
+    # Several sends are in flight at once: Apache's threads may store them in another order.
     return sorted(found, key=lambda each: int(each["queue_offset"]))
 
 
@@ -142,7 +142,7 @@ def test_delay_levels_are_those_of_its_brokers(cli: Cli) -> None:
     (done,) = cli.lines("send", TOPIC, "later", "--delay", "1s", "--queue", "1")
     assert done["status"] == "SEND_OK"
     until("the message", lambda: "later" in [each["body"] for each in cli.lines("consume", TOPIC)])
-    assert "the nearest" in cli.run("send", TOPIC, "x", "--delay", "12s", code=2).stderr
+    assert "the closest" in cli.run("send", TOPIC, "x", "--delay", "12s", code=2).stderr
 
 
 def test_bench(cli: Cli) -> None:

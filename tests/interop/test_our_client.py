@@ -1,7 +1,7 @@
-"""Our client against Apache's name server and broker 5.5.0: what a producer, consumers and an administrator do.
+"""Our producer, consumers and admin against Apache's name server and broker 5.5.0.
 
-Messages are read back by our own client; that Apache's stores and reads them as meant is seen by its own answers: topic
-stats, offsets, queries by key, and its tag filter, which works on what our client wrote.
+Our own client reads the messages back. Apache's own answers show that it stored and understood
+them: topic stats, offsets, queries by key, and its tag filter, which uses what our client wrote.
 """
 
 import itertools
@@ -46,7 +46,7 @@ def producer(apache_cluster: ApacheCluster) -> Iterator[Producer]:
 
 @pytest.fixture
 def topic(admin: Admin) -> str:
-    """A new topic of four queues."""
+    """Create a topic of four queues."""
     return make_topic(admin, 4)
 
 
@@ -65,7 +65,7 @@ def has_route(admin: Admin, topic: str) -> bool:
 
 
 def read_all(cluster: ApacheCluster, topic: str, count: int) -> list[MessageExt]:
-    """`count` messages of the topic from its beginning, and then no more."""
+    """Read the topic from the beginning; expect exactly `count` messages."""
     with PullConsumer(namesrv=cluster.namesrv) as consumer:
         queues = consumer.queues(topic)
         consumer.assign(queues)
@@ -149,7 +149,7 @@ def test_large_bodies(producer: Producer, topic: str, stored: Callable[[int], li
         producer.send(Message(topic, body))
     messages = stored(2)
     assert {message.body for message in messages} == {regular, varied}
-    assert min(message.record.size for message in messages) < 64 << 10  # it is stored as it was compressed here
+    assert min(message.record.size for message in messages) < 64 << 10  # stored as our client compressed it
 
 
 def test_ordering_key_keeps_to_one_queue(producer: Producer, topic: str) -> None:
@@ -270,7 +270,7 @@ def test_a_waiting_poll_is_woken(apache_cluster: ApacheCluster, producer: Produc
 
 
 class Member:
-    """A member of a group that notes what it was given."""
+    """A group member that records its deliveries."""
 
     def __init__(self, cluster: ApacheCluster, group: str, topic: str, filter_: str = "*", **options: Any) -> None:
         self.topic = topic
@@ -297,7 +297,7 @@ class Member:
 
 @pytest.fixture
 def join(apache_cluster: ApacheCluster) -> Iterator[Callable[..., Member]]:
-    """Makes members, which all leave at the end of the test."""
+    """Return a function that creates members; all of them leave at the end of the test."""
     members: list[Member] = []
 
     def make(group: str, topic: str, *arguments: Any, **options: Any) -> Member:
@@ -391,7 +391,10 @@ def test_orderly_consumption_keeps_the_order_of_each_queue(
 
 
 def test_a_failed_message_comes_again(apache_cluster: ApacheCluster, producer: Producer, topic: str) -> None:
-    """Sent back (36), delayed by the broker (10 s at first), pulled from the retry topic."""
+    """The client sends the message back (36) and later pulls it from the retry topic.
+
+    The broker delays it, by 10 s the first time.
+    """
     seen: list[tuple[bytes, int, str]] = []
 
     consumer = PushConsumer("ours-retry", namesrv=apache_cluster.namesrv, consume_from="first")

@@ -1,4 +1,7 @@
-"""What our client's newer features do with Apache's broker 5.5.0: filters, delays, dead letters, resets, replies."""
+"""Our client's newer features with Apache's broker 5.5.0.
+
+Filters, delays, dead letters, offset resets, request and reply.
+"""
 
 import time
 from collections.abc import Iterator
@@ -52,7 +55,7 @@ def topic(admin: Admin) -> str:
 
 
 def send_numbered(producer: Producer, topic: str) -> None:
-    """m0 to m11 with their number as property n; every third has none."""
+    """Send m0 to m11 with their number as property n; every third has no n."""
     for i in range(12):
         producer.send(Message(topic, f"m{i}", tags=f"Tag{i % 2}", properties={"n": str(i)} if i % 3 != 2 else None))
 
@@ -103,7 +106,7 @@ def test_delay_level(apache_cluster: ApacheCluster, producer: Producer, topic: s
 def test_failing_messages_end_as_dead_letters(
     apache_cluster: ApacheCluster, admin: Admin, producer: Producer, topic: str
 ) -> None:
-    """One retry allowed, which Apache's broker sends after its third delay level, 10 s."""
+    """The group allows one retry, which Apache's broker delays by its third level, 10 s."""
     seen: list[tuple[bytes, int]] = []
     consumer = PushConsumer("ours-dead", namesrv=apache_cluster.namesrv, consume_from="first", max_reconsume_times=1)
     consumer.subscribe(topic)

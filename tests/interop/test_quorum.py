@@ -1,4 +1,4 @@
-"""A master whose quorum is missing: Apache's and ours answer the same messages with the same codes."""
+"""A master without its quorum: Apache's and ours answer the same messages with the same codes."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,7 +17,7 @@ OK, SYSTEM_ERROR = 0, 1
 
 @pytest.fixture(params=["apache", "ours"])
 def alone(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Group]:
-    """A SYNC_MASTER that needs two replicas; its slave is never started."""
+    """Run a SYNC_MASTER that needs two replicas; its slave is never started."""
     group = Group(tmp_path, master=request.param, slave="ours", settings=QUORUM)
     try:
         group.master.start()

@@ -1,6 +1,7 @@
-"""Spark's data sources against Apache's name server and broker 5.5.0, and against the store folder that broker leaves.
+"""Spark's data sources against Apache's name server and broker 5.5.0 and its store folder.
 
-What Spark reads is compared with what our own client pulls; what Spark writes is looked at with Apache's own answers.
+What Spark reads is compared with what our own client pulls. What Spark writes is verified with
+Apache's own answers.
 """
 
 import json
@@ -18,13 +19,13 @@ from tests.interop.until import until
 from tests.spark.conftest import spark  # noqa: F401 (a fixture)
 
 TOPIC, BATCHED, WRITTEN = "SparkPlain", "SparkBatched", "SparkWritten"
-#: so that the log is many files
+#: bytes; small, so that the log has many files
 LOG_FILE_SIZE = 128 * 1024
 PLACE = ("topic", "queue", "offset")
 
 
 class Seen(NamedTuple):
-    """A message as client and Spark tell of it."""
+    """A message as both our client and Spark can describe it."""
 
     topic: str
     queue: int
@@ -50,7 +51,7 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[apache.ApacheC
 
 
 def send(namesrv: str, count: int) -> None:
-    """Messages of every kind: plain ones, a batch, a compressed body, texts beyond ASCII, none of anything."""
+    """Send messages of every kind: plain, batched, compressed, non-ASCII, a bare NUL byte."""
     with Producer("spark-interop", namesrv=namesrv, send_msg_timeout_ms=10_000) as producer:
         for number in range(count):
             properties = {"n": str(number), "名前": "мир"} if number % 7 == 0 else {"n": str(number)}
@@ -66,7 +67,7 @@ def send(namesrv: str, count: int) -> None:
 
 
 def pulled(namesrv: str, topic: str) -> list[Seen]:
-    """Every message of a topic, as our client gets it from the broker."""
+    """Return every message of a topic, as our client pulls it from the broker."""
     with Admin(namesrv) as admin, PullConsumer(namesrv=namesrv) as consumer:
         queues = consumer.queues(topic)
         wanted = sum(admin.offset_max(queue) - admin.offset_min(queue) for queue in queues)
@@ -163,14 +164,14 @@ def test_what_the_sink_writes_is_what_clients_get(spark, servers) -> None:  # no
         (body, keys, tags, properties["n"]) for body, keys, tags, properties in rows
     )
     assert len({each.properties["DEDUP_KEY"] for each in found}) == 300
-    # Apache's own index finds what Spark wrote.
+    # Apache's own index must find what Spark wrote.
     with Admin(servers.namesrv) as admin:
         until("the index", lambda: len(admin.query_messages(WRITTEN, "key17")) == 1)
 
 
 @pytest.mark.parametrize("how", ["clean", "kill"])
 def test_a_store_folder_of_apaches_has_every_message(spark, servers, how: str) -> None:  # noqa: F811
-    """The last tests of the module: the broker is stopped."""
+    """Must come last in the module, because it stops the broker."""
     if servers.broker is None:
         servers.start_broker()
     store = spark.read.format("rocketmq-store")
@@ -191,6 +192,6 @@ def test_a_store_folder_of_apaches_has_every_message(spark, servers, how: str) -
     assert {row.body_crc_ok for row in rows} == {True}
     ordered = sorted(rows, key=lambda row: row.physical_offset)
     for row, after in pairwise(ordered):
-        # Between two records of one file there is nothing; at a file's end stands a blank record.
+        # There is no gap between two records of one file. At a file's end there is a blank record.
         gap = after.physical_offset - row.physical_offset - row.size
         assert gap == 0 or (gap > 0 and after.physical_offset % LOG_FILE_SIZE == 0)

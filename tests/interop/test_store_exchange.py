@@ -1,7 +1,8 @@
-"""An Apache broker 5.5.0 opens a folder that ours wrote, and ours one of Apache's; after a clean stop and after kill -9.
+"""Apache's broker 5.5.0 and ours open each other's store folders, after SIGTERM and kill -9.
 
-The taker serves every message with its properties, offsets and stamps, finds it by key and id, goes on with the group's
-offsets, the topics, the group and the delayed messages, and appends. Then the giver takes its folder back.
+The second broker serves every message with its properties, offsets and timestamps, and finds it by
+key and id. It continues with the group's offsets, the topics, the group and the delayed messages,
+and it appends. Then the first broker takes its folder back.
 """
 
 from collections.abc import Iterator
@@ -50,7 +51,7 @@ def test_the_other_broker_takes_the_folder_over(opened: Exchange, giver: str, ta
 
 
 def assert_same(before: exchange.Sight, after: exchange.Sight) -> None:
-    """Everything is still there; only the topic of delayed messages may have more."""
+    """Expect everything to be there still; only the topic of delayed messages may have more."""
     for topic, records in before.records.items():
         now = after.records[topic]
         assert now[: len(records)] == records, topic

@@ -1,4 +1,4 @@
-"""Waiting with a deadline."""
+"""Waits with a deadline."""
 
 import time
 from collections.abc import Callable
@@ -7,7 +7,7 @@ DEADLINE_S = 60.0
 
 
 def until(what: str, reached: Callable[[], bool], pause_s: float = 0.05) -> None:
-    """Polls until `reached` says so; fails the test with `what` when it does not."""
+    """Poll until `reached` returns True. Fail the test with `what` after 60 s."""
     end_s = time.monotonic() + DEADLINE_S
     while not reached():
         assert time.monotonic() < end_s, f"not within {DEADLINE_S:.0f} s: {what}"

@@ -1,4 +1,4 @@
-"""HTTP peers of a node, by hand: bytes in, what came back out, with a clock that only the test moves."""
+"""HTTP clients of a node, driven by hand: bytes in, bytes out, a clock that the test moves."""
 
 import random
 from typing import Any
@@ -20,7 +20,7 @@ class Browser:
         return self.conn.closing
 
     def send(self, data: bytes) -> bytes:
-        """Bytes in, then turns until nothing happens; what came back."""
+        """Feed bytes to the node, run turns until it is idle, and return its response."""
         self.driver.turn(lambda: self.driver.node.received(self.conn, data))
         return self.take()
 
@@ -83,7 +83,7 @@ class Driver:
 
 
 def parsed(text: bytes) -> tuple[int, dict[str, str], bytes]:
-    """Status, header fields by lower-case name, the rest."""
+    """Return the status, the header fields by lower-case name, and the body."""
     head, _, body = text.partition(b"\r\n\r\n")
     first, *lines = head.decode().split("\r\n")
     return int(first.split()[1]), {k.lower(): v for k, v in (line.split(": ", 1) for line in lines)}, body

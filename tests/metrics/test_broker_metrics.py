@@ -1,4 +1,7 @@
-"""What a broker tells: upstream's names and labels (`apache_scrape.txt` is a scrape of Apache's 5.5.0), and the numbers."""
+"""A broker's metrics: Apache's names and labels, and the values.
+
+`apache_scrape.txt` is a scrape of Apache's broker 5.5.0.
+"""
 
 import re
 from pathlib import Path
@@ -16,14 +19,14 @@ from tests.metrics.browser import Browser, Driver, parsed
 APACHE = (Path(__file__).parent / "apache_scrape.txt").read_text()
 SEND = {"producerGroup": "p", "topic": "T1", "defaultTopic": "TBW102", "defaultTopicQueueNums": "2", "queueId": "0"}
 SEND |= {"sysFlag": "0", "bornTimestamp": "1", "flag": "0", "properties": "", "reconsumeTimes": "0", "unitMode": "false"}
-#: of upstream's, what is not told here: pop and timers are still to come; the size of each message is not looked at
+#: Apache's metrics that rmqkit lacks: pop and timers do not exist yet; message sizes are not read
 NOT_TOLD = re.compile(r"rocketmq_(pop|timer)_|rocketmq_message_size|target_info")
 
 Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
 
 def scrape(script: Script) -> str:
-    """GET /metrics of a broker that a script drives."""
+    """Return the answer to GET /metrics of a scripted broker."""
     from rmqkit.runtime.connection import Address, Connection
 
     conn = Connection(999_000 + script.node.metrics.scrape_count, "metrics", Address("10.0.0.9", 1))
@@ -67,7 +70,7 @@ def labels_by_name(text: str) -> dict[str, set[str]]:
 
 @pytest.fixture
 def busy(make: MakeScript) -> Script:  # noqa: F811
-    """Five messages stored, three pulled, two committed; a producer and a consumer online."""
+    """A broker with five messages stored, three pulled, two committed; both clients are online."""
     script = make("metricsExporterType=PROM", "rpcLatencyMetrics=true", "metricsLabel=dc:eu")
     client = script.connect()
     for _ in range(5):
@@ -105,7 +108,10 @@ def test_messages_and_bytes(busy: Script):
 
 
 def test_how_far_a_group_is_behind(busy: Script):
-    """ConsumerLagCalculator: lag is what is not committed; in flight what was pulled of it; ready the rest."""
+    """Source: ConsumerLagCalculator. Lag counts messages after the committed offset.
+
+    Those that were already pulled are in flight, the rest are ready.
+    """
     busy.advance(1000)
     found = samples(scrape(busy))
     own = {"topic": "T1", "consumer_group": "g", "is_retry": "false", "is_system": "false"}
@@ -135,7 +141,7 @@ def test_connections_and_the_node(busy: Script):
 
 
 def test_how_long_requests_take(make: MakeScript):  # noqa: F811
-    """A pull that is held is counted by the turns it waited; a send is answered in its own turn."""
+    """A held pull counts from the turn of its arrival; a send answered in its turn counts 0 ms."""
     script = make("metricsExporterType=PROM", "rpcLatencyMetrics=true")
     client = script.connect()
     client.ask(RequestCode.SEND_MESSAGE, SEND, b"hello")
@@ -171,7 +177,7 @@ def test_answers_to_sends_are_counted_in_both_forms_of_header(make: MakeScript):
 
 
 def test_one_way_sends_are_counted(make: MakeScript):  # noqa: F811
-    """`NettyRemotingAbstract.writeResponse` records them, and sends nothing."""
+    """`NettyRemotingAbstract.writeResponse` records them although it sends nothing."""
     script = make("metricsExporterType=PROM", "rpcLatencyMetrics=true", "flushDiskType=SYNC_FLUSH", "syncFlushTimeout=50")
     client = script.connect()
     client.tell(RequestCode.SEND_MESSAGE, SEND, b"hello", flag=2)

@@ -1,4 +1,4 @@
-"""The HTTP side: methods, paths, pipelining, keep-alive, and what happens at each limit."""
+"""The HTTP server: methods, paths, pipelining, keep-alive, and the behaviour at each limit."""
 
 import pytest
 
@@ -94,7 +94,7 @@ def test_a_peer_that_waits_for_100():
     [
         (b"\x00\x01\x02\r\n\r\n", 400),
         (b"garbage\r\n\r\n", 400),
-        (b"GET /metrics HTTP/1.1\r\n\r\n", 400),  # no Host
+        (b"GET /metrics HTTP/1.1\r\n\r\n", 400),  # without Host
         (b"GET /metrics HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n", 400),
         (b"GET /metrics HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n", 400),
         (b"GET /metrics HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: gzip\r\n\r\n", 501),
@@ -178,6 +178,6 @@ def test_a_peer_that_is_gone_takes_its_request_with_it():
 
 
 def test_thousands_of_requests_sent_ahead_are_answered_one_after_the_other():
-    """Each is answered from within the taking of the one before: that must not nest."""
+    """The node answers each request while it reads the data; this must not recurse."""
     peer = served().connect()
     assert peer.send(HEALTH * 1500).count(b"HTTP/1.1 200 OK") == 1500

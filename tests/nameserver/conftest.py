@@ -1,4 +1,4 @@
-"""A name server driven by hand. The invariants of its tables are checked when a test ends."""
+"""A name server driven turn by turn. When a test ends, the invariants of its tables are checked."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -16,7 +16,10 @@ Make = Callable[..., NameServerScript]
 
 @pytest.fixture
 def make_ns() -> Iterator[Make]:
-    """make_ns(needWaitForService=True, ...) with settings by Apache's key; `limits`, `disk` and `start` as keywords."""
+    """Return a function that makes a name server: `make_ns(needWaitForService=True, ...)`.
+
+    Settings have Apache's keys; `limits`, `disk` and `start` are keywords too.
+    """
     made: list[NameServerScript] = []
 
     def make(

@@ -1,4 +1,4 @@
-"""Brokers and administrators of the tests: they write their bodies by hand, as Java's do."""
+"""Brokers and administrators of the tests. They write bodies by hand, in the form of Java's."""
 
 import json
 from typing import Any
@@ -51,7 +51,7 @@ def register_body(
 
 
 class Broker:
-    """A broker with a connection of its own."""
+    """A broker with its own connection, unless it shares `client`."""
 
     def __init__(
         self,
@@ -113,7 +113,7 @@ class Broker:
 
 
 class Admin:
-    """Anybody who asks."""
+    """A client that queries and administers the name server."""
 
     def __init__(self, script: NameServerScript) -> None:
         self.client = script.connect()
@@ -122,13 +122,13 @@ class Admin:
         return self.client.ask(code, ext, body)
 
     def route(self, name: str, **ext: Any) -> Any:
-        """The route as a dict, or None when there is none."""
+        """Return the route as a dict, or None if there is none."""
         answer = self.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic=name, **ext)
         assert answer.code in (0, 17), answer
         return answer.json if answer.code == 0 else None
 
     def addresses(self, name: str) -> dict[str, dict[str, str]]:
-        """Broker name -> id -> address in the route of a topic; empty when there is none."""
+        """Return broker name -> id -> address from the route of a topic; empty if there is none."""
         route = self.route(name)
         return {} if route is None else {each["brokerName"]: each["brokerAddrs"] for each in route["brokerDatas"]}
 

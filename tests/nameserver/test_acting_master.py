@@ -1,4 +1,4 @@
-"""supportActingMaster: the smallest live slave stands in its master's place, in routes alone."""
+"""supportActingMaster: routes, and only routes, show the smallest live slave as the master."""
 
 import pytest
 
@@ -23,7 +23,10 @@ def group_of(ns: NameServerScript, *ids: int, acting: bool | None = True, **ext:
 
 
 def test_the_smallest_slave_is_shown_as_the_master(ns: NameServerScript):
-    """RouteInfoManager.pickupTopicRouteData (RouteInfoManagerNewTest.pickupTopicRouteDataWithSlave)."""
+    """RouteInfoManager.pickupTopicRouteData.
+
+    RouteInfoManagerNewTest.pickupTopicRouteDataWithSlave.
+    """
     admin, (master, first, _) = Admin(ns), group_of(ns, 0, 2, 1)
     assert admin.addresses("T1") == {"broker-a": {"0": MASTER, "1": FIRST, "2": SECOND}}
     master.client.close()
@@ -41,7 +44,8 @@ def test_clients_of_any_version_see_it(ns: NameServerScript, asker: int):
 
 
 def test_who_looks_for_members_sees_real_ids(ns: NameServerScript):
-    """RouteInfoManager.pickupTopicRouteData: SYNC_BROKER_MEMBER_GROUP_PREFIX; getBrokerMemberGroup, getAllClusterInfo."""
+    """RouteInfoManager.pickupTopicRouteData (SYNC_BROKER_MEMBER_GROUP_PREFIX),
+    getBrokerMemberGroup, getAllClusterInfo."""
     admin = Admin(ns)
     group_of(ns, 1, 2)
     ids = {"1": FIRST, "2": SECOND}
@@ -53,7 +57,10 @@ def test_who_looks_for_members_sees_real_ids(ns: NameServerScript):
 
 @pytest.mark.parametrize("acting", [False, None])
 def test_a_group_that_has_no_acting_master(ns: NameServerScript, acting: bool | None):
-    """RouteInfoManager.pickupTopicRouteData: isEnableActingMaster (pickupTopicRouteDataWithOldVersionBroker)."""
+    """RouteInfoManager.pickupTopicRouteData: isEnableActingMaster.
+
+    RouteInfoManagerNewTest.pickupTopicRouteDataWithOldVersionBroker.
+    """
     admin, (master, _) = Admin(ns), group_of(ns, 0, 1, acting=acting)
     master.client.close()
     assert admin.addresses("T1") == {"broker-a": {"1": FIRST}}
@@ -78,7 +85,7 @@ def test_only_the_group_without_master_is_changed(ns: NameServerScript):
 
 
 def test_the_master_is_back_at_once(ns: NameServerScript):
-    """RouteInfoManager.registerBroker: registerFirst, so its topics come with their own permissions."""
+    """RouteInfoManager.registerBroker: registerFirst, so its topics get their own permissions."""
     admin, (master, _) = Admin(ns), group_of(ns, 0, 1)
     for _ in range(3):
         master.client.close()
@@ -94,7 +101,10 @@ def test_a_slave_that_registers_again_takes_no_write_bit_from_its_master(ns: Nam
 
 
 def test_a_prime_slave_brings_the_topics_of_a_lost_group(ns: NameServerScript):
-    """RouteInfoManager.registerBroker: isPrimeSlave; name server and master were lost, and only slaves come."""
+    """RouteInfoManager.registerBroker: isPrimeSlave.
+
+    Name server and master were lost, and only slaves register.
+    """
     admin = Admin(ns)
     Broker(ns, broker_id=2, acting=True).register("T1", topic("T2", perm=2))
     assert (admin.addresses("T1"), admin.perm("T1"), admin.perm("T2")) == ({"broker-a": {"0": SECOND}}, 4, 0)
@@ -108,7 +118,7 @@ def test_a_prime_slave_brings_the_topics_of_a_lost_group(ns: NameServerScript):
 
 
 def test_nobody_gives_an_acting_master_the_write_bit(ns: NameServerScript):
-    """Upstream then shows the group without substitution: clients find no id 0 to write to."""
+    """Upstream then stops substituting in this group: clients find no id 0 to write to."""
     admin = Admin(ns)
     group_of(ns, 1)
     assert admin.ask(RequestCode.ADD_WRITE_PERM_OF_BROKER, brokerName="broker-a").ext == {"addTopicCount": "3"}
@@ -116,7 +126,8 @@ def test_nobody_gives_an_acting_master_the_write_bit(ns: NameServerScript):
 
 
 def test_a_zone_does_not_hide_a_group_without_its_master(ns: NameServerScript):
-    """ZoneRouteRPCHook.filterByZoneName: "master down, consume from slave. break nearby route rule"."""
+    """ZoneRouteRPCHook.filterByZoneName: "master down, consume from slave. break nearby route
+    rule"."""
     admin, (master, _) = Admin(ns), group_of(ns, 0, 1, __ZONE_NAME="west")
     east = {"__ZONE_MODE": "true", "__ZONE_NAME": "east"}
     assert admin.route("T1", **east)["brokerDatas"] == []
@@ -125,7 +136,7 @@ def test_a_zone_does_not_hide_a_group_without_its_master(ns: NameServerScript):
 
 
 def test_heartbeats_keep_it_silence_ends_it(ns: NameServerScript):
-    """RouteInfoManager.scanNotActiveBroker with the timeout of the registration."""
+    """RouteInfoManager.scanNotActiveBroker, with the timeout given in the registration."""
     admin, (master, slave) = Admin(ns), group_of(ns, 0, 1, heartbeatTimeoutMillis="10000")
     for _ in range(30):
         ns.advance(1000)
@@ -139,7 +150,7 @@ def test_heartbeats_keep_it_silence_ends_it(ns: NameServerScript):
 
 
 def test_masters_of_one_connection_go_at_once(ns: NameServerScript):
-    """A process with several brokers ends: both groups have their acting masters in the same turn."""
+    """A process with several brokers ends: both groups get acting masters in the same turn."""
     admin, (master, _) = Admin(ns), group_of(ns, 0, 1)
     other = Broker(ns, "broker-b", address="127.0.0.1:20911", acting=True, client=master.client)
     slave = Broker(ns, "broker-b", 1, "127.0.0.1:20921", acting=True)
@@ -150,7 +161,8 @@ def test_masters_of_one_connection_go_at_once(ns: NameServerScript):
 
 
 def test_two_brokers_with_one_id_are_told(ns: NameServerScript):
-    """RouteInfoManager.registerBroker only logs who is ignored, and says nothing of who is put out."""
+    """RouteInfoManager.registerBroker only logs an ignored registration, and does not report that
+    a broker is replaced."""
     one, other = Broker(ns, broker_id=1), Broker(ns, broker_id=1, address="10.0.0.9:10911")
     assert one.register("T1", "T2").remark is None
     remark = f"broker id 1 was taken over from {FIRST}, which is no longer in the routes"

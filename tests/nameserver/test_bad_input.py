@@ -1,4 +1,5 @@
-"""Garbage for every code: the name server answers an error or closes that connection, and its tables stay as they were."""
+"""Garbage for every code: the name server returns an error or closes the connection, and its
+tables stay unchanged."""
 
 import json
 import random
@@ -30,7 +31,7 @@ ODD_BODIES = [
     b'{"topicConfigSerializeWrapper":{"topicConfigTable":{"T":{"perm":99999999999}}},"queueDatas":[{}],"counter":1e99}',
     b'{"a":' * 5000,
 ]
-#: takes no body, or any: it is not looked at
+#: codes without a body, or whose body is ignored
 BODILESS = set(CODES) - {
     RequestCode.REGISTER_BROKER,
     RequestCode.QUERY_DATA_VERSION,
@@ -52,7 +53,7 @@ FIELDS = {
 
 
 def state(ns: NameServerScript) -> Any:
-    """Everything that a client could see of the tables."""
+    """Return everything that a client can see of the tables."""
     admin = Admin(ns)
     topics = sorted(admin.topics())
     seen = (topics, [admin.route(each) for each in topics], admin.cluster_info(), dict(ns.node.kv.tables))
@@ -99,7 +100,7 @@ def test_every_code_of_the_fact_sheet_is_handled():
 
 @pytest.mark.parametrize("code", CODES)
 def test_missing_fields(filled: NameServerScript, code: int):
-    """A mandatory field that is missing is an error that names it, on a connection that lives."""
+    """A missing mandatory field gets an error that names it; the connection stays open."""
     before = state(filled)
     client = filled.connect()
     answer = client.ask(code, {})
@@ -126,7 +127,8 @@ def test_odd_bodies(filled: NameServerScript, code: int, body: bytes):
 
 @pytest.mark.parametrize("code", CODES)
 def test_fields_of_the_wrong_type(filled: NameServerScript, code: int):
-    """Numbers, bools, nulls and nested values where texts are due: an answer comes, and the tables keep their shape."""
+    """Numbers, bools, nulls and nested values instead of texts: there is a response, and the
+    tables stay consistent."""
     for odd in (7, True, None, [1], {"a": 1}, "x" * 100_000, "\x00", "-1", "99999999999999999999"):
         client = filled.connect()
         header = {"code": code, "extFields": dict.fromkeys(FIELDS, odd), "flag": 0, "opaque": 5, "version": 479}
@@ -170,7 +172,7 @@ def test_random_bytes(filled: NameServerScript):
 
 
 def test_mutated_registrations(filled: NameServerScript):
-    """Bytes of a good registration changed at random: the invariants hold whatever became of it."""
+    """A valid registration with random bytes changed: the invariants hold, whatever the result."""
     entropy = random.Random(11)
     good = register_body(("T1", "T2", "T3"), filter_servers=("10.0.0.9:1",))
     for turn in range(300):
@@ -224,7 +226,7 @@ def test_usual_addresses_are_taken(ns: NameServerScript, address: str):
 
 
 def test_absurd_topics_are_left_out_alone(ns: NameServerScript):
-    """One topic that cannot be entered must not make a broker unreachable for all its others."""
+    """One invalid topic must not make a broker unreachable for its other topics."""
     odd = ("x" * 256, "a\nb", " ", topic("minus", queues=-1), topic("perm", perm=-1))
     answer = Broker(ns).register("T1", *odd, "T2")
     assert answer.code == 0
@@ -265,7 +267,7 @@ def test_a_small_frame_cannot_inflate_without_end(ns: NameServerScript):
 
 
 def test_full_table_of_topics(make_ns: Make):
-    """New topics are left out, known ones are still changed."""
+    """New topics are left out, known topics can still be changed."""
     ns = make_ns(limits=TableLimits(topics_max=3))
     broker = Broker(ns)
     answer = broker.register("T1", "T2", "T3", "T4", "T5")

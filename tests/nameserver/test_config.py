@@ -1,4 +1,4 @@
-"""Configuration at run time: 318 and 319."""
+"""Configuration at run time: codes 318 and 319."""
 
 import pytest
 
@@ -24,7 +24,7 @@ def test_get_config(make_ns: Make):
 
 
 def test_update_is_live_at_once(ns: NameServerScript):
-    """Configuration.update; the recorded use is deleteTopicWithBrokerRegistration (facts, last section, 6)."""
+    """Configuration.update; the recorded example sets deleteTopicWithBrokerRegistration."""
     admin, broker = Admin(ns), Broker(ns)
     broker.register("T1", "T2")
     answer = admin.ask(
@@ -49,7 +49,10 @@ def test_update_is_kept_in_a_file(ns: NameServerScript):
 
 @pytest.mark.parametrize("key", ["kvConfigPath", "configStorePath", "configBlackList", "rocketmqHome"])
 def test_black_list(ns: NameServerScript, key: str):
-    """DefaultRequestProcessor.validateBlackListConfigExist (RequestProcessorTest.testProcessRequest_UpdateConfigPath)."""
+    """DefaultRequestProcessor.validateBlackListConfigExist.
+
+    RequestProcessorTest.testProcessRequest_UpdateConfigPath.
+    """
     admin = Admin(ns)
     answer = admin.ask(RequestCode.UPDATE_NAMESRV_CONFIG, f"enableTopicList=false\n{key}=/tmp/x".encode())
     assert (answer.code, answer.remark) == (16, "Can not update config in black list.")

@@ -1,7 +1,8 @@
-"""Recorded traffic: requests of Apache's broker, client and tools, and what Apache's name server answered to them.
+"""Recorded requests of Apache's broker, client and tools, with the answers of Apache's name server.
 
-Each request is fed as it was recorded, byte for byte; the answer must say the same. Where Java writes integer keys without
-quotes ours has them quoted (every client reads that), so bodies are compared as values unless the bytes must be the same.
+Each request is fed byte for byte as recorded; the answer must be the same. Java writes integer keys
+without quotes. Ours are quoted, which every client can read. So bodies are compared as values,
+unless the bytes must be equal.
 """
 
 import json
@@ -21,7 +22,7 @@ GOLDEN = Path(__file__).parent.parent / "wire" / "golden"
 
 
 class Exchange:
-    """A recorded request and what came back."""
+    """A recorded request and its response."""
 
     def __init__(self, name: str) -> None:
         self.raw = (GOLDEN / f"{name}.request.bin").read_bytes()
@@ -40,7 +41,7 @@ class Exchange:
 
     @property
     def topics(self) -> dict[str, Any]:
-        """Of a registration."""
+        """Return the topics of a registration, by name."""
         table: dict[str, Any] = json.loads(self.request_body)["topicConfigSerializeWrapper"]["topicConfigTable"]
         return table
 
@@ -59,20 +60,20 @@ def same_head(answer: Command, exchange: Exchange) -> None:
 
 
 def register_at(ns: NameServerScript, address: str, *topics: dict[str, Any]) -> Broker:
-    """A broker as it was when the hand-written requests were recorded."""
+    """Register a broker as it was when the hand-written requests were recorded."""
     broker = Broker(ns, address=address)
     assert broker.send_register(register_body((*topics, "SELF_TEST_TOPIC", "OFFSET_MOVED_EVENT"))).code == 0
     return broker
 
 
 def address_in(exchange: Exchange) -> str:
-    """The address of the recorded route's only broker."""
+    """Return the address of the only broker in the recorded route."""
     address: str = exchange.response_json["brokerDatas"][0]["brokerAddrs"]["0"]
     return address
 
 
 class TestOneBroker:
-    """A broker registers, adds a topic, is asked about, and says goodbye."""
+    """A broker registers, adds a topic, is queried, and unregisters."""
 
     @pytest.fixture
     def broker(self, ns: NameServerScript) -> Client:
@@ -141,7 +142,7 @@ def test_kv(ns: NameServerScript):
 
 
 def test_binary_headers(ns: NameServerScript):
-    """Requests with ROCKETMQ headers are answered with such, as Apache's does when it is configured to."""
+    """Requests with ROCKETMQ headers get such responses, like Apache's if it is configured so."""
     broker = ns.connect()
     registered = Exchange("binary_register_broker")
     same_head(registered.play(broker), registered)
@@ -156,7 +157,8 @@ def test_binary_headers(ns: NameServerScript):
 
 
 def test_deflated_registration_of_a_5_x_broker(ns: NameServerScript):
-    """Sent with `compressed` false, which Apache's own name server cannot read; ours looks at the bytes."""
+    """Sent with `compressed` false: Apache's own name server cannot read it; ours checks the
+    bytes."""
     exchange = Exchange("register_broker_compressed")
     assert exchange.ext["compressed"] == "false"
     assert exchange.play(ns.connect()).code == 0
@@ -190,7 +192,7 @@ def test_route_of_the_member_topic(ns: NameServerScript):
 
 @pytest.mark.parametrize("name", ["broker_member_group", "by_hand_member_group"])
 def test_member_group(ns: NameServerScript, name: str):
-    """Apache's answer carries a remark that says nothing; ours does not."""
+    """Apache's response has a meaningless remark; ours has none."""
     exchange = Exchange(name)
     register_at(ns, exchange.response_json["brokerMemberGroup"]["brokerAddrs"]["0"])
     answer = exchange.play(ns.connect())
@@ -214,7 +216,8 @@ def test_heads_by_hand(ns: NameServerScript, name: str):
 
 
 def test_config(ns: NameServerScript):
-    """Every key that Apache's name server shows is shown here, with the same default unless it is this machine's."""
+    """We show every key that Apache's name server shows, with the same default unless it depends
+    on the machine."""
     exchange = Exchange("by_hand_namesrv_config")
     answer = exchange.play(ns.connect())
     same_head(answer, exchange)

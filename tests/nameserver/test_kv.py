@@ -19,7 +19,10 @@ def put(admin: Admin, key: str = "k", value: str = "v", namespace: str = "n") ->
 
 
 def test_put_get_delete(ns: NameServerScript):
-    """KVConfigManager.putKVConfig, getKVConfig, deleteKVConfig; the remark of DefaultRequestProcessor.getKVConfig."""
+    """KVConfigManager.putKVConfig, getKVConfig, deleteKVConfig.
+
+    The remark is that of DefaultRequestProcessor.getKVConfig.
+    """
     admin = Admin(ns)
     for value in ("one", "two"):
         assert put(admin, value=value).code == 0
@@ -31,7 +34,7 @@ def test_put_get_delete(ns: NameServerScript):
 
 
 def test_list_of_a_namespace(ns: NameServerScript):
-    """KVConfigManager.getKVListByNamespace: a namespace stays when its last key is gone."""
+    """KVConfigManager.getKVListByNamespace: a namespace stays after its last key is deleted."""
     admin = Admin(ns)
     answer = admin.ask(RequestCode.GET_KVLIST_BY_NAMESPACE, namespace="n")
     assert (answer.code, answer.remark) == (22, "No config item, Namespace: n")
@@ -48,7 +51,7 @@ def test_deleting_what_is_not_there_is_no_error(ns: NameServerScript):
 
 
 def test_the_file_survives_a_restart(make_ns: Make):
-    """KVConfigManager.persist, load; the form of KVConfigSerializeWrapper.toJson."""
+    """KVConfigManager.persist, load; the format of KVConfigSerializeWrapper.toJson."""
     ns = make_ns()
     put(Admin(ns), "k", 'ü "quoted"\n', "n")
     assert bytes(ns.disk.files[PATH]).decode() == '{"configTable":{"n":{"k":"ü \\"quoted\\"\\n"}}}'
@@ -87,7 +90,7 @@ def test_a_disk_that_fails_is_told(ns: NameServerScript):
 
 
 def test_the_backup_is_read_when_the_file_is_damaged(make_ns: Make):
-    """ConfigManager.load, MixAll.file2String: the .bak rule of kept files."""
+    """ConfigManager.load, MixAll.file2String: the `.bak` file replaces a damaged file."""
     disk = ScriptDisk()
     disk.files = {PATH: bytearray(b"{dam"), f"{PATH}.bak": bytearray(b'{"configTable":{"n":{"k":"v"}}}')}
     assert Admin(make_ns(disk=disk)).ask(RequestCode.GET_KV_CONFIG, namespace="n", key="k").ext == {"value": "v"}

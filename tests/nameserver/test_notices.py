@@ -1,4 +1,4 @@
-"""NOTIFY_MIN_BROKER_ID_CHANGE (905): who is told what, one way."""
+"""NOTIFY_MIN_BROKER_ID_CHANGE (905): which brokers get which one-way notice."""
 
 from typing import Any
 
@@ -23,8 +23,8 @@ def register(ns: NameServerScript, *ids: int, acting: bool | None = True, name: 
     return brokers
 
 
-def told(ns: NameServerScript) -> dict[str, dict[str, Any]]:
-    """Address -> fields of the notices since the last call; there is at most one each."""
+def notices(ns: NameServerScript) -> dict[str, dict[str, Any]]:
+    """Return address -> fields of the notices since the last call; at most one per address."""
     for client in list(ns.dialled):
         ns.accept(client)
     found: dict[str, dict[str, Any]] = {}
@@ -36,32 +36,35 @@ def told(ns: NameServerScript) -> dict[str, dict[str, Any]]:
 
 
 def test_the_smallest_leaves(ns: NameServerScript):
-    """RouteInfoManager.unRegisterBroker, chooseBrokerAddrsToNotify: the rest are told who left and who is next."""
+    """RouteInfoManager.unRegisterBroker, chooseBrokerAddrsToNotify.
+
+    The rest learn which broker left and which one is next.
+    """
     master, first, _ = register(ns, 0, 1, 2)
-    assert told(ns) == {}
+    assert notices(ns) == {}
     master.client.close()
     notice = {"brokerName": "broker-a", "minBrokerId": "1", "minBrokerAddr": FIRST, "offlineBrokerAddr": MASTER}
-    assert told(ns) == {FIRST: notice, SECOND: notice}
+    assert notices(ns) == {FIRST: notice, SECOND: notice}
     first.unregister()
-    assert told(ns) == {SECOND: notice | {"minBrokerId": "2", "minBrokerAddr": SECOND, "offlineBrokerAddr": FIRST}}
+    assert notices(ns) == {SECOND: notice | {"minBrokerId": "2", "minBrokerAddr": SECOND, "offlineBrokerAddr": FIRST}}
 
 
 def test_a_smaller_id_comes(ns: NameServerScript):
-    """RouteInfoManager.registerBroker: the previous ones are told the newcomer with its HA address."""
+    """RouteInfoManager.registerBroker: present members get the newcomer and its HA address."""
     register(ns, 2, 1)
     notice = {"brokerName": "broker-a", "minBrokerId": "1", "minBrokerAddr": FIRST, "haBrokerAddr": "127.0.0.1:10922"}
-    assert told(ns) == {SECOND: notice}
+    assert notices(ns) == {SECOND: notice}
     register(ns, 0)
     notice |= {"minBrokerId": "0", "minBrokerAddr": MASTER, "haBrokerAddr": "127.0.0.1:10912"}
-    assert told(ns) == {FIRST: notice, SECOND: notice}
+    assert notices(ns) == {FIRST: notice, SECOND: notice}
 
 
 def test_the_master_is_somewhere_else(ns: NameServerScript):
-    """Upstream says nothing: its slaves learn it when they register next."""
+    """Upstream sends nothing: its slaves learn of it when they register again."""
     register(ns, 0, 1)
     Broker(ns, address="10.0.0.9:10911", acting=True).register("T1", "T2")
     notice = {"brokerName": "broker-a", "minBrokerId": "0", "minBrokerAddr": "10.0.0.9:10911"}
-    assert told(ns) == {FIRST: notice | {"offlineBrokerAddr": MASTER, "haBrokerAddr": "10.0.0.9:10912"}}
+    assert notices(ns) == {FIRST: notice | {"offlineBrokerAddr": MASTER, "haBrokerAddr": "10.0.0.9:10912"}}
 
 
 def test_what_says_nothing(ns: NameServerScript):
@@ -71,33 +74,34 @@ def test_what_says_nothing(ns: NameServerScript):
     first.heartbeat()
     first.unregister()
     master.unregister()
-    assert told(ns) == {}
+    assert notices(ns) == {}
 
 
 def test_who_left_together_are_told_once_and_not_themselves(ns: NameServerScript):
-    """Both registered by one connection: nobody dials the second to tell it of the first."""
+    """Both registered on one connection: the second is not dialled with a notice of the first."""
     (master,) = register(ns, 0)
     Broker(ns, broker_id=1, acting=True, client=master.client).register("T1", "T2")
     register(ns, 2)
     master.client.close()
-    assert list(told(ns)) == [SECOND]
+    assert list(notices(ns)) == [SECOND]
 
 
 def test_who_is_silent_is_told_of_to_the_rest(ns: NameServerScript):
     Broker(ns, acting=True, heartbeatTimeoutMillis="10000").register("T1", "T2")
     register(ns, 1)
     ns.advance(20_000)
-    assert told(ns)[FIRST]["offlineBrokerAddr"] == MASTER
+    assert notices(ns)[FIRST]["offlineBrokerAddr"] == MASTER
 
 
 @pytest.mark.parametrize("acting", [False, None])
 def test_a_group_without_acting_master_is_told_who_comes(ns: NameServerScript, acting: bool | None):
-    """RouteInfoManager.registerBroker tells in any case; notifyMinBrokerIdChanged(Map) looks at isEnableActingMaster."""
+    """RouteInfoManager.registerBroker always notifies; notifyMinBrokerIdChanged(Map) checks
+    isEnableActingMaster."""
     master, _ = register(ns, 0, 1, acting=acting)
     master.client.close()
-    assert told(ns) == {}
+    assert notices(ns) == {}
     register(ns, 0, acting=acting)
-    assert list(told(ns)) == [FIRST]
+    assert list(notices(ns)) == [FIRST]
 
 
 def test_each_group_hears_of_its_own(ns: NameServerScript):
@@ -106,30 +110,31 @@ def test_each_group_hears_of_its_own(ns: NameServerScript):
     other.register("T1", "T2")
     Broker(ns, "broker-b", 1, "127.0.0.1:20921", acting=True).register("T1", "T2")
     other.client.close()
-    assert {address: each["brokerName"] for address, each in told(ns).items()} == {"127.0.0.1:20921": "broker-b"}
+    assert {address: each["brokerName"] for address, each in notices(ns).items()} == {"127.0.0.1:20921": "broker-b"}
 
 
 def test_off_until_it_is_asked_for(make_ns: Make):
-    """NamesrvConfig.notifyMinBrokerIdChanged is false; what happened before it was turned on is not told."""
+    """NamesrvConfig.notifyMinBrokerIdChanged is false by default; earlier changes are not sent
+    later."""
     ns = make_ns()
     master, _, _ = register(ns, 0, 1, 2)
     master.client.close()
     assert Admin(ns).ask(RequestCode.UPDATE_NAMESRV_CONFIG, b"notifyMinBrokerIdChanged=true").code == 0
-    assert told(ns) == {}
+    assert notices(ns) == {}
     register(ns, 0)
-    assert set(told(ns)) == {FIRST, SECOND}
+    assert set(notices(ns)) == {FIRST, SECOND}
 
 
 def test_one_connection_to_each_that_stays_and_none_to_who_left(ns: NameServerScript):
     register(ns, 2, 1)
-    told(ns)
+    notices(ns)
     (master,) = register(ns, 0)
-    told(ns)
+    notices(ns)
     dialled = [each for each in ns.clients if each.conn.dialled]
     assert sorted(str(each.conn.peer) for each in dialled) == [FIRST, SECOND]
     ns.node.routes.unregister_address("DefaultCluster", "broker-a", SECOND)
     master.client.close()
-    assert list(told(ns)) == [FIRST]
+    assert list(notices(ns)) == [FIRST]
     assert [str(each.conn.peer) for each in ns.clients if each.conn.dialled] == [FIRST]
 
 
@@ -138,4 +143,4 @@ def test_a_broker_that_cannot_be_reached(ns: NameServerScript):
     master.client.close()
     ns.refuse(ns.dialled[0])
     register(ns, 0)
-    assert told(ns)[FIRST]["minBrokerId"] == "0"
+    assert notices(ns)[FIRST]["minBrokerId"] == "0"

@@ -12,7 +12,8 @@ from tests.nameserver.peers import Admin, Broker, register_body, topic, topic_ta
 
 
 def test_master_is_told_no_master(ns: NameServerScript):
-    """RouteInfoManager.registerBroker: only ids other than 0 are told addresses; DefaultRequestProcessor.registerBroker."""
+    """RouteInfoManager.registerBroker, DefaultRequestProcessor.registerBroker: only brokers with an
+    id above 0 get addresses."""
     answer = Broker(ns).register("T1", "T2")
     assert (answer.code, answer.ext, answer.body, answer.remark) == (0, {}, b"", None)
 
@@ -37,7 +38,10 @@ def test_rule_1_a_broker_that_does_not_speak_of_acting_masters_is_never_a_prime_
 
 
 def test_rule_2_the_same_address_under_another_id_has_changed_its_role(ns: NameServerScript):
-    """RouteInfoManager.registerBroker: one address has one id (RouteInfoManagerNewTest.switchBrokerRole)."""
+    """RouteInfoManager.registerBroker: one address has one id.
+
+    RouteInfoManagerNewTest.switchBrokerRole.
+    """
     admin, master = Admin(ns), Broker(ns)
     slave = Broker(ns, broker_id=1)
     master.register("T1", "T2")
@@ -53,7 +57,7 @@ def test_rule_2_the_same_address_under_another_id_has_changed_its_role(ns: NameS
 
 
 def test_rule_3_an_id_goes_to_the_newcomer(ns: NameServerScript):
-    """RouteInfoManager.registerBroker: same state version, so the newest registration wins."""
+    """RouteInfoManager.registerBroker: with equal state versions the newest registration wins."""
     admin = Admin(ns)
     Broker(ns, address="10.0.0.1:10911").register("T1", "T2")
     answer = Broker(ns, address="10.0.0.2:10911").register("T1", "T2")
@@ -62,7 +66,10 @@ def test_rule_3_an_id_goes_to_the_newcomer(ns: NameServerScript):
 
 
 def test_rule_3_a_holder_with_newer_state_stays(ns: NameServerScript):
-    """RouteInfoManager.registerBroker: oldStateVersion > newStateVersion; success without addresses."""
+    """RouteInfoManager.registerBroker: oldStateVersion > newStateVersion.
+
+    The newcomer gets success without addresses.
+    """
     admin = Admin(ns)
     Broker(ns, address="10.0.0.1:10911").register("T1", "T2", data_version=version(state=7))
     late = Broker(ns, address="10.0.0.2:10911")
@@ -76,7 +83,8 @@ def test_rule_3_a_holder_with_newer_state_stays(ns: NameServerScript):
 
 
 def test_rule_3_an_ignored_newcomer_loses_the_id_it_had(ns: NameServerScript):
-    """RouteInfoManager.registerBroker: the address is taken out by rule 2 and from the live table by rule 3."""
+    """RouteInfoManager.registerBroker: rule 2 removes the address, rule 3 removes it from the live
+    table."""
     admin = Admin(ns)
     Broker(ns).register("T1", "T2", data_version=version(state=7))
     other = Broker(ns, broker_id=1)
@@ -87,7 +95,10 @@ def test_rule_3_an_ignored_newcomer_loses_the_id_it_had(ns: NameServerScript):
 
 
 def test_rule_4_one_topic_alone_is_refused_the_first_time(ns: NameServerScript):
-    """RouteInfoManager.registerBroker returns null; DefaultRequestProcessor: register broker failed."""
+    """RouteInfoManager.registerBroker returns null.
+
+    DefaultRequestProcessor answers "register broker failed".
+    """
     admin, broker = Admin(ns), Broker(ns)
     answer = broker.register("T1")
     assert (answer.code, answer.remark) == (1, "register broker failed")
@@ -121,8 +132,8 @@ def test_rule_5_slaves_do_not_enter_topics(ns: NameServerScript):
 
 @pytest.mark.parametrize(("acting", "perm"), [(True, 4), (False, 6)])
 def test_rule_5_the_prime_slave_enters_topics(ns: NameServerScript, acting: bool, perm: int):
-    """RouteInfoManager.registerBroker: isPrimeSlave; the write bit goes if the group may have an acting master
-    (RouteInfoManagerNewTest.registerOnlySlaveBroker)."""
+    """RouteInfoManager.registerBroker: isPrimeSlave; the write bit is removed if the group may have
+    an acting master (RouteInfoManagerNewTest.registerOnlySlaveBroker)."""
     admin = Admin(ns)
     Broker(ns, broker_id=2, acting=acting).register("T1", "T2")
     assert admin.perm("T1") == perm
@@ -131,7 +142,8 @@ def test_rule_5_the_prime_slave_enters_topics(ns: NameServerScript, acting: bool
 
 
 def test_rule_5_a_returning_master_gets_its_write_bit_back(ns: NameServerScript):
-    """RouteInfoManagerNewTest.registerOnlySlaveBroker, case 2: registerFirst enters all topics again."""
+    """RouteInfoManagerNewTest.registerOnlySlaveBroker, case 2: registerFirst enters all topics
+    again."""
     admin, master = Admin(ns), Broker(ns, acting=True)
     master.register("T1", "T2")
     Broker(ns, broker_id=1, acting=True).register("T1", "T2")
@@ -142,7 +154,10 @@ def test_rule_5_a_returning_master_gets_its_write_bit_back(ns: NameServerScript)
 
 
 def test_rule_5_a_new_id_enters_its_topics_whatever_their_version(ns: NameServerScript):
-    """RouteInfoManager.registerBroker: registerFirst. An acting master that becomes master keeps its DataVersion."""
+    """RouteInfoManager.registerBroker: registerFirst.
+
+    An acting master that becomes the master keeps its DataVersion.
+    """
     admin, broker = Admin(ns), Broker(ns, broker_id=1, acting=True)
     broker.register("T1", "T2")
     assert admin.perm("T1") == 4
@@ -152,7 +167,8 @@ def test_rule_5_a_new_id_enters_its_topics_whatever_their_version(ns: NameServer
 
 
 def test_rule_5_topics_change_with_the_data_version(ns: NameServerScript):
-    """RouteInfoManager.isTopicConfigChanged: same version, same topics; a topic that lacks the broker is entered."""
+    """RouteInfoManager.isTopicConfigChanged: with the same version, topics stay the same; a topic
+    that lacks the broker is entered."""
     admin, broker = Admin(ns), Broker(ns)
     broker.register(topic("T1", queues=4), "T2")
     broker.register(topic("T1", queues=8), "T2", "T3")
@@ -181,7 +197,10 @@ def test_rule_5_topics_that_are_not_named_stay(ns: NameServerScript):
 
 
 def test_rule_5_topics_that_are_not_named_go_by_setting(make_ns: Make):
-    """RouteInfoManagerNewTest.deleteTopicWithBrokerRegistration2: only the broker's own share of a topic."""
+    """RouteInfoManagerNewTest.deleteTopicWithBrokerRegistration2.
+
+    Only the broker's own share of a topic is deleted.
+    """
     ns = make_ns(deleteTopicWithBrokerRegistration=True)
     admin, one, other = Admin(ns), Broker(ns), Broker(ns, "broker-b", address="127.0.0.1:20911")
     one.register("T1", "T2")
@@ -194,7 +213,7 @@ def test_rule_5_topics_that_are_not_named_go_by_setting(make_ns: Make):
 
 
 def test_rule_6_the_live_entry(ns: NameServerScript):
-    """RouteInfoManager.BrokerLiveInfo: the broker's timeout or 120 s, its DataVersion, its HA address."""
+    """RouteInfoManager.BrokerLiveInfo: the broker's timeout or 120 s, DataVersion, HA address."""
     Broker(ns).register()
     Broker(ns, broker_id=1, heartbeatTimeoutMillis="10000").register(data_version=version(3))
     members = ns.node.routes.groups["broker-a"].members
@@ -210,7 +229,7 @@ def test_cluster_and_broker_names_have_routes_because_brokers_register_them(ns: 
 
 
 def test_two_groups_may_name_one_address(ns: NameServerScript):
-    """RouteInfoManagerNewTest.deleteTopic does so; the end of one does not harm the other."""
+    """Like RouteInfoManagerNewTest.deleteTopic; the end of one group does not harm the other."""
     admin = Admin(ns)
     one, other = Broker(ns, "broker-a"), Broker(ns, "broker-b", cluster="AnotherCluster")
     one.register("T1", "T2")
@@ -221,7 +240,7 @@ def test_two_groups_may_name_one_address(ns: NameServerScript):
 
 
 def test_a_broker_name_belongs_to_one_cluster(ns: NameServerScript):
-    """Upstream mixes both clusters' brokers in one group, of which only some can ever be unregistered."""
+    """Upstream mixes brokers of both clusters in one group; then some can never be unregistered."""
     admin = Admin(ns)
     Broker(ns).register("T1", "T2")
     answer = Broker(ns, broker_id=1, cluster="Other").register("T1", "T2")
@@ -239,7 +258,10 @@ def test_a_broker_that_is_alone_may_change_its_cluster(ns: NameServerScript):
 
 
 def test_registration_tells_ordered_topics(make_ns: Make):
-    """DefaultRequestProcessor.registerBroker: returnOrderTopicConfigToBroker, namespace ORDER_TOPIC_CONFIG."""
+    """DefaultRequestProcessor.registerBroker: returnOrderTopicConfigToBroker.
+
+    The topics come from the KV namespace ORDER_TOPIC_CONFIG.
+    """
     for setting, body in ((True, {"table": {"T1": "broker-a:4"}}), (False, None)):
         ns = make_ns(returnOrderTopicConfigToBroker=setting)
         Admin(ns).ask(RequestCode.PUT_KV_CONFIG, namespace="ORDER_TOPIC_CONFIG", key="T1", value="broker-a:4")
@@ -248,7 +270,10 @@ def test_registration_tells_ordered_topics(make_ns: Make):
 
 
 def test_filter_servers_are_shown_until_taken_back(ns: NameServerScript):
-    """RouteInfoManager.registerBroker: an empty list removes them; pickupTopicRouteData: by broker address."""
+    """RouteInfoManager.registerBroker: an empty list removes them.
+
+    RouteInfoManager.pickupTopicRouteData: they are shown by broker address.
+    """
     admin, broker = Admin(ns), Broker(ns)
     broker.register("T1", "T2", filter_servers=("10.0.0.9:9000",))
     assert admin.route("T1")["filterServerTable"] == {"127.0.0.1:10911": ["10.0.0.9:9000"]}
@@ -257,7 +282,10 @@ def test_filter_servers_are_shown_until_taken_back(ns: NameServerScript):
 
 
 def test_static_topic_mappings_reach_the_route(ns: NameServerScript):
-    """RouteInfoManager.registerBroker: topicQueueMappingInfoTable by mapping.bname; integer keys come unquoted."""
+    """RouteInfoManager.registerBroker: topicQueueMappingInfoTable by mapping.bname.
+
+    Integer keys come unquoted.
+    """
     body = register_body(("T1", "T2"), topicQueueMappingInfoMap={"T1": "@"}).replace(
         b'"@"', b'{"bname":"broker-a","currIdMap":{0:0},"dirty":false,"epoch":7,"topic":"T1","totalQueues":1}'
     )
@@ -272,7 +300,7 @@ def test_static_topic_mappings_reach_the_route(ns: NameServerScript):
 
 
 def test_wrong_crc_is_refused(ns: NameServerScript):
-    """DefaultRequestProcessor.checksum: crc32 of the body and 0x7FFFFFFF, 0 is unchecked."""
+    """DefaultRequestProcessor.checksum: crc32 of the body & 0x7FFFFFFF; 0 means unchecked."""
     broker, body = Broker(ns), register_body(("T1", "T2"))
     right = zlib.crc32(body) & 0x7FFFFFFF
     answer = broker.send_register(body, {"bodyCrc32": str(right ^ 1)})
@@ -283,7 +311,7 @@ def test_wrong_crc_is_refused(ns: NameServerScript):
 
 
 def test_crc_has_31_bits(ns: NameServerScript):
-    """UtilAll.crc32: half of all bodies have a crc32 beyond Java's int."""
+    """UtilAll.crc32: about half of all bodies have a crc32 that exceeds Java's int."""
     counter = next(n for n in range(100) if zlib.crc32(register_body(("T1", "T2"), version(n))) >> 31)
     assert Broker(ns).register("T1", "T2", data_version=version(counter)).code == 0
 
@@ -305,7 +333,7 @@ def deflated(*texts: bytes, filter_servers: bytes = b"[]", mappings: tuple[bytes
 
 @pytest.mark.parametrize("said", ["true", "false"])
 def test_compressed_body(ns: NameServerScript, said: str):
-    """RegisterBrokerBody.decode; 5.x brokers send it with compressed=false."""
+    """RegisterBrokerBody.decode; 5.x brokers send compressed bodies with compressed=false."""
     body = deflated(b"T1 4 8 6 SINGLE_TAG {}", b'T2 1 1 4 SINGLE_TAG {"+message.type":"FIFO"}')
     assert Broker(ns).send_register(body, {"compressed": said}).code == 0
     queues = Admin(ns).route("T1")["queueDatas"][0]
@@ -314,7 +342,7 @@ def test_compressed_body(ns: NameServerScript, said: str):
 
 
 def test_compressed_body_of_a_4_x_broker_has_no_mappings(ns: NameServerScript):
-    """RegisterBrokerBody.decode: the mapping section comes with V5_0_0."""
+    """RegisterBrokerBody.decode: the mapping section exists since V5_0_0."""
     body = deflated(b"T1 4 4 6 SINGLE_TAG", b"T2 4 4 6 SINGLE_TAG", mappings=None)
     broker = Broker(ns)
     assert broker.send_register(body, {"compressed": "true"}, version=int(Version.V5_0_0)).code == 1
@@ -322,7 +350,10 @@ def test_compressed_body_of_a_4_x_broker_has_no_mappings(ns: NameServerScript):
 
 
 def test_body_of_a_broker_before_3_0_11_is_the_bare_table(ns: NameServerScript):
-    """DefaultRequestProcessor.extractRegisterTopicConfigFromRequest; filter servers stay as they were."""
+    """DefaultRequestProcessor.extractRegisterTopicConfigFromRequest.
+
+    Filter servers stay as they were.
+    """
     broker = Broker(ns)
     broker.register("T1", "T2", filter_servers=("10.0.0.9:9000",))
     body = json.dumps(topic_table(("T1", "T2", "T3"), version(2))).encode()

@@ -1,4 +1,4 @@
-"""Answers made of the tables: 105, 106, 901, 322."""
+"""Answers from the tables: codes 105, 106, 901, 322."""
 
 import json
 
@@ -12,7 +12,8 @@ from tests.nameserver.peers import Admin, Broker, topic, version
 @pytest.mark.parametrize("asker", [317, 401, 513])
 @pytest.mark.parametrize("standard", [None, "true", "false"])
 def test_route_bytes(ns: NameServerScript, asker: int, standard: str | None):
-    """ClientRequestProcessor.getRouteInfoByTopic: the standard form for every version; no white space (facts, trap 4)."""
+    """ClientRequestProcessor.getRouteInfoByTopic: standard JSON for every version, without white
+    space."""
     Broker(ns).register(topic("T1", queues=8), "T2")
     Broker(ns, broker_id=1).register("T1", "T2")
     ext = {"topic": "T1"} | ({"acceptStandardJsonOnly": standard} if standard else {})
@@ -26,7 +27,7 @@ def test_route_bytes(ns: NameServerScript, asker: int, standard: str | None):
 
 
 def test_no_route(ns: NameServerScript):
-    """ClientRequestProcessor.getRouteInfoByTopic: 17 and the remark; FAQUrl.suggestTodo."""
+    """ClientRequestProcessor.getRouteInfoByTopic: code 17 and its remark; FAQUrl.suggestTodo."""
     answer = Admin(ns).ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="Nowhere")
     assert answer.code == 17
     assert answer.remark == (
@@ -67,7 +68,8 @@ def test_order_configuration_in_the_route(make_ns: Make, setting: bool, shown: s
 
 
 class TestZones:
-    """ZoneRouteRPCHook.filterByZoneName: brokers of the zone, in any case of letters, and groups without id 0."""
+    """ZoneRouteRPCHook.filterByZoneName: the zone's brokers, ignoring case, and groups without
+    id 0."""
 
     @pytest.fixture
     def admin(self, ns: NameServerScript) -> Admin:
@@ -118,7 +120,7 @@ def test_cluster_info(ns: NameServerScript):
 
 
 def test_member_group(ns: NameServerScript):
-    """RouteInfoManager.getBrokerMemberGroup: empty when the name is not known."""
+    """RouteInfoManager.getBrokerMemberGroup: empty if the name is unknown."""
     Broker(ns, broker_id=1).register()
     for name, addresses in (("broker-a", {"1": "127.0.0.1:10921"}), ("nobody", {})):
         answer = Admin(ns).ask(RequestCode.GET_BROKER_MEMBER_GROUP, clusterName="DefaultCluster", brokerName=name)
@@ -127,7 +129,7 @@ def test_member_group(ns: NameServerScript):
 
 
 def test_query_data_version(ns: NameServerScript):
-    """DefaultRequestProcessor.queryBrokerTopicConfig: the stored version is the body, if there is one."""
+    """DefaultRequestProcessor.queryBrokerTopicConfig: the body is the stored version, if any."""
     broker = Broker(ns)
     stranger = broker.query_version(version())
     assert (stranger.code, stranger.ext, stranger.body) == (0, {"changed": "true"}, b"")

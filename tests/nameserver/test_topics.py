@@ -89,7 +89,10 @@ def test_lists_can_be_switched_off(make_ns: Make, setting: str, code: int):
 
 
 def test_delete_topic(ns: NameServerScript):
-    """RouteInfoManager.deleteTopic, with and without a cluster (RouteInfoManagerNewTest.deleteTopic)."""
+    """RouteInfoManager.deleteTopic, with and without a cluster.
+
+    RouteInfoManagerNewTest.deleteTopic.
+    """
     admin = Admin(ns)
     Broker(ns).register("T1", "T2")
     Broker(ns, "broker-b", address="127.0.0.1:20911", cluster="Other").register("T1", "T2")
@@ -103,7 +106,7 @@ def test_delete_topic(ns: NameServerScript):
 
 
 def test_a_deleted_topic_comes_back_with_the_next_registration(ns: NameServerScript):
-    """RouteInfoManager.isTopicConfigChanged: the topic lacks the broker."""
+    """RouteInfoManager.isTopicConfigChanged: true if the topic lacks the broker."""
     admin, broker = Admin(ns), Broker(ns)
     broker.register("T1", "T2")
     admin.ask(RequestCode.DELETE_TOPIC_IN_NAMESRV, topic="T1")

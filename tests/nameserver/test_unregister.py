@@ -1,4 +1,4 @@
-"""How brokers leave: by goodbye (104), by their connection, by silence."""
+"""How brokers leave: UNREGISTER_BROKER (104), a closed connection, or an expired heartbeat."""
 
 import pytest
 
@@ -22,8 +22,11 @@ def test_a_name_without_brokers_takes_its_topics_with_it(ns: NameServerScript):
 
 @pytest.mark.parametrize(("acting", "perm"), [(True, 4), (False, 6)])
 def test_a_name_that_shrinks_keeps_its_topics(ns: NameServerScript, acting: bool, perm: int):
-    """RouteInfoManager.cleanTopicByUnRegisterRequests: reducedBroker loses the write bit if enableActingMaster
-    and no id 0 is left (RouteInfoManagerNewTest.unRegisterMasterBroker, unRegisterMasterBrokerOldVersion)."""
+    """RouteInfoManager.cleanTopicByUnRegisterRequests: reducedBroker.
+
+    Its topics lose the write bit if enableActingMaster is set and no id 0 is left
+    (RouteInfoManagerNewTest.unRegisterMasterBroker, unRegisterMasterBrokerOldVersion).
+    """
     admin, master = Admin(ns), Broker(ns, acting=acting)
     master.register("T1", "T2")
     Broker(ns, broker_id=1, acting=acting).register("T1", "T2")
@@ -42,7 +45,8 @@ def test_a_slave_leaves_the_write_bit_alone(ns: NameServerScript):
 
 
 def test_a_broker_is_unregistered_by_its_address(ns: NameServerScript):
-    """RouteInfoManager.unRegisterBroker: entries whose value is the address; the id in the request is not looked at."""
+    """RouteInfoManager.unRegisterBroker removes the entries with this address, whatever id the
+    request has."""
     admin, broker = Admin(ns), Broker(ns)
     broker.register("T1", "T2")
     for wrong in ({"brokerAddr": "127.0.0.1:9"}, {"brokerName": "broker-b"}, {"clusterName": "Other"}):
@@ -53,7 +57,8 @@ def test_a_broker_is_unregistered_by_its_address(ns: NameServerScript):
 
 
 def test_what_comes_late_by_a_connection_given_up_takes_nobody_out(ns: NameServerScript):
-    """A one-way partition holds a registration and the end of its connection back; a new one is first."""
+    """A one-way partition delays a registration and the end of its connection; a new registration
+    arrives first."""
     admin, old, new = Admin(ns), Broker(ns), Broker(ns)
     old.register("T1", "T2")
     new.register("T1", "T2")
@@ -88,7 +93,8 @@ def test_a_connection_that_was_left_takes_nobody(ns: NameServerScript):
 
 
 def test_all_brokers_of_a_connection_go_with_it(ns: NameServerScript):
-    """A broker container registers several by one connection; upstream's onChannelDestroy takes only the first."""
+    """A broker container registers several brokers on one connection; upstream's onChannelDestroy
+    removes only the first."""
     admin, one = Admin(ns), Broker(ns)
     other = Broker(ns, "broker-b", address="127.0.0.1:20911", client=one.client)
     one.register("T1", "T2")
@@ -98,7 +104,7 @@ def test_all_brokers_of_a_connection_go_with_it(ns: NameServerScript):
 
 
 def test_silence_of_120_s_ends_a_registration(ns: NameServerScript):
-    """RouteInfoManager.scanNotActiveBroker: lastUpdate + timeout < now, and the connection is closed."""
+    """RouteInfoManager.scanNotActiveBroker: lastUpdate + timeout < now; the connection closes."""
     admin, broker = Admin(ns), Broker(ns)
     broker.register("T1", "T2")
     ns.advance(120_000)
@@ -120,7 +126,7 @@ def test_a_broker_says_how_long_it_may_be_silent(ns: NameServerScript):
 
 
 def test_each_silent_broker_is_found_when_its_own_time_is_over(ns: NameServerScript):
-    """Whatever the others' times are, and however often they are heard of."""
+    """Independent of the other brokers' timeouts and of their heartbeats."""
     admin = Admin(ns)
     brokers = {
         name: Broker(ns, name, address=f"127.0.0.1:{port}", heartbeatTimeoutMillis=timeout)
@@ -143,7 +149,7 @@ def test_each_silent_broker_is_found_when_its_own_time_is_over(ns: NameServerScr
 
 @pytest.mark.parametrize("sign", ["register", "heartbeat", "query"])
 def test_signs_of_life(ns: NameServerScript, sign: str):
-    """RouteInfoManager.updateBrokerInfoUpdateTimestamp: 103, 904 and 322 move the last update."""
+    """RouteInfoManager.updateBrokerInfoUpdateTimestamp: 103, 904 and 322 renew the last update."""
     broker = Broker(ns)
     broker.register("T1", "T2")
     signs = {
@@ -183,7 +189,7 @@ def test_a_long_scan_interval_delays_nothing(make_ns: Make):
 
 
 def test_unregister_of_two_brokers_of_one_name(ns: NameServerScript):
-    """RouteInfoManagerNewTest.submitMultiUnRegisterRequests, and the last one takes the topics."""
+    """RouteInfoManagerNewTest.submitMultiUnRegisterRequests; the last broker takes the topics."""
     admin = Admin(ns)
     brokers = [Broker(ns, broker_id=each, acting=True) for each in range(3)]
     for broker in brokers:

@@ -1,4 +1,7 @@
-"""The scripts of the container image, run on this machine: start, health, stop. The image itself wants a builder."""
+"""The scripts of the container image, run on this machine: start, health, stop.
+
+Building the image itself needs a builder.
+"""
 
 import os
 import re

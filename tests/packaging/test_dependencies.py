@@ -1,4 +1,5 @@
-"""What `pip install rmqkit` brings: each dependency has its row in docs/install.md, and a missing extra is named."""
+"""The dependencies of `pip install rmqkit`: docs/install.md lists each; an error names a missing
+extra."""
 
 import importlib.util
 import re
@@ -20,7 +21,7 @@ def names(requirements: list[str]) -> set[str]:
 
 
 def rows(heading: str) -> set[str]:
-    """The first cells of the table below a heading of docs/install.md."""
+    """Return the first cells of the table below a heading of docs/install.md."""
     section = (ROOT / "docs" / "install.md").read_text().partition(f"## {heading}\n")[2].partition("\n## ")[0]
     return set(re.findall(r"^\| `([^`]+)` \|", section, re.MULTILINE))
 

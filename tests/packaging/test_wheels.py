@@ -1,4 +1,4 @@
-"""The built wheels in an environment of their own, away from the checkout: commands, a new plug-in, the fixtures.
+"""The built wheels in a virtual environment outside the checkout: commands, a plug-in, fixtures.
 
 Needs the package index, as pip does.
 """
@@ -49,7 +49,7 @@ class Environment:
 
 
 def soon(holds: Callable[[], bool]) -> bool:
-    """Whether it holds within a minute: the plug-in counts at intervals."""
+    """Return whether `holds()` is true within a minute; the plug-in counts at intervals."""
     deadline = time.monotonic() + 60
     while not (ended := holds()) and time.monotonic() < deadline:
         time.sleep(0.5)
@@ -58,7 +58,7 @@ def soon(holds: Callable[[], bool]) -> bool:
 
 @pytest.fixture(scope="module")
 def wheels(tmp_path_factory):
-    """The wheels of rmqkit and of each plug-in, each built from its sdist."""
+    """Build the wheels of rmqkit and of each plug-in, each from its sdist."""
     out = tmp_path_factory.mktemp("dist")
     for source in (ROOT, *PLUGINS):
         subprocess.run([sys.executable, "-m", "build", "--outdir", out, source], check=True, capture_output=True)

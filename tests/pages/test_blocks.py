@@ -1,11 +1,14 @@
-"""Every console and Python block of the README, of the tutorial and of the how-to pages is run as its reader would run it.
+"""Runs every console and Python block of the README, the tutorial and the how-to pages.
 
-A page is one shell script: its blocks in order, in one folder, with one home for clusters. The script ends at the first
-command that fails. Three things differ from a reader's terminal. Clusters take free ports, and NAMESRV_ADDR names the
-newest. `pip install` looks whether the packages are there. A block that begins with a comment that is a file's name
-(`# orders.py`) is written to that file, whatever its language.
+A page becomes one shell script: its blocks in order, in one folder, with one home for clusters. The
+script ends at the first command that fails. Three things differ from a reader's terminal:
 
-A block that cannot run here stands behind `<!-- not run: REASON -->`.
+- Clusters take free ports, and NAMESRV_ADDR names the newest cluster.
+- `pip install` only checks that the packages are available.
+- A block that begins with a comment with a file name (`# orders.py`) is written to that file,
+  whatever its language.
+
+A block that cannot run here follows `<!-- not run: REASON -->`.
 """
 
 import os
@@ -53,7 +56,7 @@ def blocks(page: Path) -> list[Block]:
 
 
 def script(page: Path) -> str:
-    """The page as a shell script. Output lines of console blocks are left out."""
+    """Return the page as a shell script, without the output lines of console blocks."""
     steps = [PRELUDE]
     for block in blocks(page):
         if block.reason:
@@ -68,7 +71,7 @@ def script(page: Path) -> str:
 
 
 def commands(text: str) -> list[str]:
-    """The lines behind `$ `, and those that continue one with a backslash."""
+    """Return the lines after `$ `, and those that continue one after a backslash."""
     found: list[str] = []
     for line in text.splitlines():
         if line.startswith("$ "):

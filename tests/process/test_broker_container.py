@@ -1,4 +1,4 @@
-"""Files that cannot be brokers: whoever asked for one is told, and the process goes on."""
+"""Files that cannot be brokers: the requester gets an error, and the process continues."""
 
 import os
 

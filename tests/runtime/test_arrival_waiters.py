@@ -1,4 +1,4 @@
-"""Long polling's table: who waits, and that nobody stays in it who has ended."""
+"""The table of long polls: which calls wait, and that finished ones leave it."""
 
 import gc
 import weakref
@@ -35,7 +35,7 @@ def test_the_deadline_of_one_that_was_woken_is_forgotten():
 
 
 def test_nothing_is_kept_of_pulls_that_were_answered():
-    """A pull waits for up to a minute, and on a busy queue thousands a second are answered at once."""
+    """A pull waits up to a minute; on a busy queue thousands per second are answered at once."""
     table, woken = ArrivalWaiters(10), []
     kept = []
     for number in range(5000):

@@ -1,4 +1,4 @@
-"""A handler returns a response, or parks the call and returns LATER: never both, and one answer in all."""
+"""A handler returns a response, or parks the call and returns LATER: exactly one answer."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Calls of ours: each ends exactly once, and says whether the request may have been carried out."""
+"""Outgoing calls: each ends once, and reports whether the request may have been carried out."""
 
 import gc
 import weakref
@@ -59,7 +59,7 @@ def test_a_refused_connection_means_it_was_not_done(script):
 
 
 def test_a_lost_connection_means_it_may_have_been_done(script):
-    """Drivers say that a connection is not open before they tell that it was closed."""
+    """Drivers clear `is_open` before they report that the connection was closed."""
     call(script)
     (peer,) = script.dialled
     script.accept(peer)
@@ -93,7 +93,7 @@ def test_calls_to_one_address_share_a_connection(script):
 
 @pytest.mark.parametrize("answered", [True, False])
 def test_what_came_with_a_call_is_let_go_when_it_ends(script, answered):
-    """And not when its time is over: a peer could have much kept by closing."""
+    """Not only at its timeout: a peer could fill our memory by closing connections."""
 
     class Body:
         pass

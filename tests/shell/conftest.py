@@ -1,4 +1,4 @@
-"""Children: toy processes that are dead at the end of their test, and even when pytest itself is killed (lifeline)."""
+"""Toy processes: they end with their test, and by their lifeline even if pytest is killed."""
 
 import os
 import select
@@ -20,7 +20,7 @@ DEADLINE_S = 20.0
 
 
 def poll(reached: Callable[[], Any], what: str) -> Any:
-    """Wait until something is so, with a deadline."""
+    """Wait until `reached()` is true and return its value; fail after `DEADLINE_S`."""
     until_s = time.monotonic() + DEADLINE_S
     while not (found := reached()):
         assert time.monotonic() < until_s, f"not within {DEADLINE_S} s: {what}"
@@ -42,7 +42,7 @@ class Child:
         os.close(read_end)
 
     def port(self) -> int:
-        """Wait until it is ready."""
+        """Wait until the process is ready; return its port."""
         assert self.process.stdout is not None
         readable, _, _ = select.select([self.process.stdout], [], [], DEADLINE_S)
         assert readable, "the child does not become ready"
@@ -65,7 +65,7 @@ class Child:
         return self.process.wait(DEADLINE_S)
 
     def errors(self) -> str:
-        """What it wrote to stderr; waits for its end."""
+        """Wait for the end of the process; return what it wrote to stderr."""
         return self.process.communicate(timeout=DEADLINE_S)[1].decode()
 
     def close(self) -> None:
@@ -77,7 +77,7 @@ class Child:
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Callable[..., Child]]:
-    """`start(kind, *options)`: a toy process in a folder of its own."""
+    """`start(kind, *options)` starts a toy process in its own folder."""
     children: list[Child] = []
 
     def start(kind: str, *options: str, folder: str = "child") -> Child:
@@ -90,7 +90,7 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Child]]:
 
 
 class Lines:
-    """A log port that keeps what it is told."""
+    """A log port that keeps every line."""
 
     def __init__(self) -> None:
         self.lines: list[tuple[str, str, dict[str, Any]]] = []

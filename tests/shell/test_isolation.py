@@ -1,4 +1,5 @@
-"""Nodes cut off at their own transport, with real sockets: what a partition shows, and that all flows on after it."""
+"""Nodes isolated at their own transport, with real sockets: what a partition shows, and that
+everything continues after it."""
 
 import json
 import os
@@ -23,7 +24,7 @@ HOST = "127.0.0.1"
 
 
 class Pair:
-    """Two nodes in two loops, run in turns: `near` has dialled `far`, which is the one that is cut off."""
+    """Two nodes in two loops, run in turns. `near` has dialled `far`, the one to be isolated."""
 
     def __init__(self, make_lab: Callable[..., LoopLab], folder: Path, **limits: int) -> None:
         self.near_lab, self.far_lab = make_lab(**limits), make_lab(**limits)
@@ -83,7 +84,7 @@ def pair(make_pair: Callable[..., Pair]) -> Pair:
     return make_pair()
 
 
-# --- bytes ----------------------------------------------------------------------------------------------------------------
+# --- bytes
 
 
 @pytest.mark.parametrize("size", [100, 300_000])
@@ -108,7 +109,7 @@ def test_nothing_passes_until_it_is_healed_and_then_everything(pair: Pair, size:
 
 
 def test_more_than_a_send_buffer_waits_in_the_node_and_flows_on(make_pair: Callable[..., Pair]):
-    """What a kernel would not take is counted by the stream as it is with a peer that does not read."""
+    """Bytes that the kernel would not take are counted like those for a peer that does not read."""
     pair = make_pair(outbox_high_water=1_000_000, outbox_low_water=500_000)
     data = pattern(8_000_000)
     pair.isolate()
@@ -186,7 +187,7 @@ def test_it_leaves_no_trace(pair: Pair):
 
 
 def test_a_cut_connection_does_not_keep_the_loop_awake(pair: Pair):
-    """Neither bytes nor an end that wait in the kernel, in either direction of the cut."""
+    """Bytes or an end wait in the kernel; neither wakes the loop, in any direction of isolation."""
     for direction in ("both", "in", "out"):
         pair.isolate(direction=direction)
         pair.near_sends(b"there")
@@ -197,7 +198,7 @@ def test_a_cut_connection_does_not_keep_the_loop_awake(pair: Pair):
         pair.turns()
 
 
-# --- ends -----------------------------------------------------------------------------------------------------------------
+# --- ends
 
 
 def test_an_end_of_the_peer_is_seen_after_the_healing(pair: Pair):
@@ -241,7 +242,7 @@ def test_an_end_that_lingers_while_it_is_healed(make_pair: Callable[..., Pair]):
 
 
 def test_a_half_cut_connection_whose_peer_resets_stays(pair: Pair):
-    """`in` is cut, so the reset is not seen; what is sent goes nowhere, and the loop sleeps."""
+    """`in` is isolated, so the reset is not seen. Bytes sent are lost, and the loop sleeps."""
     pair.isolate(direction="in")
     sock = pair.conn.driver.sock
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
@@ -267,7 +268,7 @@ def test_an_idle_connection_is_closed_on_time_and_its_peer_does_not_know(make_pa
 
 
 def test_what_is_sent_into_the_cut_keeps_a_connection_from_being_idle(make_pair: Callable[..., Pair]):
-    """As a kernel's send buffer does."""
+    """A kernel's send buffer has the same effect."""
     pair = make_pair(idle_close_ms=600)
     pair.isolate()
     began_ms = pair.far_lab.loop.clock.mono_ms
@@ -277,7 +278,7 @@ def test_what_is_sent_into_the_cut_keeps_a_connection_from_being_idle(make_pair:
     assert pair.far.reasons == {}
 
 
-# --- new connections ------------------------------------------------------------------------------------------------------
+# --- new connections
 
 
 def test_nobody_is_accepted_and_who_still_waits_is_afterwards(pair: Pair):
@@ -292,7 +293,7 @@ def test_nobody_is_accepted_and_who_still_waits_is_afterwards(pair: Pair):
 
 
 def may_filter() -> bool:
-    """Socket filters are Linux's, and some kernels refuse them to users without capabilities."""
+    """Socket filters exist on Linux only; some kernels require capabilities for them."""
     with socket.create_server((HOST, 0)) as sock:
         return sys.platform == "linux" and silence._attach(sock)
 
@@ -360,7 +361,7 @@ def test_a_stop_in_the_cut_ends(pair: Pair):
 
 
 def test_another_poller(pair: Pair):
-    """`selectors`, as on other systems."""
+    """Use `selectors`, as on other systems."""
     loop = pair.far_lab.loop
     before, loop.poller = loop.poller, SelectorPoller()
     before.close()
@@ -370,7 +371,7 @@ def test_another_poller(pair: Pair):
     test_an_end_of_the_peer_is_seen_after_the_healing(pair)
 
 
-# --- the socket -----------------------------------------------------------------------------------------------------------
+# --- the socket
 
 
 def test_only_its_user_can_open_it(pair: Pair):
@@ -431,7 +432,7 @@ def test_rules_are_told_as_they_were_asked(pair: Pair):
 
 
 class Asking:
-    """A drill's side of the socket, in the loop's own thread."""
+    """The drill's end of the socket, in the loop's own thread."""
 
     def __init__(self, pair: Pair) -> None:
         self.pair = pair
@@ -549,7 +550,7 @@ def test_a_file_that_names_something_else_removes_nothing(lab: LoopLab, tmp_path
 
 
 def test_a_process(start: Callable[..., Child]):
-    """Its socket comes with `ready`, goes at a clean end, and its rules die with it."""
+    """Its socket exists once it is `ready` and is deleted at a clean end; its rules die with it."""
     child = start("echo", "--drill")
     port = child.port()
     path = child.folder / "drill.sock"

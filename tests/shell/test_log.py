@@ -1,4 +1,4 @@
-"""Log lines: text and JSON, levels, rotation, and that writing never raises."""
+"""Log lines: text and JSON, levels, rotation; writing never raises."""
 
 import json
 import os
@@ -185,7 +185,10 @@ def test_a_file_that_cannot_be_opened_anew_keeps_the_old_one(tmp_path: Path, mon
 
 
 def test_what_a_full_disk_took_is_counted_and_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """Half a line, nothing, then room again: the torn line is ended, and a line says how many are missing."""
+    """Half a line fits, then nothing, then there is room again.
+
+    The torn line is ended, and a line reports how many are missing.
+    """
     made = sink(tmp_path / "log")
     log = NodeLog(made, "n")
     log.info("event", number=0)
@@ -212,7 +215,10 @@ def test_what_a_full_disk_took_is_counted_and_said(tmp_path: Path, monkeypatch: 
 
 
 def test_output_of_the_process_follows_its_log(tmp_path: Path):
-    """Nodes of a cluster have their log as stdout and stderr: what Python itself prints goes to the current file."""
+    """Nodes of a cluster have their log as stdout and stderr.
+
+    What Python itself prints goes to the current file, also after a rotation.
+    """
     program = f"""
 import os, sys
 from rmqkit.cli.nodes.watch import Tail
@@ -242,7 +248,7 @@ class Follower:
 
 @pytest.mark.parametrize("every", [1, 3, 7, 40, 200])
 def test_following_a_log_across_rotations(tmp_path: Path, every: int):
-    """However many rotations pass between two looks, as long as the files are kept."""
+    """Any number of rotations may happen between two polls, while the old files are kept."""
     made = sink(tmp_path / "log", size_max=300, kept=60)
     log = NodeLog(made, "n")
     log.info("event", number=-1)
@@ -269,7 +275,7 @@ def test_following_a_log_that_is_not_there_yet(tmp_path: Path):
 
 
 def test_following_a_log_whose_old_files_are_gone(tmp_path: Path):
-    """What was rotated away for good is missing; the rest comes once and in order."""
+    """Lines of deleted files are missing; the rest comes once and in order."""
     made = sink(tmp_path / "log", size_max=300, kept=1)
     log = NodeLog(made, "n")
     follower = Follower(tmp_path / "log")

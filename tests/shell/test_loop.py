@@ -1,4 +1,4 @@
-"""The loop with real sockets: what only the operating system's side of the contract can show."""
+"""The loop with real sockets: the parts of its contract that need an operating system."""
 
 import os
 import socket
@@ -28,7 +28,7 @@ def connect(port: int, host: str = "127.0.0.1") -> socket.socket:
 
 
 def reader(sock: socket.socket) -> tuple[threading.Thread, list[bytes]]:
-    """Read a blocking socket to its end on a thread of its own."""
+    """Read a blocking socket to its end on a separate thread."""
     parts: list[bytes] = []
 
     def read() -> None:
@@ -43,7 +43,7 @@ def reader(sock: socket.socket) -> tuple[threading.Thread, list[bytes]]:
     return thread, parts
 
 
-# --- threads ------------------------------------------------------------------------------------------------------------
+# --- threads
 
 
 def test_functions_of_many_threads_run_in_the_order_of_each(lab: LoopLab):
@@ -111,7 +111,7 @@ def test_the_clock_stands_still_within_a_turn_and_follows_time(lab: LoopLab):
 
 
 def test_a_node_that_stood_still_in_the_middle_of_a_turn_sees_it_before_the_next_bytes(lab: LoopLab):
-    """A busy process is nearly always stopped within a turn; what it reads then may be older than it seems."""
+    """A busy process usually stops within a turn; bytes read next may be older than they seem."""
     seen: list[int] = []
 
     class Stopped(Toy):
@@ -132,7 +132,7 @@ def test_a_node_that_stood_still_in_the_middle_of_a_turn_sees_it_before_the_next
         assert seen[1] - seen[0] >= STALL_NS // 1_000_000
 
 
-# --- streams ------------------------------------------------------------------------------------------------------------
+# --- streams
 
 
 def test_a_peer_that_ends_its_side_is_closed_after_its_bytes(lab: LoopLab):
@@ -249,7 +249,7 @@ def test_small_buffers_are_joined_and_large_ones_are_not(lab: LoopLab, monkeypat
     assert [len(buffer) for buffer in out] == [100_000, 1]
 
 
-# --- dialling -----------------------------------------------------------------------------------------------------------
+# --- dialling
 
 
 def test_names_are_looked_up(lab: LoopLab):
@@ -299,7 +299,7 @@ def test_the_next_address_is_tried(lab: LoopLab, monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_dial_that_nobody_answers_ends_in_time(make_lab: LabMaker):
-    """A listener whose backlog is full drops the first packet, as a dead machine would."""
+    """A listener with a full backlog drops the first packet, as a dead machine would."""
     lab = make_lab(connect_timeout_ms=150)
     client = lab.host(Toy)
     full = socket.socket()
@@ -350,7 +350,7 @@ def test_ipv4_peers_of_a_listener_on_every_address_look_like_ipv4(lab: LoopLab):
     assert node.opens[0].local.host == "127.0.0.1"
 
 
-# --- listening ----------------------------------------------------------------------------------------------------------
+# --- listening
 
 
 def test_a_taken_port_names_the_process(lab: LoopLab):
@@ -382,7 +382,7 @@ def test_a_port_can_be_used_again_at_once(lab: LoopLab):
     bind("127.0.0.1", port, 1).close()
 
 
-# --- life ---------------------------------------------------------------------------------------------------------------
+# --- life
 
 
 def test_run_ends_when_every_node_has_stopped_and_last_words_go_out(make_lab: LabMaker, tmp_path: Any):
@@ -459,11 +459,11 @@ def test_ports_of_two_nodes_share_clock_and_disk_thread(tmp_path: Any):
         loop.close()
 
 
-# --- the other poller ---------------------------------------------------------------------------------------------------
+# --- the other poller
 
 
 def test_the_fallback_poller_does_the_same(tmp_path: Any, monkeypatch: pytest.MonkeyPatch):
-    """What macOS and Windows get."""
+    """macOS and Windows use this poller."""
     monkeypatch.setattr("rmqkit.shell.loop.make_poller", lambda spin_polls: SelectorPoller())
     lab = LoopLab(tmp_path, NetworkLimits(outbox_high_water=200_000, outbox_low_water=100_000))
     try:

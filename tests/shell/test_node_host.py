@@ -1,4 +1,4 @@
-"""Nodes that come and go while their process runs: what is left of one, and what the others notice."""
+"""Nodes that start and stop while their process runs: what remains, and what other nodes notice."""
 
 import os
 import socket
@@ -33,7 +33,7 @@ class RefusingLater(Toy):
 
 
 class Uncollected(NodeHost):
-    """Leaves the collector alone. The heap of a whole test session takes a second to look at."""
+    """Does not freeze the heap: collecting that of a whole test session takes a second."""
 
     def freeze(self) -> None:
         pass

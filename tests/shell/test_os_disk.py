@@ -1,4 +1,4 @@
-"""`OsDisk`: descriptors, mappings, group commit and durability, seen through the calls it makes."""
+"""`OsDisk`: descriptors, mappings, group commit and durability, checked by its system calls."""
 
 import errno
 import os
@@ -38,7 +38,7 @@ def make_disk(tmp_path: Path) -> Iterator[Callable[..., OsDisk]]:
 
 
 class Gate:
-    """Holds the disk thread inside a sync until the test lets it go; counts syncs."""
+    """Holds the disk thread inside each sync until the test releases it; counts syncs."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.entered = threading.Semaphore(0)
@@ -208,7 +208,7 @@ def test_the_first_sync_of_a_new_file_covers_its_folders(make_disk: Callable[...
 
 
 def test_replace_always_leaves_a_whole_file(make_disk: Callable[..., OsDisk], monkeypatch: pytest.MonkeyPatch):
-    """A crash between any two of its calls finds `path` whole, old or new, and durable."""
+    """A crash between any two of its calls leaves `path` complete, old or new, and durable."""
     disk = make_disk()
     path = f"{disk.root}/config/kept"
     ended: list[OSError | None] = []
@@ -264,7 +264,7 @@ def test_leftovers_of_a_crashed_replace_do_no_harm(make_disk: Callable[..., OsDi
 
 
 def test_the_lock_survives_reading_and_many_open_files(make_disk: Callable[..., OsDisk]):
-    """A POSIX lock ends when any descriptor of its file is closed: no descriptor of it may be."""
+    """A POSIX lock ends when any descriptor of its file is closed, so none may be closed."""
     disk = make_disk(fds_max=4)
     disk.lock("lock", b"lock")
     for number in range(20):
@@ -283,7 +283,10 @@ def test_the_lock_survives_reading_and_many_open_files(make_disk: Callable[..., 
 
 
 def test_java_sees_the_same_lock(make_disk: Callable[..., OsDisk]):
-    """FileChannel.tryLock(0, 1, false) is fcntl's exclusive lock on byte 0 (`BrokerStartup`/`DefaultMessageStore`)."""
+    """Java's FileChannel.tryLock(0, 1, false) is an exclusive fcntl lock on byte 0.
+
+    Source: `BrokerStartup`, `DefaultMessageStore`.
+    """
     disk = make_disk()
     disk.lock("lock", b"lock")
     code = (

@@ -1,4 +1,4 @@
-"""How often the poller looks before it sleeps."""
+"""How often the poller polls without waiting before it sleeps."""
 
 import os
 import select
@@ -11,7 +11,7 @@ pytestmark = pytest.mark.skipif(not hasattr(select, "epoll"), reason="epoll is L
 
 
 class Looked:
-    """An epoll that notes how long each look may take, and has an event at some of them."""
+    """An epoll that records the timeout of each poll, and has an event at some of them."""
 
     def __init__(self, *with_event: int) -> None:
         self.timeouts: list[float] = []
@@ -64,7 +64,7 @@ def test_the_only_processor_is_left_to_the_peers(monkeypatch):
 
 
 class Always:
-    """An epoll where something comes when one sleeps, and while one looks only as often as `helps` says."""
+    """An epoll that always has an event for a sleeping poll, and for a spinning one if `helps`."""
 
     def __init__(self) -> None:
         self.looks = 0

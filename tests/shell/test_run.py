@@ -1,4 +1,4 @@
-"""Whole node processes: signals, exit codes, the lifeline, the story of a failed node."""
+"""Whole node processes: signals, exit codes, the lifeline, the report of a failed node."""
 
 import os
 import signal
@@ -95,7 +95,7 @@ def test_a_folder_is_used_by_one_process(start: Start):
     second = start("locking", folder="same")
     assert second.errors() == "error: the folder is in use by another process\n"
     assert second.wait() == 1
-    # What the second did has not freed the first one's lock.
+    # The second process must not have released the first one's lock.
     third = start("locking", folder="same")
     assert third.wait() == 1
     first.process.kill()
@@ -155,7 +155,7 @@ def test_without_descriptors_accepting_rests_and_goes_on(start: Start):
 
 
 def test_few_descriptors_leave_some_for_files(start: Start):
-    """A flood of connections must not keep the store from opening its next file."""
+    """Many connections must not keep the store from opening its next file."""
     child = start("echo", "--descriptors", "64")
     port = child.port()
     socks = [child.connect(port) for _ in range(60)]

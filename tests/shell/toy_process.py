@@ -1,6 +1,7 @@
-"""`python -m tests.shell.toy_process KIND FOLDER …`: a process that runs one toy node, for tests of `run_nodes`.
+"""A process that runs one toy node, for tests of `run_nodes`.
 
-It says "ready PORT" on stdout; its log is `FOLDER/log`. KIND chooses how the node behaves.
+`python -m tests.shell.toy_process KIND FOLDER …` prints "ready PORT" on stdout and logs to
+`FOLDER/log`. KIND chooses how the node behaves.
 """
 
 import argparse
@@ -25,7 +26,7 @@ class Echo(BaseNode):
         self.outbox.send(conn, data)
 
     def stop(self) -> None:
-        """Stopped when a last file is durable, as a store is."""
+        """Stop once a last file is durable, like a store."""
         self.ports.log.info("asked to stop")
         self.ports.disk.replace("last", b"words", self._saved)
 
@@ -51,7 +52,7 @@ class Refusing(Echo):
 
 
 class Refusinglater(Echo):
-    """Finds out in a duty, as a store does in its recovery."""
+    """Fails in a duty, like a store in its recovery."""
 
     def start(self) -> None:
         self.duties.add("recovery", self._recover, self.clock.mono_ms)
@@ -61,7 +62,7 @@ class Refusinglater(Echo):
 
 
 class Starting(Echo):
-    """Takes a while to start."""
+    """Takes 300 ms to start."""
 
     def start(self) -> None:
         self.ports.log.info("starting")
@@ -77,7 +78,7 @@ class Locking(Echo):
 
 
 class Slow(Echo):
-    """b"handler" takes long in its handler, b"duty" in a duty."""
+    """Takes 250 ms in its handler for b"handler", in a duty for other data."""
 
     def received(self, conn: Connection, data: bytes) -> None:
         self.doing = "a long request"

@@ -1,4 +1,4 @@
-"""What a simulated cluster is given for acting masters, and nodes that share a process."""
+"""Acting masters in simulated clusters, and brokers that share a process."""
 
 import pytest
 
@@ -62,20 +62,23 @@ def test_brokers_of_a_container_know_each_other_and_settle_together():
 
 
 def route(cluster: SimCluster) -> TopicRoute | None:
-    """Of the topic that is called as the group is, as clients are told."""
+    """Return the route of the topic named like the group, as the name server answers clients."""
     node = cluster.world.node("ns-0")
     return answers.route(node.routes, "broker-a", support_acting=node.config.nameserver.support_acting_master)
 
 
 def shown(cluster: SimCluster) -> tuple[dict[int, str], int] | None:
-    """Address by id, and permission."""
+    """Return the group's addresses by broker id, and the permission of its queues."""
     told = route(cluster)
     return None if told is None else (dict(told.broker_datas[0].broker_addrs), told.queue_datas[0].perm)
 
 
 @pytest.mark.parametrize(("fault", "limit_ms"), [("kill", 500), ("pause", 3000), ("crash", 3000)])
 def test_the_takeover_is_shown_and_told(fault: str, limit_ms: int):
-    """A killed process' connections end at once; of a silent one the name server knows after 2 s, and looks each 0.5 s."""
+    """The connections of a killed process end at once, a paused one's do not.
+
+    Its registration expires after 2 s; the name server checks every 0.5 s.
+    """
     world = World(f"takeover {fault}")
     cluster = SimCluster(world, replicas=2, acting=True, fast=True)
     cluster.ready()
@@ -93,7 +96,7 @@ def test_the_takeover_is_shown_and_told(fault: str, limit_ms: int):
 
 
 def test_a_slave_alone_brings_the_topics_of_its_group():
-    """Name server and master were lost; after a while the slave acts, as no master comes."""
+    """Name server and master are lost. The slave registers and acts, as no master returns."""
     world = World("alone")
     cluster = SimCluster(world, replicas=2, acting=True, fast=True)
     cluster.ready()

@@ -1,7 +1,8 @@
-"""Delayed messages and redelivery in whole clusters: kills and power cuts while messages wait, and consumers that fail.
+"""Delayed messages and redelivery in whole clusters: kills and power losses while messages wait,
+and consumers that fail.
 
-What is promised of delayed messages: none is lost, none comes early, and a copy too many has only what was delivered after
-the last save of the progress before a kill.
+The promise for delayed messages: none is lost and none comes early. A message is delivered twice
+only if it was delivered after the last save of the progress before a kill.
 """
 
 from collections import defaultdict
@@ -30,13 +31,13 @@ BROKER = "broker-a-0"
 
 
 class Delayer:
-    """Sends messages with delay levels of all kinds, until `stopped`."""
+    """Sends messages with random delay levels until `stopped`."""
 
     def __init__(self, cluster, every_ms, seed):
         self.every_ms = every_ms
         self.dice = Random(f"{seed}/levels")
         self.stopped = False
-        #: number → (when it was sent, its delay), of all; those acknowledged, with when they were
+        #: number → (time sent, delay) of each message; `acknowledged`: number → time acknowledged
         self.sent = {}
         self.acknowledged = {}
         cluster.client("delayer", self._begin)
@@ -64,14 +65,14 @@ class Delayer:
 
 
 class Listener:
-    """A push consumer; each delivery is kept, and `outcome(message)` is the listener's."""
+    """A push consumer that records each delivery; `outcome(message)` is the listener's result."""
 
     def __init__(
         self, cluster, group="billing", topic="orders", outcome=lambda message: True, name="listener", work_ms=1, **settings
     ):
-        #: number → place → (store time, when it was delivered)
+        #: number → (queue, offset) → (store time, time of delivery)
         self.copies = defaultdict(dict)
-        #: number → reconsume times, delivery by delivery
+        #: number → reconsume times of each delivery
         self.times = defaultdict(list)
         self.topics = set()
         cluster.client(name, partial(self._begin, group, topic, outcome, work_ms, settings))
@@ -101,7 +102,7 @@ def story(seed, *, every_ms=100, **settings):
 
 
 def finish(cluster, delayer, listener):
-    """Everything acknowledged is delivered, nothing early; the numbers that have copies too many."""
+    """Check that each acknowledged message is delivered and none early; return the duplicates."""
     delayer.stopped = True
     cluster.world.run_for(60 * SECOND)
     missing = [number for number in delayer.acknowledged if number not in listener.copies]
@@ -123,7 +124,7 @@ def test_on_a_calm_day_each_comes_once_and_in_time():
     for number, acknowledged_ms in delayer.acknowledged.items():
         ((_, delivered_ms),) = listener.copies[number].values()
         late.append(delivered_ms - acknowledged_ms - delayer.sent[number][1])
-    # What is stored at the millisecond it is due, and a waiting pull: nothing but the net between them.
+    # Stored in the millisecond it is due, for a waiting pull: only the network adds latency.
     assert max(late) < 100, sorted(late)[-5:]
 
 
@@ -158,14 +159,15 @@ def test_a_clean_restart_repeats_nothing():
 
 @pytest.mark.parametrize("seed", [4, pytest.param(5, marks=pytest.mark.long)])
 def test_a_power_cut_loses_none_with_sync_flush(seed):
-    """The progress is saved only over what is durable: the original is there as long as its copy may be lost."""
+    """Progress is saved only over durable copies: the original stays as long as its copy may be
+    lost."""
     cluster, delayer, _ = story(seed, flushDiskType="SYNC_FLUSH")
     for _ in range(4):
         cluster.world.run_for(13 * SECOND)
         cluster.world.crash(BROKER)
         cluster.world.run_for(4 * SECOND)
         cluster.world.restart(BROKER)
-    # The first listener may have seen copies that went with the power.
+    # The first listener may have got copies that the power loss destroyed.
     auditor = Listener(cluster, group="audit", name="auditor")
     finish(cluster, delayer, auditor)
     assert len(delayer.acknowledged) > 250
@@ -179,11 +181,11 @@ def test_a_full_disk_delays_and_loses_none():
     assert not finish(cluster, delayer, listener), "what was refused was not stored"
 
 
-# --- retry and dead letters ---------------------------------------------------------------------------------------------
+# --- retry and dead letters
 
 
 def failing(seed, count, *, groups=1, limit=3, levels="1s 1s 1s 2s 3s 4s", work_ms=1):
-    """A listener that fails always, and one of its dead letters."""
+    """Return a cluster, its producer, a listener that always fails, and one of its dead letters."""
     cluster = SimCluster(World(seed), groups=groups, settings={"messageDelayLevel": levels})
     cluster.ready()
     producer = Delayer(cluster, 20, seed)
@@ -230,7 +232,7 @@ def test_with_kills_between_none_is_lost_on_the_way_to_the_dead_letters():
 
 def test_what_a_dead_broker_cannot_take_back_is_retried_by_another():
     cluster, producer, listener, _ = failing(9, 100, groups=2, limit=2, work_ms=4 * SECOND)
-    # Its messages are at work here, and will have failed when it is gone.
+    # The listener has messages of this broker in work; they fail after it is killed.
     cluster.world.run_until(lambda: len(listener.times) >= 80, 10 * SECOND)
     cluster.world.kill("broker-b-0")
     cluster.world.run_for(40 * SECOND)

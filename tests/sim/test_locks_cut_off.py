@@ -1,4 +1,4 @@
-"""A master that is cut off with one of its clients, and a slave that acts for it: who holds the lock of a queue?"""
+"""Queue locks while a master is isolated together with one client, and a slave acts for it."""
 
 from typing import NamedTuple
 
@@ -18,7 +18,7 @@ QUEUE = MessageQueue("orders", "broker-a", 0)
 
 
 class Grant(NamedTuple):
-    """A lease counts from when it was asked for; one that was renewed goes on."""
+    """A lease counts from its request; a renewal extends it."""
 
     client: str
     from_ms: int
@@ -26,7 +26,7 @@ class Grant(NamedTuple):
 
 
 def locker(cluster: SimCluster, name: str, grants: list[Grant]) -> None:
-    """A client that wants the queue, and asks for it every 5 s where the route says that the master is."""
+    """Add a client that requests the queue's lock every 5 s, at the master named by its route."""
 
     def make(client):
         body = LockBatchBody(client_id=name, consumer_group="billing", mq_set=[QUEUE]).encode()
@@ -61,7 +61,7 @@ def overlaps(grants: list[Grant]) -> list[tuple[Grant, Grant]]:
 
 
 def story(lock_mode: str) -> tuple[SimCluster, list[Grant]]:
-    """For two minutes the master and `near` are alone; everybody else, the name server too, is on the other side."""
+    """Isolate the master and `near` from everything else, the name server too, for two minutes."""
     cluster = SimCluster(
         World(3), replicas=3, acting=True, fast=True, settings={"lockMode": lock_mode, "autoCreateTopicEnable": True}
     )
@@ -99,7 +99,7 @@ def test_strict_ones_do_not_and_the_majority_goes_on():
 
 @pytest.mark.parametrize("lock_mode", ["loose", "strict"])
 def test_a_takeover_costs_the_owner_nothing(lock_mode):
-    """The owner asks who acts, and has its queue again; nobody else got it in between."""
+    """The owner finds the acting master and locks its queue again; nobody got it in between."""
     settings, quick = {"lockMode": lock_mode}, {"route_refresh_ms": 2000}
     cluster = SimCluster(World(4), replicas=3, acting=True, fast=True, settings=settings, client_settings=quick)
     cluster.ready()

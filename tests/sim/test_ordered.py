@@ -1,4 +1,4 @@
-"""Ordered consumption with the broker's queue locks: one member of a group at a time works on a queue, in its order."""
+"""Ordered consumption with the broker's queue locks: one member at a time works on a queue."""
 
 from functools import partial
 
@@ -20,12 +20,12 @@ WORK_MS = 5
 
 
 class Deliveries:
-    """What listeners of the group saw: (now, member, key, number within the key), begins and ends."""
+    """What the group's listeners saw: (now, member, key, number within the key)."""
 
     def __init__(self, world):
         self.world = world
         self.seen = []
-        #: queue → member whose listener is at work on it
+        #: queue → member whose listener works on it
         self.at_work = {}
 
     def began(self, member, batch):
@@ -39,7 +39,7 @@ class Deliveries:
             self.seen.append((self.world.now_ms, member, key, int(number)))
 
     def numbers(self, key):
-        """As first delivered, without what was delivered again."""
+        """Return the numbers of a key in the order of first delivery."""
         return list(dict.fromkeys(number for _, _, each, number in self.seen if each == key))
 
     def of(self, member, since_ms=0):
@@ -67,7 +67,7 @@ def member(cluster, name, deliveries):
 
 
 class Sender:
-    """Messages of several keys, each by its key; the next of a key only when the one before is acknowledged."""
+    """Sends messages of several keys; the next one of a key after the previous is acknowledged."""
 
     def __init__(self, cluster, every_ms):
         self.sent = dict.fromkeys(KEYS, 0)

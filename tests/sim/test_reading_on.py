@@ -1,5 +1,5 @@
-"""Consumers when the master dies and comes back: they read on from the slave, return, and begin nowhere further behind than
-a second of progress."""
+"""Consumers while the master is down: they continue at the slave, return to the master, and
+repeat at most one second of progress."""
 
 from rmqkit.client.client import Client
 from rmqkit.client.consumers.offset_store import RemoteOffsets
@@ -11,13 +11,13 @@ from tests.broker.metadata.test_metadata import commit, copied, offset
 from tests.broker.replica_group import NS, Group
 
 SECOND = 1000
-#: how often consumers commit, and how many messages a second they get
+#: interval of commits; messages per second
 COMMIT_MS = 500
 RATE = 20
 
 
 class Reader:
-    """A member of the group `CG` on a machine of its own; what it got, in order, as (queue id, offset)."""
+    """A member of the group `CG` on its own machine; `got` lists (queue id, offset) in order."""
 
     def __init__(self, cluster: SimCluster, name: str) -> None:
         self.name = name
@@ -52,7 +52,7 @@ class Story:
         return reader
 
     def run(self, ms: int, *, strict: tuple[str, ...] = ("broker-0", "broker-1")) -> None:
-        """Offsets at `strict` brokers never fall below what was seen there."""
+        """Run and check that no committed offset at the `strict` brokers falls."""
         before = {name: dict(self._offsets(name)) for name in strict}
         for _ in range(ms // 50):
             self.world.run_for(50)
@@ -86,10 +86,11 @@ def test_consumption_goes_on_from_the_slave_and_returns_without_a_rollback():
     commit(story.group, 1, name="Idle")
     story.run(8 * SECOND)
     assert len(first.got) > 100
-    # A backlog that the slave alone has once the master is gone.
+    # A backlog that only the slave has once the master is dead.
     story.world.kill(first.name)
     story.run(2 * SECOND)
-    # Not saved at the master when it dies (that is every 5 s), but copied; its group does nothing more.
+    # The master saves offsets every 5 s, so this one is not saved when it dies. It was copied to
+    # the slave, and its group commits nothing more.
     commit(story.group, 25, name="Idle")
     story.run(SECOND)
     story.world.kill("broker-0")

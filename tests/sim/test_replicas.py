@@ -1,4 +1,4 @@
-"""Groups of several brokers in virtual time, with producers and consumers: what is copied, and what a fault leaves."""
+"""Groups of several brokers in virtual time: what is copied, and what remains after a fault."""
 
 from random import Random
 
@@ -20,7 +20,7 @@ def started(seed, *, replicas=2, every_ms=50, **settings):
 
 
 def finish(cluster, producer, consumer, settle_ms=30 * SECOND):
-    """Everybody is alive and connected again."""
+    """Stop the producer, let the cluster heal, and check messages and logs."""
     producer.stop()
     cluster.world.run_for(settle_ms)
     cluster.in_sync()
@@ -43,7 +43,7 @@ def test_what_is_sent_is_at_every_broker():
 
 
 def test_an_acknowledged_message_is_at_the_slave_at_that_moment():
-    """The definition of SYNC_MASTER with two in sync, looked at after every event of the world."""
+    """The definition of SYNC_MASTER with two in sync, checked after every event of the world."""
     cluster, producer, _ = started(2)
     slave = cluster.broker("broker-a-1").store
     seen = 0
@@ -89,7 +89,7 @@ def test_a_slave_that_lost_its_disk_gets_all_of_it_again():
     assert slave_end(cluster) > 2 * 64 * 1024
 
 
-#: settings, and what sends come to while master and slaves hear nothing of each other
+#: settings, and the statuses of sends while master and slaves are separated
 CUT = {
     "async": ({"brokerRole": "ASYNC_MASTER"}, {"SEND_OK"}),
     "plain": ({"totalReplicas": 1}, {"FLUSH_SLAVE_TIMEOUT", "SLAVE_NOT_AVAILABLE"}),
@@ -141,14 +141,15 @@ def test_consumers_read_on_while_the_master_is_dead():
 
 
 def test_the_master_s_power_loses_nothing_when_the_slave_has_it():
-    """Disks that lose what was not synced: the slave's log is what counts, and it is ahead of the master's then."""
+    """The master loses what it had not synced; then the slave's log is ahead, and it counts."""
     cluster, producer, _ = started(7, flushDiskType="ASYNC_FLUSH")
     world = cluster.world
     world.run_for(20 * SECOND)
     world.crash("broker-a-0")
     world.run_for(5 * SECOND)
     auditor = cluster.consumer("auditor", "orders", "audit")
-    # Name servers tell of a silent broker for two minutes more (its connection does not end); new consumers ask it first.
+    # Name servers list a silent broker for two more minutes, as its connection does not end. New
+    # consumers ask it first.
     world.run_for(3 * MINUTE)
     missing = producer.acknowledged.keys() - auditor.delivered.keys()
     assert not missing

@@ -22,7 +22,7 @@ TIMEOUT_MS = 5_000
 
 
 class Asker:
-    """A request each `every_ms`; how each ended."""
+    """Sends a request every `every_ms` and records how each ended."""
 
     def __init__(self, cluster, every_ms):
         self.asked = 0

@@ -1,4 +1,4 @@
-"""What the simulated disk does beyond the port: power loss, planned faults, slow syncs, capacity."""
+"""What the simulated disk adds to the port: power loss, planned faults, slow syncs, capacity."""
 
 import errno
 import random
@@ -144,7 +144,7 @@ def test_a_sync_covers_what_was_written_before_it_began_and_no_more():
 
 
 def test_pages_of_a_failed_sync_stay_in_danger():
-    """The kernel calls them clean; a later sync cannot bring them back, so the port goes on failing."""
+    """The kernel marks them clean, so a later sync cannot write them. The port keeps failing."""
     lost = 0
     for seed in range(40):
         lab, dice = Lab(seed), random.Random(seed)

@@ -1,4 +1,4 @@
-"""The world: its faults do what they say, a seed tells one story, and time that nobody needs costs nothing."""
+"""The world: its faults do what they say, a seed gives one run, and idle time costs nothing."""
 
 import itertools
 import os
@@ -26,7 +26,7 @@ def acked(world: World) -> list[bytes]:
 
 
 def echo_world(**how: Any) -> tuple[World, Any, Connection]:
-    """A server "echo", a client "client" with an open connection."""
+    """Return a world with a server "echo" and a client "client" with an open connection."""
     world = World("echo", **how)
     world.add_node("echo", lambda ports: Echo("echo", ports), ECHO.host)
     world.add_node("client", lambda ports: Toy("client", ports), "10.0.0.2")
@@ -37,11 +37,11 @@ def echo_world(**how: Any) -> tuple[World, Any, Connection]:
     return world, client, client.opens[0]
 
 
-# --- one seed, one story ------------------------------------------------------------------------------------------------
+# --- one seed, one run
 
 
 def test_a_seed_tells_the_same_story_in_two_processes():
-    """Also with other hash seeds: no order of a set, of addresses, or of `hash` may reach an effect."""
+    """Also with other hash seeds: no order of sets, addresses or `hash` reaches an effect."""
     told = []
     for hash_seed in ("1", "2", "random"):
         run = subprocess.run(
@@ -58,7 +58,7 @@ def test_a_seed_tells_the_same_story_in_two_processes():
 
 
 def test_the_trace_shows_an_order_that_hangs_on_hashes():
-    """The check is worth something: a node that iterates over a set of strings gives itself away."""
+    """Checks the test above: it detects a node that iterates over a set of strings."""
 
     code = (
         "from rmqkit.sim.world import World\n"
@@ -109,7 +109,7 @@ def test_a_draw_of_a_node_shifts_no_other_stream():
     assert delays(0) == delays(100)
 
 
-# --- time ---------------------------------------------------------------------------------------------------------------
+# --- time
 
 
 def test_idle_time_costs_nothing():
@@ -151,14 +151,14 @@ def test_run_until_says_when_it_did_not_come_to_it():
 
 
 def test_what_arrives_during_a_turn_is_taken_together():
-    """Turns take time, so a busy node sees several events in one, as behind a real poller."""
+    """Turns take time, so a busy node gets several events in one, as from a real poller."""
     world = build("batches", writers=20, every_ms=1, profile=NetProfile(latency_us=10, jitter_us=20))
     world.run_for(2000)
     keeper = world.node("keeper")
     assert len(keeper.kept) > keeper.turns
 
 
-# --- processes ----------------------------------------------------------------------------------------------------------
+# --- processes
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -199,7 +199,7 @@ def test_a_power_loss_keeps_what_was_acknowledged(seed: int):
 
 
 def test_power_losses_do_lose_what_was_not_synced():
-    """Otherwise the test above would be worth nothing."""
+    """Otherwise the test above would prove nothing."""
     lost = 0
     for seed in range(12):
         world = build(f"loss {seed}", every_ms=1)
@@ -308,7 +308,7 @@ def test_two_nodes_cannot_listen_on_one_address():
     world.listen("client", "toy", Address("0.0.0.0", 1))
 
 
-# --- the net ------------------------------------------------------------------------------------------------------------
+# --- the network
 
 
 def test_bytes_are_cut_at_random_and_stay_in_order():
@@ -349,7 +349,7 @@ def test_a_cut_in_one_direction():
 
 
 def test_without_acknowledgements_the_window_closes():
-    """A one-way cut: what arrives cannot be acknowledged, so no more than a window can be sent."""
+    """A one-way fault: acknowledgements do not come back, so only one window is sent."""
     world, client, conn = echo_world()
     echo = world.node("echo")
     world.call("echo", lambda node: node.outbox.read(echo.opens[0], True))

@@ -1,6 +1,6 @@
-"""A toy cluster for tests of the world: one keeper that stores what it is told, writers that number what they send.
+"""A toy cluster for tests of the world: one keeper that stores records, and writers that send them.
 
-`python -m tests.sim.toy_cluster SEED` runs a broken day of it and prints the trace hash.
+`python -m tests.sim.toy_cluster SEED` runs `broken_day` and prints the hash of its trace.
 """
 
 import sys
@@ -19,7 +19,7 @@ LOG = "log/0"
 
 
 class Keeper(Toy):
-    """Appends 16-byte records to a file and answers each with itself once it is durable. `kept` is what it stands for."""
+    """Appends 16-byte records to a file and echoes each once it is durable. `kept` holds them."""
 
     def start(self) -> None:
         disk = self.ports.disk
@@ -55,7 +55,7 @@ class Keeper(Toy):
 
 
 class Writer(Toy):
-    """Sends a record every so often, dials again when its connection has ended. `acked` is what came back."""
+    """Sends a record every `every_ms` and redials when its connection ends. `acked`: the echoes."""
 
     def __init__(self, name: str, ports: Ports, every_ms: int) -> None:
         super().__init__(name, ports)
@@ -100,7 +100,7 @@ def build(seed: int | str, *, writers: int = 3, every_ms: int = 100, **how: Any)
 
 
 def broken_day(seed: int | str, **how: Any) -> World:
-    """Every fault the world knows, at times drawn from the seed."""
+    """Run every fault the world knows, with details drawn from the seed."""
     world = build(seed, profile=NetProfile(cut_chance=0.5), limits=NetworkLimits(idle_close_ms=3000), **how)
     world.run_for(1000)
     world.net.stall("w0", "keeper", 200)

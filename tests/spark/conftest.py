@@ -1,7 +1,7 @@
-"""One Spark session for all tests of this folder that want one (fixture `spark`): a JVM takes seconds to start.
+"""One Spark session for all tests of this folder that need it (fixture `spark`).
 
-`tests/helpers/workers.py` puts them on one worker. What a test leaves in the session (temporary views, queries that run) is
-its own to take away.
+They share it because a JVM takes seconds to start. `tests/helpers/workers.py` puts these tests on
+one worker. A test must clean up what it leaves in the session: temporary views, running queries.
 """
 
 import os
@@ -11,17 +11,17 @@ import pytest
 
 from rmqkit.testing import factories
 
-#: two broker groups, so that one may be lost
+#: two broker groups, so that a test can lose one
 pair = factories.cluster(groups=2, replicas=1, nameservers=1)
 own = factories.clean("pair")
 
-#: short-lived JVMs: their code is not worth a second compiler, nor their heap a second collector
+#: For short-lived JVMs: one compiler tier, and a garbage collector without threads of its own.
 SHORT = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory):
-    """A session on two threads, small and without a UI; its folders are temporary."""
+    """A small session with two threads and no UI; its folders are temporary."""
     from rmqkit.spark import session
 
     folder = tmp_path_factory.mktemp("spark")
@@ -41,7 +41,7 @@ def spark(tmp_path_factory):
         },
         pushdown=True,
     )
-    # PySpark has put its own there, for as long as the process lives: other tests are not asked.
+    # PySpark replaces the SIGINT handler of the whole process; restore it for other tests.
     signal.signal(signal.SIGINT, interrupted)
     yield made
     for query in made.streams.active:

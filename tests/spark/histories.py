@@ -1,10 +1,11 @@
-"""Histories for the audit's tests: some of simulated drills, and any number of them with random harm done to their rows.
+"""Histories for the audit's tests: recorded simulated drills, and copies with falsified rows.
 
     python -m tests.spark.histories        # record the drills of `BASES` again
 
-The recorded drills lie in `histories.jsonl.xz`: of each a line with its plan, then its rows. A mutation is a small lie:
-rows that are missing, there twice or elsewhere, another offset, time, outcome, node. What comes of it is nonsense now and
-then, and both the checkers and the audit have to say the same of it.
+The recorded drills are in `histories.jsonl.xz`. Each drill is a line with its plan, followed by its
+rows. A mutation ("lie") falsifies a few rows: it drops, repeats or moves rows, or changes an
+offset, a time, an outcome or a node. The result may be nonsense. The in-process checkers and the
+audit must still agree on it.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from rmqkit.drill.promises.table import Harm
 
 FILE = Path(__file__).with_name("histories.jsonl.xz")
 
-#: (family, seed, planted defect): every promise is broken by one of them, or kept
+#: (family, seed, planted defect): drills that keep promises and drills that break them
 BASES = (
     *(("replicas", seed, "") for seed in (1, 2, 3, 4, 7, 8, 10)),
     ("replicas", 5, "ack-before-sync"),
@@ -47,7 +48,7 @@ Recorded = tuple[str, History, Plan]
 
 
 def record() -> Iterator[Recorded]:
-    """Do the drills."""
+    """Run the drills of `BASES`."""
     from rmqkit.drill import simulation
 
     for family, seed, defect in BASES:
@@ -71,7 +72,8 @@ def recorded() -> list[Recorded]:
         for line in lines:
             content = json.loads(line)
             if isinstance(content, dict):
-                # Every promise, also where a drill would not ask for it: what has to agree is what is said of it.
+                # Judge every promise, even those that the drill does not: the tests compare the
+                # judgements.
                 found.append((content["name"], History(), Plan.from_json({**content["plan"], "promises": ()})))
             else:
                 found[-1][1].rows.append(HistoryRow(*content))
@@ -85,7 +87,10 @@ Lie = Callable[[Rows, Random], None]
 
 
 def mutated(recorded: list[Recorded], count: int, seed: int) -> list[Recorded]:
-    """`count` histories: each recorded one as it is, then lies about them."""
+    """Return `count` histories: the recorded ones unchanged, then falsified copies.
+
+    Each copy contains 1 to 6 lies. The same seed returns the same histories.
+    """
     made = recorded[:count]
     for number in range(len(made), count):
         chance = Random(f"{seed}/{number}")
@@ -106,7 +111,7 @@ def _other_plan(plan: Plan, chance: Random) -> Plan:
 
 
 def _some(rows: Rows, chance: Random) -> int:
-    """A row; each kind is as likely as any other."""
+    """Return the index of a random row; each kind of row is equally likely."""
     kind = chance.choice(sorted({row.kind for row in rows}))
     return chance.choice([number for number, row in enumerate(rows) if row.kind == kind])
 
@@ -126,7 +131,7 @@ def drop_many(rows: Rows, chance: Random) -> None:
 
 
 def drop_message(rows: Rows, chance: Random) -> None:
-    """What was seen of it by one kind of look: it is lost, or was given to nobody."""
+    """Drop all rows of one kind for a message: it looks lost, or never delivered."""
     row = rows[_some(rows, chance)]
     rows[:] = [other for other in rows if other.kind != row.kind or other.key != row.key]
 
@@ -149,7 +154,7 @@ def move(rows: Rows, chance: Random) -> None:
 
 
 def swap(rows: Rows, chance: Random) -> None:
-    """Two rows of a kind stand in one another's place."""
+    """Swap two rows of the same kind."""
     first = _some(rows, chance)
     second = rows.index(_alike(rows, rows[first], chance))
     rows[first], rows[second] = rows[second], rows[first]
@@ -202,7 +207,7 @@ def other_value(rows: Rows, chance: Random) -> None:
 
 
 def other_extra(rows: Rows, chance: Random) -> None:
-    """A field as another row of the kind has it, or with another number."""
+    """Change one extra field: to the value of another row of the same kind, or by a number."""
     number = _some(rows, chance)
     row = rows[number]
     if not row.extra:
@@ -223,7 +228,7 @@ def _other(field: str, value: Any, rows: Rows, row: HistoryRow, chance: Random) 
 
 
 def less_in_sync(rows: Rows, chance: Random) -> None:
-    """For a time nobody was."""
+    """Change the in-sync count in some consecutive snapshots of nodes."""
     looks = [number for number, row in enumerate(rows) if row.kind == "node" and row.extra.get("in_sync") is not None]
     if looks:
         first = chance.randrange(len(looks))
@@ -240,7 +245,7 @@ def another_fault(rows: Rows, chance: Random) -> None:
 
 
 def slower(rows: Rows, chance: Random) -> None:
-    """A send, or a call for a lock, that took long."""
+    """Make one send, lock or unlock take 2 to 9 s."""
     numbers = [number for number, row in enumerate(rows) if row.kind in ("send", "lock", "unlock")]
     if numbers:
         number = chance.choice(numbers)

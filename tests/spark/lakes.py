@@ -1,4 +1,4 @@
-"""Rows and batches for the tests of lakes: messages as the data source gives them, without a broker."""
+"""Rows and batches for tests of lakes: messages as the data source returns them, made by hand."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -15,7 +15,10 @@ QUERY = "3c1d4b0e-0000-4000-8000-000000000001"
 
 
 def message(topic, queue, offset, *, at=NOON, epoch="a"):
-    """Row of one message; `epoch` tells apart messages that have one place in different lives of a topic."""
+    """Return the row of one message.
+
+    `epoch` distinguishes messages at the same offset after a topic was deleted and recreated.
+    """
     return (
         topic,
         "broker-a",
@@ -41,7 +44,7 @@ def rows(spark, messages):
 
 
 def queue_rows(spark, *parts, at=NOON, epoch="a"):
-    """All messages of `OffsetRange`s."""
+    """Return all messages of the given `OffsetRange`s."""
     return rows(
         spark, [message(each.topic, each.queue, offset, at=at, epoch=epoch) for each in parts for offset in offsets(each)]
     )
@@ -56,7 +59,7 @@ def part(topic, queue, begin, end):
 
 
 def batch_offsets(*parts, clusters=()):
-    """What Spark's checkpoint says of a batch of these parts."""
+    """Return the offsets that Spark's checkpoint has for a batch of these ranges."""
     return Offsets(
         ranges.nested({each.key: each.begin for each in parts}, clusters),
         ranges.nested({each.key: each.end for each in parts}, clusters),
@@ -64,7 +67,7 @@ def batch_offsets(*parts, clusters=()):
 
 
 def places(frame):
-    """(topic, queue, offset) of all rows, sorted."""
+    """Return (topic, queue, offset) of all rows, sorted."""
     return sorted(tuple(row) for row in frame.select("topic", "queue", "offset").collect())
 
 
@@ -73,7 +76,7 @@ def expected(*parts):
 
 
 def stored(own, topic):
-    """All messages that brokers have of a topic, by queue and offset."""
+    """Return all messages of a topic on the brokers, by queue and offset."""
     reader = own.closes(own.pull_consumer(consume_from="first"))
     queues = reader.queues(topic)
     reader.assign(queues)

@@ -1,4 +1,4 @@
-"""Commit-log files made by hand: their bytes, and where each record stands."""
+"""Hand-made commit-log files and the position of each record in them."""
 
 import os
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ BORN_MS = 1_700_000_000_000
 
 
 class Place(NamedTuple):
-    """One record of a log: byte of its file, bytes, its queue offset and body."""
+    """One record: its position and size in bytes, its queue offset and its body."""
 
     at: int
     size: int
@@ -24,7 +24,10 @@ class Place(NamedTuple):
 
 
 def log_file(base: int, size: int, bodies: Sequence[bytes], *, blank: bool, **fields) -> tuple[bytearray, list[Place]]:
-    """A file of records with these bodies, of `size` bytes in all; `blank` ends it as a full one ends."""
+    """Return a log file of `size` bytes with one record per body, and the records' places.
+
+    With `blank` the file ends with a blank record, as a full file does.
+    """
     data, places = bytearray(), []
     for number, body in enumerate(bodies):
         record = encode_record(
@@ -68,7 +71,10 @@ def pieces_of(path: Path, base: int, *, window_size: int = 4096, **settings) -> 
 
 
 def record_places(pieces: Sequence[RecordSlice | Gap | Filler]) -> dict[int, int]:
-    """The sound records of a scan: byte of the file → size. A record that comes twice is an error."""
+    """Return the sound records of a scan, by position in the file; the values are sizes in bytes.
+
+    Fails if a record occurs twice.
+    """
     found: dict[int, int] = {}
     for piece in pieces:
         if isinstance(piece, RecordSlice) and not piece.damage:

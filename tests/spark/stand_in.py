@@ -1,4 +1,7 @@
-"""A name server and brokers that answer as a test says: queues as lists of records, and whatever may go wrong with them."""
+"""A scripted name server and scripted brokers.
+
+A broker's queue is a dict of records; a test can replace any response by an error.
+"""
 
 import contextlib
 import socket
@@ -37,7 +40,10 @@ def record(offset: int, body: bytes = b"", properties: bytes = b"", **fields) ->
 
 
 class Node:
-    """A server on a port of its own. `answer` gives code, fields and body, None for silence, "close" to hang up."""
+    """A server on its own port.
+
+    `answer` returns code, fields and body, None to stay silent, or "close" to close the connection.
+    """
 
     def __init__(self) -> None:
         self.asked: list[tuple[int, dict[str, str]]] = []
@@ -113,7 +119,11 @@ class NameServer(Node):
 
 
 class Broker(Node):
-    """`records` by offset; `first` and `end` are the queue's range. `count_max`, `bytes_max`: what an answer holds."""
+    """A broker of one queue.
+
+    `records` maps offsets to records, `first` and `end` are the queue's range. A response has at
+    most `count_max` records and about `bytes_max` bytes.
+    """
 
     def __init__(self, records: Mapping[int, bytes], *, is_slave: bool = False, count_max: int = 32) -> None:
         self.records = dict(records)
@@ -122,9 +132,9 @@ class Broker(Node):
         self.is_slave = is_slave
         self.count_max = count_max
         self.bytes_max = 256 * 1024
-        #: by queue offset: given instead of what the queue says
+        #: by queue offset: the response to send instead of the queue's records
         self.instead: dict[int, object] = {}
-        #: called with each offset that is asked for
+        #: called with the offset of each pull
         self.on_pull = lambda offset: None
         super().__init__()
 
@@ -164,7 +174,7 @@ class Broker(Node):
 
 
 class Group:
-    """A name server, a master and, when asked for, slaves."""
+    """A name server, a master and, if a test adds them, slaves."""
 
     def __init__(self) -> None:
         self.nodes: list[Node] = []

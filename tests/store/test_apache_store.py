@@ -1,4 +1,4 @@
-"""A store folder that Apache's broker wrote opens here, and what is derived or written here has the same bytes."""
+"""Opens store folders written by Apache's broker; what we derive or write has the same bytes."""
 
 import pytest
 
@@ -81,7 +81,7 @@ def test_messages_put_here_make_apaches_log_byte_for_byte(name):
 
 
 def put_of(data: bytes) -> Put:
-    """The put that made a recorded message."""
+    """Return the put that produces a recorded message."""
     record = decode_record(data, check_crc=True)
     assert isinstance(record, Record)
     return Put(

@@ -1,4 +1,4 @@
-"""Does the enumeration find anything? Each defect is planted in an engine and must be found by the images of a life."""
+"""Tests the crash tests: each planted defect of an engine must be found by the images of a life."""
 
 from dataclasses import replace
 
@@ -10,7 +10,7 @@ from tests.store.crash import lives
 
 
 def planted(plant):
-    """A factory of engines with that defect."""
+    """Return a factory of engines with that defect."""
 
     def make(parts):
         engine = MappedEngine(parts)
@@ -20,7 +20,7 @@ def planted(plant):
     return make
 
 
-# --- while the store runs ------------------------------------------------------------------------------------------------
+# --- defects of the running store
 
 
 def acknowledged_before_the_sync(engine):
@@ -34,7 +34,7 @@ def acknowledged_before_the_sync(engine):
 
 
 def checkpoint_before_the_queues(engine):
-    """The checkpoint vouches for units that are still to be synced."""
+    """The checkpoint covers queue units that are not yet synced."""
     begin_round = engine.queue_flush.begin_round
 
     def begin_early(then=None):
@@ -46,7 +46,7 @@ def checkpoint_before_the_queues(engine):
 
 
 def confirmed_before_the_sync(engine):
-    """The checkpoint calls durable what was only written: a torn tail looks like damage."""
+    """The checkpoint confirms what was only written, so a torn tail looks like damage."""
     settle = engine.settle
 
     def settle_early():
@@ -58,7 +58,7 @@ def confirmed_before_the_sync(engine):
 
 
 def cut_in_memory_only(engine):
-    """#10666."""
+    """The cut moves the end in memory and leaves the bytes on disk (#10666)."""
 
     def truncate(phy_offset, then):
         engine.commit()
@@ -73,7 +73,7 @@ def cut_in_memory_only(engine):
 
 
 def cut_without_lowering_the_checkpoint(engine):
-    """#6665: what is confirmed is not taken back."""
+    """The cut does not lower the confirmed offset (#6665)."""
     engine.checkpoint.lower = lambda phy_offset: None
     engine.queue_flush.disclaim = lambda log_end, then: then()
 
@@ -96,11 +96,11 @@ def index_header_before_the_entries(engine):
 
 
 def refused_write_left_behind(engine):
-    """What a failed write has left behind the end of the log is not overwritten."""
+    """Bytes that a failed write left behind the end of the log are not overwritten."""
     engine.log.clean_stale = engine.log._stale.clear
 
 
-#: defect, life, from which of its operations on, the kind of images that show it, what the check says
+#: defect, life, first operation checked, kind of images that show it, part of the check's sentence
 RUNNING = [
     (acknowledged_before_the_sync, "sync_flush", 0, "synced", "are lost"),
     (checkpoint_before_the_queues, "mixed", 90, "pages", "differ"),
@@ -127,11 +127,11 @@ def check_finds(work, begin, kind, found, *, make):
     assert found in check.broken[0]
 
 
-# --- in the recovery -----------------------------------------------------------------------------------------------------
+# --- defects of the recovery
 
 
 class LeavesStaleBytes(recovery.Recovery):
-    """Upstream's way: the log's position moves, the bytes stay."""
+    """Upstream's behaviour: the end of the log moves, the bytes stay."""
 
     def _end_at(self, start, end):
         self._log.move_to(end)
@@ -143,14 +143,14 @@ class LeavesStaleBytes(recovery.Recovery):
 
 
 class BelievesUnits(recovery.Recovery):
-    """Queue units behind the last one that was vouched for are kept as they are."""
+    """Queue units behind the last one that the checkpoint covers are kept without a check."""
 
     def _prune(self, start, is_known, is_exact, rejected):
         yield False
 
 
 class EndsBehindTheRecords(recovery.Recovery):
-    """The half record at the end of a replica's log is taken for the master's bytes, all of it."""
+    """The log of a replica ends behind its last, incomplete record."""
 
     def _end_at(self, start, end):
         yield from super()._end_at(start, end)
@@ -158,14 +158,14 @@ class EndsBehindTheRecords(recovery.Recovery):
 
 
 class LooksNotBehind(recovery.Recovery):
-    """Records that have their units are not checked."""
+    """Records that have their queue units are not checked."""
 
     def _check_before(self, start):
         yield False
 
 
 class SyncsNothing(recovery.Recovery):
-    """The cleared tail is called durable and is not."""
+    """The cleared tail is reported as durable but never synced."""
 
     def _end_at(self, start, end):
         self._disk = Unsynced(self._disk)

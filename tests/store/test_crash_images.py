@@ -1,6 +1,7 @@
-"""A power loss after every disk operation of a store's life, with every combination of what the disk may have kept.
+"""Loses power after every disk operation of a store's life, for every image the disk may leave.
 
-`make test` checks every 59th image, `make test-long` every 29th, `make crash` (RMQKIT_CRASH_SHARE=1) all, on all cores.
+`make test` checks every 59th image, `make test-long` every 29th, and `make crash`
+(RMQKIT_CRASH_SHARE=1) all of them, on all cores.
 """
 
 import os
@@ -14,7 +15,7 @@ from tests.store.crash.lives import LIVES
 
 SHARES = [int(os.environ.get("RMQKIT_CRASH_SHARE", "59")), pytest.param(29, marks=pytest.mark.long)]
 MASTER_MIN = {"synced": 80, "pages": 1900, "stale": 380, "names": 240, "torn": 110, "changes": 8, "flip": 3500, "kill": 40}
-#: images of each life by kind: fewer, and the enumeration has become empty
+#: life -> kind -> least number of images; fewer mean that the enumeration lost its cases
 IMAGES_MIN = {
     "mixed": MASTER_MIN,
     "small_files": MASTER_MIN,
@@ -27,7 +28,7 @@ IMAGES_MIN = {
 
 
 def part_of(name: str, share: int, part: int) -> tuple[int, dict[str, int], int, list[str]]:
-    """Disk operations, images by kind, refused starts, what did not hold."""
+    """Return the number of disk operations, images by kind, refused starts, and violations."""
     work = LIVES[name]()
     check = work.enumerate(share=share, part=part)
     return len(work.operations), dict(check.counts), check.refused, check.broken
@@ -60,7 +61,7 @@ def test_every_image_recovers(name, share):
 
 
 def test_the_lives_meet_what_they_are_for():
-    """Rolls, full disks, deletions, cuts and clean stops are among the operations."""
+    """The recorded operations include rolls, full disks, deletions, cuts and clean stops."""
     work = LIVES["small_files"]()
     kinds = Counter(operation.kind for operation in work.operations)
     paths = {operation.path for operation in work.operations}

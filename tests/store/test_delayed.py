@@ -1,7 +1,8 @@
-"""The queues of delayed messages hold due times, also when they are made from the log.
+"""Queues of delayed messages hold due times, also when they are rebuilt from the log.
 
-Source: `CommitLog.checkMessageAndReturnSize`, `DefaultMessageStore.computeDeliverTimestamp`: every dispatch computes them
-from the property DELAY and the store time, so a broker of Apache's that opens the folder finds the same entries.
+Source: `CommitLog.checkMessageAndReturnSize`, `DefaultMessageStore.computeDeliverTimestamp`. Every
+dispatch computes due times from the property DELAY and the store time. An Apache broker that opens
+the folder therefore finds the same entries.
 """
 
 import pytest
@@ -16,7 +17,10 @@ DELAY = {"levels_ms": LEVELS}
 
 
 def filled(**sections) -> tuple[StoreWorld, dict[int, list]]:
-    """Delayed messages of three levels over several files, as the broker puts them; the entries of each level."""
+    """Put delayed messages of three levels over several files, as the broker does.
+
+    Return the world and the entries of each level.
+    """
     world = StoreWorld(ENGINES["mapped"], store_config(delay=DELAY, **sections))
     engine = world.start()
     for number in range(60):
@@ -93,7 +97,7 @@ def test_a_level_above_the_highest_counts_as_the_highest(level, delay_ms):
 
 
 def test_a_number_without_a_record_has_no_size():
-    """Filler of a gap in the numbers: a reader of entries must not take it for the record before it."""
+    """It fills a gap in the numbers; a reader must not take it for the record before it."""
     world = StoreWorld(ENGINES["mapped"], store_config(delay=DELAY))
     engine = world.start()
     engine.append(put("T"))

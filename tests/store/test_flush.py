@@ -21,7 +21,7 @@ def world_of(**flush) -> StoreWorld:
 
 
 class Syncs:
-    """Counts the syncs asked for, by path."""
+    """Counts the requested syncs by path."""
 
     def __init__(self, world: StoreWorld) -> None:
         self.paths: list[str] = []
@@ -38,10 +38,11 @@ class Syncs:
 
 
 def test_the_log_is_flushed_when_enough_pages_are_dirty():
-    """`CommitLog.FlushRealTimeService`: least pages each interval, everything each thorough interval."""
+    """`CommitLog.FlushRealTimeService`: at each interval if enough pages are dirty; everything at
+    each thorough interval."""
     world = world_of(flush_commit_log_least_pages=4, flush_commit_log_thorough_interval_ms=10_000)
     engine = world.engine
-    world.run(10_600)  # a thorough look has just been
+    world.run(10_600)  # a thorough flush has just run
     engine.append(put(body=bytes(3 * 4096)))
     world.settle()
     world.run(3000)
@@ -144,7 +145,7 @@ def test_the_checkpoint_never_runs_ahead_of_the_queues():
     assert engine.checkpoint.confirm_phy_offset == engine.offset_written
 
 
-# --- the pool ----------------------------------------------------------------------------------------------------------
+# --- the transient store pool
 
 
 def pool_world(**flush) -> StoreWorld:
@@ -235,7 +236,7 @@ def test_the_pool_is_ignored_on_a_slave():
     assert len(drain(world.engine, "T", 0)) == 1
 
 
-# --- full and broken disks ---------------------------------------------------------------------------------------------
+# --- full and broken disks
 
 
 def test_a_full_disk_refuses_the_turn_and_recovers():

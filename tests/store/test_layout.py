@@ -1,4 +1,4 @@
-"""What stands on disk, byte by byte, with the numbers of the format and not those of the code."""
+"""Checks files byte by byte, with the numbers of the format rather than the code's constants."""
 
 import zlib
 from struct import pack, unpack
@@ -83,7 +83,10 @@ def test_hosts_of_ipv6_set_their_flags(world, born, store, flags):
 
 
 def test_a_blank_record_ends_a_file_and_eight_bytes_stay_free(world):
-    """Written when the record and 8 bytes do not fit (`CommitLog.DefaultAppendMessageCallback.doAppend`)."""
+    """Written if the record and 8 bytes do not fit.
+
+    Source: `CommitLog.DefaultAppendMessageCallback.doAppend`.
+    """
     fits = 4096 - 8 - 92  # the body of a record that leaves exactly 8 bytes
     put_all(world, put("T", 0, bytes(fits)))
     assert world.engine.offset_max == 4088
@@ -147,7 +150,7 @@ def test_a_queue_that_begins_later_is_filled_up_with_pre_blank_units(world):
 
 
 def test_transactions_that_are_not_committed_have_no_unit(world):
-    """Prepared and rolled back records hold queue offset 0 and are not dispatched (`CommitLog`, dispatch)."""
+    """Prepared and rolled back records hold queue offset 0 and are not dispatched (`CommitLog`)."""
     put_all(world, put("T", 0, b"1"))
     result = world.engine.append(put("T", 0, b"prepared", sys_flag=0x4))
     assert (result.status, result.queue_offset) == (PutStatus.PUT_OK, 0)
@@ -180,7 +183,7 @@ def test_abort_is_there_while_the_store_is_open(world):
 
 
 def test_the_crc_property_ends_the_properties():
-    """`__CRC32#` and ten digits, the lowest first, over all before it (`MessageDecoder.createCrc32`)."""
+    """`__CRC32#` and ten digits, lowest first, over all bytes before it (`createCrc32`)."""
     world = StoreWorld(ENGINES["mapped"], store_config(commit_log={"enabled_append_prop_crc": True}))
     world.start()
     put_all(

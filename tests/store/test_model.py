@@ -1,6 +1,9 @@
-"""Random lives of a store against a model: puts, batches, failed writes, deleted topics, cuts, retention, clean stops,
-kills, power losses. What was settled survives a kill, what was synced survives a power loss; what survives is a prefix of
-the log, in every queue, in the numbers it was given, and findable by its key."""
+"""Random lives of a store, compared with a model.
+
+Puts, batches, failed writes, deleted topics, cuts, retention, clean stops, kills and power losses.
+What was settled survives a kill; what was synced survives a power loss. What survives is a prefix
+of the log, in every queue, under its original numbers, and found by its key.
+"""
 
 from __future__ import annotations
 
@@ -29,12 +32,12 @@ class Known(NamedTuple):
 
 
 class Model:
-    """What the store must have. `turn` are the puts that are not yet settled."""
+    """What the store must have. `turn` holds the puts that are not yet settled."""
 
     def __init__(self) -> None:
         self.log: list[Known] = []
         self.turn: list[Known] = []
-        #: topic -> log end when it was deleted
+        #: topic -> end of the log when it was deleted
         self.deleted: dict[str, int] = {}
         self.start = 0
 
@@ -67,7 +70,7 @@ class Life:
         self.pool = pool
         self.count = 0
 
-    # --- what may happen ----------------------------------------------------------------------------------------------
+    # --- actions
 
     def put(self, topic: int, queue_id: int, size: int) -> None:
         self.count += 1
@@ -143,7 +146,7 @@ class Life:
             if ended == [None]:
                 self.model.cut(at)
             elif self.engine.failed:
-                # The disk failed half-way: the store is closed to puts, and a restart finds a whole one.
+                # The disk failed half-way: the store refuses puts; a restart finds it consistent.
                 assert self.engine.append(put()).status is PutStatus.SERVICE_NOT_AVAILABLE
                 self.world.kill()
                 self.engine = self.world.start()
@@ -168,7 +171,7 @@ class Life:
         self.check(synced)
 
     def expire(self, count: int) -> None:
-        """Some of the oldest files go."""
+        """Let retention remove up to `count` of the oldest files."""
         self.turn(1)
         self.world.run(700)
         retention = replace(
@@ -181,18 +184,18 @@ class Life:
         self.engine.configure(replace(self.world.config, retention=retention))
         self.world.run(100)
         self.engine.configure(self.world.config)
-        self.world.run(50)  # a removal that a power loss overtakes has not happened
+        self.world.run(50)  # so that a power loss does not undo the removal
         assert self.engine.offset_min % 4096 == 0
         assert self.engine.offset_min <= self.engine.offset_max
         self.model.start = self.engine.offset_min
         self.model.cut(self.engine.offset_max, self.model.start)
 
     def fail_later(self, folder: str) -> None:
-        """Derived files cannot be written for a while."""
+        """Let the next write below `folder`, which holds derived files, fail."""
         self.world.disk.fail("write", f"/store/{folder}")
 
     def jump(self, ms: int) -> None:
-        """The wall clock is set."""
+        """Move the wall clock by `ms`."""
         self.world.clock.wall_ms += ms
 
     def sync(self) -> None:
@@ -202,14 +205,14 @@ class Life:
         self.world.until(lambda: told)
         assert told == [True]
 
-    # --- what must hold -------------------------------------------------------------------------------------------------
+    # --- checks
 
     def check(self, end_min: int) -> None:
-        """After a start: everything up to `end_min` is there, and what is there is what was put."""
+        """After a start: all records up to `end_min` are there, and no record that was not put."""
         engine, model = self.engine, self.model
         model.settle()
         assert engine.offset_max >= max([known.phy_next for known in model.log if known.phy_next <= end_min], default=0)
-        # A first file that was never synced may be gone while the second is there.
+        # The first file may be gone if it was never synced, even if the second is there.
         assert engine.offset_min == model.start or not end_min
         model.start = engine.offset_min
         model.cut(engine.offset_max, model.start)

@@ -1,4 +1,4 @@
-"""Extensions of consume queues: Apache's bytes, whole lives with them, and what happens when they are gone or damaged.
+"""Extensions of consume queues: Apache's bytes, whole lives, missing and damaged files.
 
 Source: `store/.../ConsumeQueueExt.java`, `store/.../ConsumeQueue.java`.
 """
@@ -20,7 +20,7 @@ from rmqkit.testing.storage import body_of, records_of
 from rmqkit.testing.store_world import StoreWorld, put, store_config
 from rmqkit.wire.javahash import tags_code
 
-#: what `ConsumeQueueExt` of 5.5.0 wrote with files of 256 bytes: 14 units, each third without a bit map
+#: written by 5.5.0's `ConsumeQueueExt` in files of 256 bytes: 14 units, every third without bit map
 APACHE_FILES = (
     "0014fffffffffffff44800000199c82cc00000000022fffffffffffff83000000199c82cc001000e00020000000000000000000000000022ffff"
     "fffffffffc1800000199c82cc002000e00000400000000000000000000000014000000000000000000000199c82cc00300000022000000000000"
@@ -66,7 +66,7 @@ def fill(engine, world, count, *, first=0, topic="T"):
 
 
 def all_of(engine, *, topic="T", queue_id=0, match=None):
-    """Bodies of a whole queue."""
+    """Return the bodies of a whole queue."""
     bodies, offset = [], engine.queue_range(topic, queue_id).offset_min
     while True:
         read = engine.read(topic, queue_id, offset, count_max=32, size_max=1 << 20, tag_match=match)
@@ -85,7 +85,7 @@ def of_tag(bodies, tag):
 
 
 def entries(engine, topic="T", queue_id=0):
-    """The entries' raw tags codes."""
+    """Return the raw tags codes of the entries."""
     queue = engine.table.by_key[topic, queue_id]
     return [queue.unit(offset)[2] for offset in range(queue.offset_min, queue.offset_max)]
 
@@ -203,7 +203,7 @@ def test_units_of_files_of_another_size_are_left_alone():
 
 
 def test_switched_off_again_the_entries_are_still_understood():
-    """`CqUnit.getValidTagsCodeAsLong`: an address that nobody can look up matches."""
+    """`CqUnit.getValidTagsCodeAsLong`: an address that cannot be looked up matches."""
     world = world_of()
     engine = world.start()
     fill(engine, world, 20)

@@ -10,7 +10,7 @@ MEMORY_SIZE = 10_000
 
 
 def small_memory(parts: EngineParts):
-    """An engine on a machine of 25 kB, 40 % of which count as cache."""
+    """Return an engine on a machine whose cache share, 40 % of the memory, is `MEMORY_SIZE`."""
     return ENGINES["mapped"](parts._replace(memory_size=MEMORY_SIZE * 100 // 40))
 
 
@@ -41,7 +41,8 @@ def test_a_filter_looks_at_a_bounded_number_of_entries():
 
 
 def test_what_is_in_memory_and_what_is_on_disk_have_bounds_of_their_own():
-    """`isTheBatchFull`: counts and bytes of one answer, by how far the record is behind the log's end."""
+    """`isTheBatchFull`: limits of messages and bytes per reply depend on how far behind the log's
+    end the record is."""
     pull = {
         "max_transfer_count_on_message_in_memory": 6,
         "max_transfer_bytes_on_message_in_memory": 100_000,
@@ -63,7 +64,7 @@ def test_what_is_in_memory_and_what_is_on_disk_have_bounds_of_their_own():
 
 
 def test_a_slaves_miss_keeps_the_offset_that_was_asked_for():
-    """`nextOffsetCorrection`: its queue may not be as far as the master's."""
+    """`nextOffsetCorrection`: the slave's queue may be behind the master's."""
     world = world_of(identity={"broker_role": BrokerRole.SLAVE})
     fill(world, 3)
     for offset, status in [(7, GetStatus.OFFSET_OVERFLOW_BADLY), (-1, GetStatus.OFFSET_TOO_SMALL)]:
@@ -78,7 +79,7 @@ def test_entries_whose_record_has_left_the_log_are_passed_over():
         world.engine.append(put("T", 0, b"%02d" % number * 200))
         world.turn()
     world.until(lambda: world.engine.offset_synced == world.engine.offset_written)
-    # Retention has taken the file and has not come to the queue yet.
+    # Retention has removed the file but has not updated the queue yet.
     world.engine.log.files.remove_first(lambda error: None)
     read = world.engine.read("T", 0, 0, count_max=32, size_max=4000)
     bodies = [body_of(record)[:2] for record in records_of(read.buffers)]

@@ -1,4 +1,4 @@
-"""What is derived from the log comes back, whatever became of it: queues, index, checkpoint."""
+"""Recovery rebuilds what is derived from the log, however damaged: queues, index, checkpoint."""
 
 from struct import pack
 
@@ -13,7 +13,10 @@ QUEUES = [("A", 0), ("A", 1), ("B", 0)]
 
 
 def filled(*, stop: bool, ms: int = 2000, **sections) -> tuple[StoreWorld, dict[tuple[str, int], list[bytes]]]:
-    """Sixty messages in three queues over several files; the store was stopped, or killed `ms` later. What it held."""
+    """Put sixty messages in three queues over several files; return the world and the records.
+
+    Stop the store in the end, or kill it `ms` later.
+    """
     world = StoreWorld(ENGINES["mapped"], store_config(**sections))
     engine = world.start()
     for number in range(60):
@@ -87,7 +90,7 @@ def test_a_queue_file_that_cannot_be_right_is_made_again(damage, stop):
 
 
 def test_units_that_point_nowhere_are_not_served():
-    """A unit that looks right but is not: found when it is read."""
+    """A well-formed unit that points to no record: detected when it is read."""
     world, _ = filled(stop=True)
     world.folder.files["/store/consumequeue/A/0/00000000000000000000"].write(60, pack(">qiq", 2400, 300, 0))
     engine = world.start()
@@ -111,8 +114,11 @@ INDEX_DAMAGE = ("header", "short", "other size", "one missing", "all")
     [*((damage, stop) for damage in INDEX_DAMAGE for stop in (True, False)), ("entry", False), ("slot", False)],
 )
 def test_a_damaged_index_is_made_again(damage, stop):
-    """All of it: upstream begins at its newest file (seen on a running 5.5.0). After a clean stop entries and slots are
-    believed: a damaged one finds nothing, or something that is not the key and is passed over."""
+    """The whole index is rebuilt; upstream begins at its newest file (seen on a running 5.5.0).
+
+    After a clean stop entries and slots are trusted. A damaged one then finds nothing, or a record
+    with another key, which the query skips.
+    """
     world, held = filled(stop=stop, ms=15_000)
     paths = sorted(path for path in world.folder.files if "/index/" in path)
     last = world.folder.files[paths[-1]]
@@ -179,7 +185,7 @@ def test_a_stop_while_recovering_changes_nothing():
 
 
 def test_an_unsynced_stop_leaves_abort():
-    """`abort` goes only when all is durable."""
+    """`abort` is removed only once everything is durable."""
     world = StoreWorld(ENGINES["mapped"])
     world.start()
     world.engine.append(put())
@@ -191,7 +197,10 @@ def test_an_unsynced_stop_leaves_abort():
 
 
 def test_the_schedule_topics_units_hold_delivery_times():
-    """store time + the level's delay; a level above the last is the last (`CommitLog.checkMessageAndReturnSize`)."""
+    """Store time + delay of the level. A level above the last counts as the last.
+
+    Source: `CommitLog.checkMessageAndReturnSize`.
+    """
     world = StoreWorld(ENGINES["mapped"])
     engine = world.start()
     for level in (b"1", b"3", b"99", b"0", b"x"):
@@ -207,7 +216,10 @@ def test_the_schedule_topics_units_hold_delivery_times():
 
 
 def test_a_cut_says_nothing_of_index_entries_that_are_not_synced():
-    """A header of the second file on the platter, nothing of the first: all keys of the first file would be gone."""
+    """The second file's header must not be written before the first file's.
+
+    Otherwise a power loss could lose all keys of the first file.
+    """
     world = StoreWorld(ENGINES["mapped"])
     engine = world.start()
     ends = []
@@ -227,9 +239,9 @@ def test_a_cut_says_nothing_of_index_entries_that_are_not_synced():
 
 
 def test_what_is_copied_to_where_the_log_was_cut_gets_its_own_queue_entries():
-    """The last thing that was read of the log began at the cut: it was dispatched once more, and nothing after it."""
+    """Regression: the record read last began at the cut. It was dispatched again, none after it."""
     masters = []
-    for queue_id in (0, 1):  # the same first record, then another one at the same place
+    for queue_id in (0, 1):  # the same first record, then different ones at the same offset
         master = StoreWorld(ENGINES["mapped"])
         engine = master.start()
         at = [engine.append(put("A", queue, b"x" * size)).phy_offset for queue, size in ((0, 9), (queue_id, 9 + queue_id))]

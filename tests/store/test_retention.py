@@ -1,4 +1,4 @@
-"""What goes when: `DefaultMessageStore.CleanCommitLogService` and the queues and index that follow the log."""
+"""Removal of expired files: `DefaultMessageStore.CleanCommitLogService`, then queues and index."""
 
 import pytest
 
@@ -13,7 +13,10 @@ MIB = 1 << 20
 
 
 def world_of(files: int, **retention) -> StoreWorld:
-    """So many log files, each with one big message of queue T-0; two seconds before the first look."""
+    """Return a world with `files` log files, each with one big message of queue T-0.
+
+    Its clock is two seconds before the first retention check.
+    """
     world = StoreWorld(ENGINES["mapped"], store_config(retention={"delete_when": "", **retention}))
     engine = world.start()
     for number in range(files):
@@ -40,7 +43,7 @@ def every_hour() -> str:
 
 
 def test_expired_files_go_at_once_when_asked():
-    """`DefaultMessageStore.executeDeleteFilesManually`: at any hour, but only what is expired, and never the last."""
+    """`executeDeleteFilesManually`: at any hour, but only expired files, and never the last one."""
     world = world_of(6, file_reserved_time_hours=2)
     world.engine.clean_log()
     world.run(3_000, 100)
@@ -67,7 +70,7 @@ def test_files_go_when_their_time_is_over_and_the_hour_has_come():
     world = world_of(6, delete_when=every_hour(), file_reserved_time_hours=2)
     world.run(5_000, 100)
     assert len(names(world)) == 6
-    # One file was begun a second, each was written to for the last time when the next began; a look comes in 7 s.
+    # A file began each second; each was last written when the next began. The next check is in 7 s.
     world.clock.wall_ms = START_MS + 2 * HOUR_MS - 3_000
     world.run(10_000, 100)
     assert names(world)[0] == 3 * 4096
@@ -107,7 +110,7 @@ def fill_disk(world: StoreWorld, percent: int) -> None:
 
 @pytest.mark.parametrize(("percent", "gone", "refused"), [(70, False, False), (80, True, False), (95, True, True)])
 def test_a_filling_disk_lets_expired_files_go_at_any_hour(percent, gone, refused):
-    """75 % (diskMaxUsedSpaceRatio) expired files at any hour; 90 % puts are refused."""
+    """75 % (diskMaxUsedSpaceRatio): expired files go at any hour; 90 %: puts are refused."""
     world = world_of(3, file_reserved_time_hours=0, clean_file_forcibly_enable=False)
     fill_disk(world, percent)
     world.run(3000, 10)

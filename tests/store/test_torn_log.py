@@ -1,4 +1,4 @@
-"""What a recovery makes of a log whose end is torn, damaged or followed by garbage: whole records, nothing else."""
+"""Recovery of a log whose end is torn, damaged or followed by garbage keeps only whole records."""
 
 import copy
 from random import Random
@@ -16,7 +16,7 @@ BODIES = [f"message {number} ".encode() * 3 for number in range(9)]
 
 
 def killed_world(**sections) -> tuple[StoreWorld, list[int]]:
-    """A store killed after nine messages in two queues; where the records start, and the end."""
+    """Return a store killed after nine messages in two queues; the records' starts, and the end."""
     world = StoreWorld(ENGINES["mapped"], store_config(**sections))
     engine = world.start()
     starts = []
@@ -29,7 +29,7 @@ def killed_world(**sections) -> tuple[StoreWorld, list[int]]:
 
 
 def again(world: StoreWorld) -> StoreWorld:
-    """The same files in a world of their own."""
+    """Return another world with a copy of the files."""
     other = StoreWorld(ENGINES["mapped"], world.config)
     other.folder = copy.deepcopy(world.folder)
     other.begin()
@@ -42,7 +42,7 @@ def all_bodies(world: StoreWorld) -> list[bytes]:
 
 
 def check_goes_on(world: StoreWorld, bodies: list[bytes]) -> None:
-    """The store has these bodies, takes more, and has all of it after one more kill."""
+    """Check that the store has these bodies, takes more, and has all of it after another kill."""
     engine = world.engine
     assert all_bodies(world) == bodies
     for queue_id in (0, 1):
@@ -56,14 +56,14 @@ def check_goes_on(world: StoreWorld, bodies: list[bytes]) -> None:
 
 
 def test_every_cut_through_the_last_three_records():
-    """The rest of the file zeroes, as a page that never came to the platter."""
+    """The rest of the file is zeroes, like a page that was never written to the platter."""
     world, starts = killed_world()
     for cut in range(starts[-4], starts[-1]):
         torn = again(world)
         torn.folder.files[LOG].write(cut, bytes(starts[-1] - cut))
         engine = torn.start()
         whole = sum(start <= cut for start in starts) - 1
-        # A last byte that was zero anyway is not missed.
+        # If the last byte is zero anyway, nothing is missing.
         if cut + 1 in starts and engine.offset_max == cut + 1:
             whole += 1
         assert engine.offset_max == starts[whole], cut
@@ -71,7 +71,7 @@ def test_every_cut_through_the_last_three_records():
 
 
 def test_every_cut_with_garbage_behind_it():
-    """Anywhere but in the topic and the properties, which upstream's record has no checksum for."""
+    """Anywhere but in the topic and the properties: upstream's record has no checksum for them."""
     world, starts = killed_world()
     random = Random(5)
     heads_and_bodies = [at for number in (-3, -2) for at in range(starts[number], starts[number + 1] - 11, 2)]
@@ -87,7 +87,10 @@ def test_every_cut_with_garbage_behind_it():
 
 @pytest.mark.parametrize("record", [-2, -3, -4])
 def test_a_flipped_bit_never_makes_a_wrong_body_or_loses_what_is_before(record):
-    """One bit of every byte of a record. Only the body has a checksum: what else flips may move the record."""
+    """Flip one bit of every byte of a record.
+
+    Only the body has a checksum. A flip elsewhere may go unnoticed, but must not change a body.
+    """
     world, starts = killed_world()
     first, end = starts[record], starts[record + 1]
     for at in range(first, end):
@@ -105,7 +108,7 @@ def test_a_flipped_bit_never_makes_a_wrong_body_or_loses_what_is_before(record):
 
 
 def test_bytes_of_an_older_life_are_never_taken_for_records():
-    """Upstream leaves them behind a cut (#10666): the next log of equal records would run into them."""
+    """Upstream leaves them behind a cut (#10666). New records of equal size would run into them."""
     world = StoreWorld(ENGINES["mapped"])
     engine = world.start()
     starts = []
@@ -125,7 +128,7 @@ def test_bytes_of_an_older_life_are_never_taken_for_records():
 
 
 def test_a_refused_put_is_not_found_by_a_recovery():
-    """The write went through and the disk said it did not."""
+    """The write was done, but the disk reported an error."""
     world = StoreWorld(ENGINES["mapped"])
     engine = world.start()
     engine.append(put("T", 0, b"kept"))
@@ -152,11 +155,11 @@ def test_a_refused_put_is_not_found_by_a_recovery():
     assert all_bodies(world) == [b"kept", b"next"]
 
 
-# --- files ---------------------------------------------------------------------------------------------------------------
+# --- files
 
 
 def rolled_world(*, stop: bool) -> StoreWorld:
-    """Five files, all of it synced, some in the checkpoint."""
+    """Return a store of five files, all synced, part of them covered by the checkpoint."""
     world = StoreWorld(ENGINES["mapped"])
     engine = world.start()
     for number in range(40):
@@ -219,7 +222,7 @@ def test_an_empty_last_file_is_removed():
 
 
 def test_a_file_of_zeroes_behind_the_log_is_no_damage():
-    """Apache's broker makes files ahead."""
+    """Apache's broker allocates files ahead."""
     world = rolled_world(stop=False)
     world.folder.make_file("/store/commitlog/00000000000000020480").size = 4096
     engine = world.start()
@@ -262,7 +265,10 @@ def test_a_damaged_record_is_not_served():
 
 @pytest.mark.parametrize("stop", [True, False])
 def test_damage_in_front_of_the_last_known_record_is_refused(stop):
-    """Recovery makes no units of these records again: without a look at them their bytes would be served as they are."""
+    """Recovery does not rebuild the queue units of these records.
+
+    Unless it checked the records, it would serve the damaged bytes.
+    """
     world = rolled_world(stop=stop)
     file = world.folder.files["/store/commitlog/00000000000000012288"]
     at = 300
@@ -274,7 +280,7 @@ def test_damage_in_front_of_the_last_known_record_is_refused(stop):
 
 
 def test_a_cut_is_told_before_it_is_made():
-    """A process that is killed in the middle of clearing has said so."""
+    """The warning is logged first, so a process killed while it clears the bytes has logged it."""
     world, starts = killed_world()
     world.folder.files[LOG].write(starts[3] + 88, b"X")
     engine = world.engine

@@ -1,4 +1,4 @@
-"""Losses that users of RocketMQ have met in its store, by their issue numbers: none may be possible here."""
+"""Message losses that users of RocketMQ reported, by issue number: none may happen here."""
 
 import pytest
 
@@ -12,7 +12,10 @@ CONFIRMED_AT = 32
 
 
 def world_with(count: int, *, size: int = 100) -> tuple[StoreWorld, list[int]]:
-    """So many messages in two queues, one a turn; where each starts, and the end."""
+    """Put `count` messages into two queues, one per turn.
+
+    Return the world, and where each record starts and the last one ends.
+    """
     world = StoreWorld(ENGINES["mapped"])
     engine = world.start()
     starts = []
@@ -48,7 +51,7 @@ def master_bytes(count: int) -> tuple[StoreWorld, bytes]:
     return master, bytes_of(master.engine)
 
 
-# --- #6665: the confirmed offset is not reset when the log is cut: ever more is cut
+# --- #6665: a cut does not reset the confirmed offset, so more and more is cut
 
 
 @pytest.mark.parametrize("way", ["stop", "kill", "crash"])
@@ -92,7 +95,7 @@ def test_6665_what_comes_behind_a_cut_is_not_confirmed_by_the_past():
     assert b"not yet confirmed" in bodies(world)
 
 
-# --- #10666: a replica cuts its log in memory only: the tail is valid again after a restart
+# --- #10666: a replica cuts its log in memory only, so the tail is valid again after a restart
 
 
 @pytest.mark.parametrize("way", ["stop", "kill", "crash"])
@@ -110,7 +113,7 @@ def test_10666_what_was_cut_off_stays_away(way):
     engine = world.start()
     assert engine.offset_max == at
     assert len(bodies(world)) == 6
-    # The new master's next record is as long as the one that was cut off: behind it the old tail would go on.
+    # The new master's next record has the size of the one cut off: the old tail would follow it.
     other = StoreWorld(ENGINES["mapped"])
     other.start().append_log(0, log[:at])
     other.turn()
@@ -124,12 +127,12 @@ def test_10666_what_was_cut_off_stays_away(way):
     assert found_in(engine).rows == found_in(other.engine).rows
 
 
-# --- #7355, #7599, #467: an abnormal exit loses the tail of the consume queues, or a message of a replica
+# --- #7355, #7599, #467: a crash loses the tail of the consume queues, or a replica's message
 
 
 @pytest.mark.parametrize("way", ["kill", "crash"])
 def test_7355_the_tail_of_the_queues_is_made_again(way):
-    """The log is durable, the units of its last messages never left memory."""
+    """The log is durable, but the units of its last messages never left memory."""
     world, _ = world_with(30)
     told: list[bool] = []
     world.engine.sync(world.engine.offset_max, told.append)
@@ -146,7 +149,8 @@ def test_7355_the_tail_of_the_queues_is_made_again(way):
 @pytest.mark.parametrize("way", ["kill", "crash", "stop"])
 @pytest.mark.parametrize("rest", [1, 7, 8, 40, 88, 150, 190])
 def test_7599_a_replica_that_ends_within_a_record_loses_no_message(way, rest):
-    """It may hold half a record when it dies: it goes on where its log says, and has all of the master's messages once."""
+    """It may hold half a record when it dies. It continues at the end of its log and has each of
+    the master's messages once."""
     master, log = master_bytes(8)
     at = sorted(row[1] for rows in found_in(master.engine).rows.values() for row in rows)[5]
     world = StoreWorld(ENGINES["mapped"])
@@ -168,7 +172,7 @@ def test_7599_a_replica_that_ends_within_a_record_loses_no_message(way, rest):
 
 
 def test_467_units_that_reached_the_disk_without_their_records_are_not_believed():
-    """The queue's page was written back, the log's was not: the next record takes that place in log and queue."""
+    """The queue's page was written back, the log's was not. The next record reuses both offsets."""
     world, starts = world_with(10)
     world.engine.write_queues()
     world.disk.die()
@@ -187,7 +191,7 @@ def test_467_units_that_reached_the_disk_without_their_records_are_not_believed(
     assert len(bodies(world)) == 9
 
 
-# --- seen on a running 5.5.0: after a crash the index keys of older log files are gone
+# --- seen on a running 5.5.0: a crash loses the index keys of older log files
 
 
 @pytest.mark.parametrize("loss", ["the newest file", "all files", "nothing"])

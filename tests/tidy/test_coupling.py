@@ -1,6 +1,6 @@
 """Coupling: import cycles, modules that name the whole broker, sizes of folders.
 
-The ceilings are the numbers of today. A change may lower a ceiling and must not raise it.
+The ceilings are today's numbers. A change may lower a ceiling and must not raise it.
 """
 
 import ast
@@ -20,7 +20,7 @@ BROKER_USERS_MAX = 1
 #: attributes of a `Broker` without a leading underscore, besides those of every node
 BROKER_ATTRIBUTES_MAX = 20
 FOLDER_MODULES_MAX = 15
-#: folders with more modules than that: (how many, why)
+#: folder with more modules than that: (number of modules, reason)
 LARGE_FOLDERS: Mapping[str, tuple[int, str]] = {
     "rmqkit/wire/bodies": (17, "one module for each family of JSON bodies"),
 }
@@ -64,7 +64,7 @@ def test_folders_stay_small():
 
 
 def test_a_cycle_is_found():
-    """The search itself: two cycles that share nothing, and a module that leads into one of them."""
+    """Checks the search itself: two separate cycles, and a module that leads into one of them."""
     known = {"f.a": {"f.b"}, "f.b": {"f.a"}, "g.c": {"h.d"}, "h.d": {"h.e"}, "h.e": {"g.c"}, "g.x": {"g.c"}}
     assert sorted(map(sorted, cycles(known))) == [["f.a", "f.b"], ["g.c", "h.d", "h.e"]]
     assert _largest(known) == ["g.c", "h.d", "h.e"]
@@ -75,7 +75,10 @@ def test_a_cycle_is_found():
 
 @cache
 def graph(*, at_run_time: bool) -> Graph:
-    """Module → the modules of `rmqkit` that it imports; with `at_run_time` without those under `if TYPE_CHECKING`."""
+    """Return module → modules of `rmqkit` that it imports.
+
+    `at_run_time` leaves out imports under `if TYPE_CHECKING`.
+    """
     known = {module.name for module in modules()}
     return {module.name: set(_imported(module, known, at_run_time)) - {module.name} for module in modules()}
 
@@ -92,7 +95,7 @@ def _imported(module: Module, known: set[str], at_run_time: bool) -> Iterator[st
 
 
 def _type_checking_lines(module: Module) -> set[int]:
-    """Lines under `if TYPE_CHECKING`."""
+    """Return the lines under `if TYPE_CHECKING`."""
     return {
         line
         for node in module.nodes
@@ -102,13 +105,16 @@ def _type_checking_lines(module: Module) -> set[int]:
 
 
 def _largest(imports: Graph) -> list[str]:
-    """The largest cycle with modules of more than one folder, sorted; empty when there is none."""
+    """Return the largest cycle that spans several folders, sorted; empty if there is none."""
     wide = [cycle for cycle in cycles(imports) if len({name.rpartition(".")[0] for name in cycle}) > 1]
     return sorted(max(wide, key=len, default=()))
 
 
 def cycles(imports: Graph) -> list[list[str]]:
-    """Sets of modules that import one another, directly or not (Tarjan's strongly connected components)."""
+    """Return sets of modules that import each other, directly or indirectly.
+
+    They are Tarjan's strongly connected components.
+    """
     number: dict[str, int] = {}
     lowest: dict[str, int] = {}
     stack: list[str] = []
@@ -139,7 +145,7 @@ def cycles(imports: Graph) -> list[list[str]]:
 
 
 def _names_broker(module: Module) -> bool:
-    """Whether it imports or defines `Broker`."""
+    """Return whether the module imports or defines `Broker`."""
     return any(
         (isinstance(node, ast.alias) and node.name == "Broker")
         or (isinstance(node, ast.ClassDef) and node.name == "Broker")
@@ -148,7 +154,7 @@ def _names_broker(module: Module) -> bool:
 
 
 def _attributes(module: Module, name: str) -> set[str]:
-    """Public attributes that methods of a class assign to `self`."""
+    """Return the public attributes that the methods of a class assign to `self`."""
     kind = next(node for node in module.nodes if isinstance(node, ast.ClassDef) and node.name == name)
     targets: Iterable[ast.AST] = (
         target

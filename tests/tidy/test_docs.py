@@ -1,4 +1,4 @@
-"""Generated pages are what `make docs` makes of them, and links lead somewhere."""
+"""Generated pages are up to date with `make docs`, and links have targets."""
 
 import re
 

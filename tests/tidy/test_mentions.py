@@ -1,4 +1,4 @@
-"""Files and modules that a text names exist, so that a reader who follows the name finds them."""
+"""Files and modules named in a text exist, so a reader can find them."""
 
 import re
 from functools import cache
@@ -8,13 +8,13 @@ from tests.tidy.tree import ROOT
 PATH = re.compile(r"`((?:[a-z_0-9]+/)*[a-z_0-9]+\.py)`")
 FOLDER = re.compile(r"`((?:rmqkit|broker|wire|runtime|client|cluster|drill|shell|spark|tests|tools)(?:/[a-z_0-9]+)+)/?`")
 DOTTED = re.compile(r"`(rmqkit(?:\.[a-z_0-9]+)+)(?=[`.(])")
-#: names that a user chooses, or files that only Apache or a run makes
+#: names that a user chooses, and files that only Apache or a run creates
 ELSEWHERE = {"conftest.py", "paced.py", "tests/test_paced.py", "pyspark/daemon.py"}
 
 
 @cache
 def tree() -> tuple[frozenset[str], frozenset[str]]:
-    """Paths of the Python files of the checkout, and of their folders."""
+    """Return the paths of the checkout's Python files, and of their folders."""
     roots = ("rmqkit", "tests", "tools", "plugins", "examples", "pyspark_rmqkit", "pyspark_rmqkit_store")
     files = [path.relative_to(ROOT) for root in roots for path in (ROOT / root).rglob("*.py")]
     folders = {str(parent) for path in files for parent in path.parents}

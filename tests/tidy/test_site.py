@@ -1,4 +1,4 @@
-"""The menu of the site has every page of `docs/`, and the API pages have every public name of rmqkit.testing."""
+"""The site's menu has every page of `docs/`; the API pages have all names of rmqkit.testing."""
 
 import re
 

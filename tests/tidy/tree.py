@@ -1,7 +1,8 @@
-"""Modules as the tidy tests read them: each is read, parsed and walked once.
+"""The project's modules for the tidy tests; each is read, parsed and walked once.
 
-A rule is one test over all modules. It collects its offenders, and `none` reports all of them. Other tests that read the
-modules belong into the group of these (`GROUP`), as each worker of `make test` parses for itself.
+A rule is one test over all modules. It collects its offenders, and `none` reports all of them.
+Tests that read the modules belong to the group `GROUP`, as each worker of `make test` parses the
+modules for itself.
 """
 
 import ast
@@ -39,7 +40,7 @@ class Module:
 
     @cached_property
     def imports(self) -> list[tuple[str, int]]:
-        """(dotted name, line) of each import, those under `if TYPE_CHECKING` included."""
+        """Return (dotted name, line) of each import, including those under `if TYPE_CHECKING`."""
         found = []
         for node in self.nodes:
             if isinstance(node, ast.Import):
@@ -56,11 +57,11 @@ def _modules(top: str) -> tuple[Module, ...]:
 
 
 def modules(*tops: str) -> tuple[Module, ...]:
-    """The modules below these folders of the project; those of `rmqkit` unless others are named."""
+    """Return the modules below these folders of the project; by default those of `rmqkit`."""
     return tuple(module for top in tops or ("rmqkit",) for module in _modules(top))
 
 
 def none(offenders: Iterable[str]) -> None:
-    """Fails with one line for each offender."""
+    """Fail with one line for each offender."""
     found = list(offenders)
     assert not found, "\n".join(["", *found])

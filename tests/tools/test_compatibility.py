@@ -1,4 +1,4 @@
-"""The compatibility page is complete, and what was recorded fits the tables."""
+"""The compatibility page is complete, and the recorded results match its tables."""
 
 import json
 

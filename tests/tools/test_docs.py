@@ -1,4 +1,4 @@
-"""`make docs`: tables are put between their own marks, and a mistake is said."""
+"""`make docs` puts tables between their own marks and reports mistakes."""
 
 import pytest
 

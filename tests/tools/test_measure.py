@@ -1,4 +1,4 @@
-"""What `make lint` counts as hard to read, and what it lets pass."""
+"""What `make lint` counts as hard to read, and what it accepts."""
 
 import ast
 

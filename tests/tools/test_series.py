@@ -1,4 +1,4 @@
-"""The lists of real drills, and what a series comes to."""
+"""The lists of real drills, and the results of a series."""
 
 import json
 
@@ -31,7 +31,10 @@ def test_takeovers_have_a_group_to_go_to_and_a_quorum_that_can_be_met():
 
 @pytest.fixture
 def series_of(tmp_path, monkeypatch, capsys):
-    """Run a list of two drills that end as given; returns exit code, kept results, printed lines and the page."""
+    """Return a function that runs a list of two drills with given ends.
+
+    It returns the exit code, the kept results, the printed lines and the page.
+    """
     monkeypatch.setenv("RMQKIT_HOME", str(tmp_path))
     wanted = [Plan(fault=fault, seed=5, replicas=2) for fault in ("kill", "pause")]
     kept, page = tmp_path / "results.json", tmp_path / "drills.md"

@@ -1,6 +1,7 @@
-"""The broker is killed in a loop under load: no acknowledged message may be missing or changed, offsets stay dense.
+"""Kills a broker repeatedly under load: no acknowledged message is lost or changed, offsets stay
+dense.
 
-`make test` does 3 rounds a flush mode, `make crash` 20 (RMQKIT_CRASH_ROUNDS).
+`make test` runs 3 rounds per flush mode, `make crash` 20 (RMQKIT_CRASH_ROUNDS).
 """
 
 import os
@@ -24,7 +25,7 @@ def start(tmp_path: Path):
     def start_cluster(**settings) -> Cluster:
         cluster = Cluster("crash", home=tmp_path)
         clusters.append(cluster)
-        # Small files, so that the kill also falls on file ends.
+        # Small files, so that some kills happen at the end of a file.
         small = {"mappedFileSizeCommitLog": 4 * 1024 * 1024, "mappedFileSizeConsumeQueue": 20 * 3000}
         base = ports.free_base(range(-2, 40))
         cluster.up(any_port=True, base_port=base, replicas=1, settings={**small, **settings})
@@ -64,14 +65,14 @@ def test_sigterm_under_load_loses_nothing_acknowledged(start):
 
 
 def test_transient_store_pool_keeps_what_it_had_written(start):
-    """With the pool a kill may lose acknowledged messages; those that are there must still be whole and dense."""
+    """With the pool a kill may lose acknowledged messages. The rest must be complete and dense."""
     cluster = start(transientStorePoolEnable=True)
     with Workload(cluster.namesrv, "crash") as work:
         work.wait_for(1000)
         cluster.kill("master")
         cluster.start("master")
         work.wait_for(200)
-    # What was acknowledged since the start becomes readable with the next commit of the pool.
+    # Messages acknowledged since the start become readable with the next commit of the pool.
     deadline_s = time.monotonic() + 30
     while len(found := read_all(cluster.namesrv, "crash")) < 200 and time.monotonic() < deadline_s:
         time.sleep(0.1)

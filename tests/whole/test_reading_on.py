@@ -1,4 +1,4 @@
-"""A group of two processes whose master is killed and comes back, as its consumers see it."""
+"""A group of two processes whose master is killed and restarted, as its consumers see it."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -13,7 +13,7 @@ from tests.helpers import ports
 TOPIC, GROUP = "reading_on", "readers"
 QUEUES = 4
 COMMIT_MS = 200
-#: what is read in the time that a commit and its copy take, roughly
+#: about as many messages as are read while a commit is made and copied
 AGAIN_MAX = 64
 
 
@@ -30,7 +30,7 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
 class Reader:
     def __init__(self, namesrv: str) -> None:
         self.got: list[tuple[int, int]] = []
-        # Little is read ahead, so that most of the backlog has to come from the slave.
+        # Little is read ahead, so that most of the backlog comes from the slave.
         self.consumer = PullConsumer(
             GROUP,
             namesrv=namesrv,
@@ -65,7 +65,7 @@ def test_consumption_goes_on_from_the_slave_and_returns(cluster: Cluster) -> Non
     first = Reader(cluster.namesrv)
     first.read(lambda: len(first.got) >= 300)
     cluster.kill("master")
-    # The same member reads on, then another takes over with what the slave knows.
+    # The same member continues, then another one takes over with the slave's offsets.
     first.read(lambda: len(first.got) >= 550)
     first.consumer.close()
     second = Reader(cluster.namesrv)

@@ -1,4 +1,4 @@
-"""Two processes on one store folder: the second says so in one line and touches nothing."""
+"""Two processes on one store folder: the second exits with a one-line error and changes nothing."""
 
 import hashlib
 import subprocess
@@ -13,7 +13,7 @@ DEADLINE_S = 60
 
 
 def fill(store: Path) -> None:
-    """A store that was killed: what a process that thinks it is alone would recover, and change."""
+    """Write a killed store: one that a process would recover, and change, if it were alone."""
     world = StoreWorld(ENGINES["mapped"])
     engine = world.start()
     for number in range(40):
@@ -27,7 +27,10 @@ def fill(store: Path) -> None:
 
 
 def state_of(store: Path) -> dict[str, tuple[str, int]]:
-    """Content and time of change of every file but the lock: to open and close that would free it, it is this process's."""
+    """Return digest and modification time of every file except the lock.
+
+    Closing the lock file would release the lock, which this process holds.
+    """
     return {
         str(path.relative_to(store)): (hashlib.sha256(path.read_bytes()).hexdigest(), path.stat().st_mtime_ns)
         for path in sorted(store.rglob("*"))

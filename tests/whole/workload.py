@@ -1,8 +1,8 @@
-"""A producer under load whose every acknowledgement is remembered, and the check that each is still there.
+"""A producer under load that remembers each acknowledgement, and checks that each message is there.
 
-A message's body says who it is: a number and a digest of its padding, so a body that was mixed up or cut is seen. An
-acknowledgement is a place (queue id, queue offset) and the body that was sent; a send that failed or timed out is
-*unknown*: it may be stored or not, once or several times.
+A message's body holds its number and a digest of its padding, so a mixed-up or truncated body is
+detected. An acknowledgement is a place (queue id, queue offset) and the body that was sent. A send
+that failed or timed out is *unknown*: it may be stored or not, once or several times.
 """
 
 import hashlib
@@ -23,7 +23,7 @@ def body_of(number: int, size: int) -> bytes:
 
 
 class Workload:
-    """Sends from a thread of its own until `stop`, a bounded number in flight."""
+    """Sends from its own thread until `stop`, with at most `in_flight` sends in flight."""
 
     def __init__(self, namesrv: str, topic: str, *, in_flight: int = 100) -> None:
         self.topic = topic
@@ -57,7 +57,7 @@ class Workload:
             self._producer.close()
 
     def wait_for(self, more: int, timeout_s: float = 60) -> None:
-        """Until `more` further sends were acknowledged."""
+        """Wait until `more` further sends are acknowledged."""
         with self._grew:
             wanted = len(self.acknowledged) + more
             assert self._grew.wait_for(lambda: len(self.acknowledged) >= wanted, timeout_s), (
@@ -85,7 +85,7 @@ class Workload:
             with self._grew:
                 if error is not None:
                     self.unknown += 1
-                    # A broker that is down answers at once: do not spin.
+                    # A broker that is down fails sends at once: do not spin.
                     self._stopping.wait(0.001)
                     return
                 result = future.result()
@@ -98,7 +98,7 @@ class Workload:
 
 
 def read_all(namesrv: str, topic: str) -> dict[tuple[int, int], bytes]:
-    """Every message of a topic by its place; asserts that offsets are dense from each queue's minimum."""
+    """Return each message of a topic by its place; assert dense offsets from a queue's minimum."""
     found: dict[tuple[int, int], bytes] = {}
     with PullConsumer("auditor", namesrv=namesrv) as consumer:
         for queue in consumer.queues(topic):
@@ -116,7 +116,7 @@ def read_all(namesrv: str, topic: str) -> dict[tuple[int, int], bytes]:
 
 
 def assert_kept(work: Workload, found: dict[tuple[int, int], bytes]) -> None:
-    """Each acknowledged message is at its place with its content; nothing was delivered that was not sent."""
+    """Check each acknowledged message at its place; check that no unsent message was delivered."""
     assert not work.doubled, f"two messages were acknowledged at {work.doubled[:5]}"
     missing = [place for place in work.acknowledged if place not in found]
     assert not missing, f"{len(missing)} of {len(work.acknowledged)} acknowledged messages are missing: {missing[:5]}"
@@ -126,7 +126,7 @@ def assert_kept(work: Workload, found: dict[tuple[int, int], bytes]) -> None:
 
 
 def assert_sent(work: Workload, found: dict[tuple[int, int], bytes]) -> None:
-    """Nothing was delivered that was not sent, and whole."""
+    """Check that every delivered message was sent, and is complete."""
     for place, body in found.items():
         number = int(body[:12])
         assert body == body_of(number, len(body)), f"{place} holds a body nobody sent"

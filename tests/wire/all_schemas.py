@@ -1,4 +1,4 @@
-"""Every schema of a request or answer by the name of its class, whichever module it is in."""
+"""Every schema of a request or response by its class name, whichever module defines it."""
 
 from importlib import import_module
 from pkgutil import iter_modules

@@ -1,7 +1,8 @@
 """Bytes made by Apache 5.5.0, as hex.
 
-RECORD_V4, RECORD_V6, BATCH: `MessageDecoder.encode` and `encodeMessages`. The logs: what a DefaultMessageStore wrote for
-three puts and one batch of two, without and with `enabledAppendPropCRC`.
+RECORD_V4, RECORD_V6 and BATCH come from `MessageDecoder.encode` and `encodeMessages`. The logs were
+written by a DefaultMessageStore for three puts and one batch of two, without and with
+`enabledAppendPropCRC`.
 """
 
 RECORD_V4 = (

@@ -1,7 +1,7 @@
-"""What Apache 5.5.0 says its numbers and header fields are, read from its classes by reflection.
+"""Numbers and header fields of Apache 5.5.0, read from its classes by reflection.
 
-Codes: name and number. Headers: class name without `Header`, then the fields; `!` is @CFNotNull; s text, i int, l long,
-b bool.
+Codes: name and number. Headers: class name without `Header`, then the fields. `!` means @CFNotNull;
+types are s (text), i (int), l (long), b (bool).
 """
 
 REQUEST_CODES = """

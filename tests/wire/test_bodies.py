@@ -1,4 +1,4 @@
-"""Bodies against what Apache 5.5.0 writes (`apache_json.txt`), and the forms other peers send."""
+"""Bodies compared with those of Apache 5.5.0 (`apache_json.txt`), and the forms of other peers."""
 
 import re
 from pathlib import Path
@@ -100,7 +100,8 @@ def test_body_reads_and_writes_as_remoting_serializable(name: str) -> None:
     compact, pretty = JAVA[name]
     body = TYPES[name].decode(compact)
     assert fastjson.dumps(body, unquoted_int_keys=True).decode() == compact
-    # fastjson 2 breaks the line inside an empty list of a bean, fastjson 1 does not; neither stands in a config file.
+    # In an empty list of a bean fastjson 2 breaks the line, fastjson 1 does not. No config file
+    # contains such a list.
     assert body.pretty() == re.sub(r"\[\s+\]", "[]", pretty)
     assert TYPES[name].decode(body.encode()) == TYPES[name].decode(pretty) == body
     strict = compact if TYPES[name].HAS_QUEUES else fastjson.to_strict(compact.encode()).decode()
@@ -125,7 +126,7 @@ def test_mutable_defaults_are_not_shared(body: type[Body]) -> None:
 
 
 def test_route_for_clients_has_quoted_ids_and_no_whitespace() -> None:
-    """Go cuts brokerAddrs by hand: whitespace after `,` or `:` turns id 1 into 0 (facts, trap 4)."""
+    """Go cuts brokerAddrs out by hand: white space after `,` or `:` turns id 1 into 0."""
     route = TopicRoute(
         broker_datas=[
             BrokerData(
@@ -161,7 +162,7 @@ def test_values_read_from_java() -> None:
 
 
 def test_consumer_offset_file_of_fastjson_1_reads_too() -> None:
-    """1.2.83 writes a map with integer keys on one line, and a getter's table that nobody reads."""
+    """1.2.83 writes a map with integer keys on one line, and a table that no reader needs."""
     text = '{\n\t"groupTopicMap":{"G":["T"]},\n\t"offsetTable":{"T@G":{0:12,1:7\n\t\t}\n\t}\n}'
     assert ConsumerOffsetTable.decode(text) == ConsumerOffsetTable(offset_table={"T@G": {0: 12, 1: 7}})
     assert DelayOffsetTable.decode('{"offsetTable":{1:5,2:0}}').offset_table == {1: 5, 2: 0}

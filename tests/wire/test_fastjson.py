@@ -78,7 +78,7 @@ def test_more_than_the_limit_is_refused_before_it_is_read() -> None:
     "text", ['"' + '\\"' * 100_000, '{"x' + '\\"' * 100_000, "{}" + " " * 200_000 + "{}", "{1 " * 50_000]
 )
 def test_hostile_text_is_scanned_in_linear_steps(text: str) -> None:
-    # Were it quadratic, these would take minutes.
+    # In quadratic time these would take minutes.
     with pytest.raises(RemoteProtocolError):
         loads(text)
 
@@ -127,7 +127,7 @@ def test_writes_compact_without_none() -> None:
     assert dumps({"b": 1, "a": [None, 1.0, True, "x:null"], "n": None}) == b'{"b":1,"a":[null,1.0,true,"x:null"]}'
     assert dumps({1: {"n": None}, 0: []}) == b'{"0":[],"1":{}}'
     assert dumps({10: 1, 2: 2}, unquoted_int_keys=True) == b"{2:2,10:1}"
-    # fastjson escapes as here; é and / stay
+    # fastjson escapes in the same way; é and / stay
     assert dumps({"é": 'a"\\/\n\t\x01'}) == '{"é":"a\\"\\\\/\\n\\t\\u0001"}'.encode()
 
 

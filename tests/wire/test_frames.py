@@ -1,4 +1,7 @@
-"""Frames: whole, byte by byte, cut anywhere. Source: `NettyDecoder.java`, `RemotingCommand.markProtocolType`."""
+"""Frames: whole, byte by byte, cut anywhere.
+
+Source: `NettyDecoder.java`, `RemotingCommand.markProtocolType`.
+"""
 
 import pytest
 from hypothesis import given

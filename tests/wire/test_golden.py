@@ -1,7 +1,8 @@
 """Every golden frame through the codec: whole, byte by byte, header and body to values and back.
 
-The frames are what Apache RocketMQ 5.5.0's client, broker and name server wrote (`golden/index.toml`, recorded by
-`tests/interop/record.py`). Where Java's own decoder printed what it saw, that is the expectation.
+The frames were written by client, broker and name server of Apache RocketMQ 5.5.0
+(`golden/index.toml`, recorded by `tests/interop/record.py`). Where Java's own decoder printed its
+result, that is the expectation.
 """
 
 import json
@@ -74,13 +75,13 @@ def test_header_reads_as_recorded_and_is_written_as_java_writes_it(name: str) ->
     else:
         ours = encode_request(head.code, head.opaque, ext, oneway=bool(head.flag & 2), codec=one.frame.codec)
     again = decode_head(Frame(one.frame.codec, ours, b""))
-    # Java writes an empty remark here and there; ours is left out then.
+    # Java sometimes writes an empty remark; we leave it out.
     assert (again.code, again.opaque, again.flag, again.remark) == (head.code, head.opaque, head.flag, head.remark or None)
     assert (again.ext_fields or {}) == ext
     if one.frame.codec == CODEC_ROCKETMQ:
-        # Code, language, version: all but the last two is byte for byte the same.
+        # Language (1 byte) and version (2 bytes) follow the code; all other bytes are the same.
         assert ours[:2] + ours[5:] == one.frame.header[:2] + one.frame.header[5:]
-    # By hand, the header's keys stand in any order; Java sorts them, as we do.
+    # Hand-written headers have keys in any order; Java sorts them, as we do.
     if one.frame.codec == CODEC_JSON and not name.startswith("by_hand"):
         java, written = json.loads(one.frame.header), json.loads(ours)
         if java.get("remark") == "":
@@ -143,7 +144,7 @@ SCHEMAS: dict[int, type[Ext]] = {
     904: schemas.BrokerHeartbeatRequest,
 }
 WITHOUT_FIELDS = {25, 26, 28, 34, 41, 42, 43, 45, 106, 200, 206, 319, 907, 9999}
-# What Java sends beside its header classes and we do not look at.
+# Fields that Java sends in addition to its header classes, and that we ignore.
 UNREAD = {"ReqT", "bname", "indexType"}
 
 
@@ -246,7 +247,7 @@ BODIES: dict[str, Any] = {
     "query_data_version.request": bodies.DataVersion,
     "query_data_version.response": bodies.DataVersion,
 }
-# Keys of Java's bodies that ours leave out: what Java can do without when it reads them.
+# Keys of Java's bodies that we do not write; Java can read bodies without them.
 LEFT_OUT = {"by_hand_all_offsets.response": {"groupTopicMap", "pullOffsetTable"}}
 
 
@@ -261,7 +262,7 @@ def test_json_body_read_and_written_again_says_the_same(name: str) -> None:
 
 
 def _sorted(value: Any) -> Any:
-    """Sets are lists in any order."""
+    """Sort lists, as Java writes sets as lists in any order."""
     if isinstance(value, dict):
         return {str(key): _sorted(item) for key, item in value.items()}
     if isinstance(value, list):
@@ -270,7 +271,8 @@ def _sorted(value: Any) -> Any:
 
 
 def test_compressed_registration_is_read_though_it_says_it_is_not_compressed() -> None:
-    """`BrokerOuterAPI.registerBrokerAll` of 5.5.0 with compressedRegister=true leaves the header's `compressed` false."""
+    """`BrokerOuterAPI.registerBrokerAll` of 5.5.0 with compressedRegister=true leaves the header's
+    `compressed` false."""
     one = golden("register_broker_compressed.request")
     ext = from_ext(schemas.RegisterBrokerRequest, one.ext)
     assert ext.compressed is False
@@ -363,7 +365,10 @@ def test_heartbeat_of_two_tags_has_the_codes_of_its_tags() -> None:
 
 @pytest.mark.parametrize("store", ["clean", "killed"])
 def test_commit_log_records_are_what_apache_decodes(store: str) -> None:
-    """`MessageDecoder.decode` printed what it saw in the log; V1, V2, IPv6, zlib and the blank end of a file are in it."""
+    """Compare with the output of `MessageDecoder.decode`.
+
+    The log has records V1 and V2, IPv6, zlib, and the blank end of a file.
+    """
     expected = [json.loads(line) for line in (STORE / f"{store}.messages.jsonl").read_text().splitlines()]
     seen = [row for path in sorted((STORE / store / "commitlog").iterdir()) for row in _walk(path)]
     assert len(seen) == len(expected) > 15

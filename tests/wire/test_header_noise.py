@@ -1,4 +1,4 @@
-"""Noise in headers: whatever the bytes, decoding gives a value, `BadHeader` or the remote error."""
+"""Noise in headers: for any bytes, decoding returns a value, `BadHeader`, or the remote error."""
 
 from pathlib import Path
 

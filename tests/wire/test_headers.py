@@ -63,7 +63,7 @@ def test_our_headers_are_what_java_writes():
     ],
 )
 def test_other_clients_ways_of_writing_mean_the_same(fields):
-    """ali-ons and C++ send numbers and bools in extFields; hooks add fields (protocol facts, trap 2)."""
+    """ali-ons and C++ send numbers and bools in extFields; hooks add fields."""
     header = json.dumps({"extFields": fields, "opaque": 4, "code": 30, "language": 9}).encode()
     head = DECODER.decode(Frame(0, header, b""))
     assert head.ext == GetMaxOffsetRequest(topic="T", queue_id=3, committed=True)
@@ -79,7 +79,10 @@ def test_a_missing_or_wrong_field_can_be_answered():
 
 
 def test_the_binary_form():
-    """code i16, language i8, version i16, opaque i32, flag i32, remark, extFields (`rocketMQProtocolEncode`)."""
+    """code i16, language i8, version i16, opaque i32, flag i32, remark, extFields.
+
+    Source: `RocketMQSerializable.rocketMQProtocolEncode`.
+    """
     golden = bytes.fromhex("001e 03 01df 00000011 00000000 00000000")
     golden += (12).to_bytes(4, "big") + b"\x00\x05topic\x00\x00\x00\x01T"
     assert encode_request(30, 17, {"topic": "T"}, codec=CODEC_ROCKETMQ) == golden
@@ -91,7 +94,10 @@ def test_the_binary_form():
 
 
 def test_an_answer_has_the_form_of_its_request():
-    """ali-ons and the C++ client read JSON alone and write it; what Apache 5.x answered is in `test_golden.py`."""
+    """ali-ons and the C++ client read and write only JSON.
+
+    `test_golden.py` has the answers of Apache 5.x.
+    """
     assert encode_response(1, 9, {}, "n\u00e9", CODEC_ROCKETMQ) == (
         bytes.fromhex("0001 03 01df 00000009 00000001 00000003") + b"n\xc3\xa9" + bytes(4)
     )
@@ -123,7 +129,10 @@ def test_what_the_binary_form_has_no_room_for_is_said_in_json(code, ext):
 
 @pytest.mark.parametrize("codec", [CODEC_JSON, CODEC_ROCKETMQ])
 def test_a_header_that_is_too_large_for_a_frame_is_an_error_for_who_asked(codec):
-    """Its size would run over into the mark of its form: a client that answers so could break another's connection."""
+    """Its size would overflow into the byte that marks the header's form.
+
+    A client that sends such a response could break another client's connection.
+    """
     size = HEADER_SIZE_MAX if codec else HEADER_SIZE_MAX // 6
     (frame,) = FrameBuffer().feed(encode_answer(0, 3, None, "\x01" * size, 0, codec))
     head = decode_head(frame)
@@ -181,7 +190,7 @@ SEND_FIELDS = st.fixed_dictionaries(
 
 @given(SEND_FIELDS, NUMBER, NUMBER, NUMBER, NUMBER, PROPERTIES, st.booleans(), st.permutations("jkmn"))
 def test_binary_sends_read_fast_are_read_the_same(first, e, f, g, h, properties, with_rest, rest):
-    """`wire/remoting/send_header.py` gives what the general way gives, or leaves it to it."""
+    """`wire/remoting/send_header.py` returns what the general decoder returns, or None."""
     fields = {**first, "e": e, "f": f, "g": g, "h": h}
     if properties is not None:
         fields["i"] = properties
@@ -214,7 +223,7 @@ PULL |= {"expressionType": "TAG", "bname": "broker-a"}
 
 @given(NUMBER, NUMBER, NUMBER, st.text(max_size=8), st.permutations(list(PULL)[6:]), st.booleans())
 def test_binary_pulls_read_fast_are_read_the_same(queue_id, offset, commit, group, rest, plain):
-    """`wire/remoting/pull_header.py` gives what the general way gives, or leaves it to it."""
+    """`wire/remoting/pull_header.py` returns what the general decoder returns, or None."""
     fields = PULL | {"queueId": queue_id, "queueOffset": offset, "commitOffset": commit, "consumerGroup": group}
     names = list(PULL) if plain else [*list(PULL)[:6], *rest]
     header = encode_request(11, 9, {name: fields[name] for name in names}, codec=CODEC_ROCKETMQ)

@@ -9,8 +9,8 @@ from rmqkit.wire.bodies import HeartbeatData, SubscriptionData, decode_heartbeat
 from rmqkit.wire.bodies.heartbeat import CONSUME_FROM_WHERE, CONSUME_TYPES, MESSAGE_MODELS, enum_name
 from rmqkit.wire.bodies.subscription import tags_of
 
-# Written in the shape of the C++ client (HeartbeatData.h, SubscriptionData.cpp): numbers for enums, the version as text,
-# atoi of the tag for its hash code, no expression type, empty sets absent.
+# In the form of the C++ client (HeartbeatData.h, SubscriptionData.cpp): numbers for enums, the
+# version as text, atoi of the tag for its hash code, no expression type, empty sets left out.
 CPP = (
     b'{"clientID":"10.0.0.1@7","consumerDataSet":[{"consumeFromWhere":4,"consumeType":1,"groupName":"CG","messageModel":1,'
     b'"subscriptionDataSet":[{"codeSet":["0"],"subString":"TagA || TagB","subVersion":"1700000000000","tagsSet":["TagA",'

@@ -44,7 +44,10 @@ def test_the_hash_without_an_absolute_value_becomes_zero() -> None:
 
 
 def candidates() -> list[str]:
-    """Keys of 14 characters with `t#` before them: one of them hashes to -2**31, by solving for the digits base 31."""
+    """Return keys of 14 characters; one of them, after `t#`, hashes to -2**31.
+
+    Found by solving for the digits in base 31.
+    """
     base = by_definition("t#" + "A" * 14)
     need = (-(2**31) - base) % 2**32
     found = []

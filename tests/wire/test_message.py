@@ -70,7 +70,7 @@ def test_messages_of_a_pull_answer() -> None:
 
 @pytest.mark.parametrize("kind", [0, MessageSysFlag.COMPRESSION_ZLIB])
 def test_zlib_bodies_are_inflated(kind: int) -> None:
-    """CompressionType.findByValue: 0 is the old way to say zlib."""
+    """CompressionType.findByValue: 0 is the older value for zlib."""
     stored = record(body=zlib.compress(b"x" * 5000), sys_flag=MessageSysFlag.COMPRESSED | kind)
     assert messages(stored)[0].body == b"x" * 5000
 

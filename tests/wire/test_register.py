@@ -27,7 +27,7 @@ BODY = RegisterBrokerBody(
 
 
 def deflated(*parts: bytes | int) -> bytes:
-    """Numbers as i32; bytes with their size before them."""
+    """Compress the parts: numbers as i32, bytes preceded by their size."""
     out = b""
     for part in parts:
         out += part.to_bytes(4, signed=True) if isinstance(part, int) else len(part).to_bytes(4) + part
@@ -42,7 +42,7 @@ def text_of(config: TopicConfig) -> str:
 
 
 def encoded(body: RegisterBrokerBody) -> bytes:
-    """As a broker with `compressedRegister` writes it."""
+    """Return the body as a broker with `compressedRegister` writes it."""
     table = body.topic_config_serialize_wrapper
     mappings = table.topic_queue_mapping_info_map
     return deflated(
@@ -66,7 +66,7 @@ def test_both_forms_read_back() -> None:
 
 
 def test_deflated_bytes_under_a_header_that_says_plain_are_read() -> None:
-    """BrokerOuterAPI of 5.x with `compressedRegister` (facts, trap 26)."""
+    """BrokerOuterAPI of 5.x with `compressedRegister`."""
     assert RegisterBrokerBody.decode_either(DEFLATED, compressed=False) == BODY
 
 

@@ -30,7 +30,7 @@ def test_every_value_is_written_as_text_and_none_is_left_out() -> None:
     ("given_fields", "expected"),
     [
         ({"topic": "T", "queueId": "4"}, Sample(topic="T", queue_id=4)),
-        # ali-ons and the C++ client send numbers and bools (facts, trap 2)
+        # ali-ons and the C++ client send numbers and bools
         ({"topic": "T", "queueId": 4, "force": True, "order": True}, Sample(topic="T", queue_id=4, force=True, order=True)),
         ({"topic": 5, "queueId": "4", "note": False}, Sample(topic="5", queue_id=4, note="false")),
         ({"topic": "T", "queueId": " +4 ", "force": "TRUE"}, Sample(topic="T", queue_id=4, force=True)),

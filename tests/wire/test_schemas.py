@@ -1,4 +1,4 @@
-"""Wire names, types and mandatory fields of every schema against Java's header classes."""
+"""Wire names, types and mandatory fields of every schema, compared with Java's header classes."""
 
 import msgspec
 import pytest
@@ -8,7 +8,7 @@ from rmqkit.wire.schemas.send import SendMessageRequestV1, SendMessageRequestV2,
 from tests.wire.all_schemas import SCHEMAS
 from tests.wire.apache_facts import HEADERS
 
-# Ext fields that Java sets or reads beside the header class, and ours that it passes over (906).
+# Ext fields that Java sets or reads outside its header class, and ours that it ignores (906).
 BESIDE = {
     "ExchangeHAInfoRequest": {
         *("brokerName", "brokerId", "brokerAddress", "haLocalAddress", "logEnd"),
@@ -26,7 +26,7 @@ BESIDE = {
     "SendMessageRequestV1": {"bname"},
     "SendMessageResponse": {"MSG_REGION", "TRACE_ON"},
 }
-# Java fields of features that are not there yet.
+# Java fields of features that we do not have.
 LEFT_OUT = {"PullMessageRequest": {"liteTopic"}, "SearchOffsetRequest": {"liteTopic"}}
 NO_JAVA_CLASS = {"HeartBeatResponse", "GetAllConsumerOffsetRequest", "GetAllConsumerOffsetResponse"}
 BOUNDS = {"i": 2**31 - 1, "l": 2**63 - 1}

@@ -1,4 +1,7 @@
-"""Trace records as Java writes and reads them: `TraceDataEncoder.{encoderFromContextBean,decoderFromTraceDataString}`."""
+"""Trace records as Java writes and reads them.
+
+Source: `TraceDataEncoder.{encoderFromContextBean,decoderFromTraceDataString}`.
+"""
 
 import pytest
 from hypothesis import given
@@ -7,7 +10,7 @@ from hypothesis import strategies as st
 from rmqkit.wire.trace import ConsumeCode, TraceMessageType, TraceRecord, TraceType, decode, encode
 
 ID = "7F00000100002A9F0000000000000001"
-#: written down from `encoderFromContextBean`, field by field
+#: copied by hand from `encoderFromContextBean`, field by field
 PUB = (
     f"Pub\x011700000000000\x01DefaultRegion\x01PG\x01T\x01{ID}\x01TagA\x01k1 k2\x0110.0.0.1:10911"
     "\x015\x013\x010\x01AC1\x01true\x02"

@@ -1,1 +1,1 @@
-"""Commands about messages, topics, groups and offsets."""
+"""Commands that handle messages, topics, groups and offsets."""

@@ -1,4 +1,4 @@
-"""`rmqkit bench ...`: how fast a cluster is, as seen from here: rates, and percentiles of latencies."""
+"""`rmqkit bench ...`: measures rates and latency percentiles of a cluster, as seen from here."""
 
 import re
 import secrets
@@ -24,18 +24,29 @@ FORGET_TRIES = 10
 FORGET_PAUSE_S = 0.02
 
 Topic = Annotated[
-    str, typer.Argument(metavar="TOPIC", help="Made when it is not there; its messages stay.", autocompletion=topics)
+    str, typer.Argument(metavar="TOPIC", help="Created if it does not exist; its messages stay.", autocompletion=topics)
 ]
-Size = Annotated[int, typer.Option("--size", min=1, max=1_000_000, help="Bytes of a body.")]
-Count = Annotated[int | None, typer.Option("--count", min=1, max=COUNT_MAX, help="End after so many messages.")]
-Duration = Annotated[str | None, typer.Option("--duration", metavar="10s", help="End after so long; 10s without --count.")]
-InFlight = Annotated[int, typer.Option("--in-flight", min=1, max=10_000, help="Messages on their way at a time.")]
+Size = Annotated[int, typer.Option("--size", min=1, max=1_000_000, help="Size of a body in bytes.")]
+Count = Annotated[int | None, typer.Option("--count", min=1, max=COUNT_MAX, help="End after this many messages.")]
+Duration = Annotated[
+    str | None,
+    typer.Option("--duration", metavar="10s", help="End after this time; send and e2e: by default 10s without --count."),
+]
+InFlight = Annotated[int, typer.Option("--in-flight", min=1, max=10_000, help="Messages in flight at a time.")]
 Threads = Annotated[
-    int, typer.Option("--threads", min=0, max=1000, help="Threads that each wait for their answer instead.")
+    int,
+    typer.Option(
+        "--threads",
+        min=0,
+        max=1000,
+        help="Send from this many threads, each waiting for its answer, instead of --in-flight.",
+    ),
 ]
-Batch = Annotated[int, typer.Option("--batch", min=1, max=1000, help="Messages in one request.")]
-Rate = Annotated[float | None, typer.Option("--rate", min=0.001, help="Messages a second; as many as go otherwise.")]
-Timeout = Annotated[float, typer.Option("--timeout", min=0.001, help="Seconds a message may take.")]
+Batch = Annotated[int, typer.Option("--batch", min=1, max=1000, help="Messages per request.")]
+Rate = Annotated[
+    float | None, typer.Option("--rate", min=0.001, help="Messages per second; by default as many as possible.")
+]
+Timeout = Annotated[float, typer.Option("--timeout", min=0.001, help="Timeout of a send in seconds.")]
 
 
 @app.command()
@@ -52,7 +63,10 @@ def send(
     namesrv: Namesrv = None,
     json: Json = False,
 ) -> None:
-    """Send messages; the latency is from the call to the broker's answer. Exit code 1 when any failed."""
+    """Measure sends; the latency is from the call to the broker's answer.
+
+    Exit code 1 if any failed.
+    """
     seconds = seconds_of(duration, count)
     addresses = find_namesrv(namesrv)
     make_topic(addresses, topic)
@@ -75,12 +89,15 @@ def consume(
     topic: Topic = TOPIC,
     count: Count = None,
     duration: Duration = None,
-    fill: Annotated[int | None, typer.Option("--fill", min=1, max=COUNT_MAX, help="First send so many messages.")] = None,
+    fill: Annotated[int | None, typer.Option("--fill", min=1, max=COUNT_MAX, help="First send this many messages.")] = None,
     size: Size = 1024,
     namesrv: Namesrv = None,
     json: Json = False,
 ) -> None:
-    """Read a topic from its first message; the latency is that of a poll. Ends when all is read."""
+    """Measure reads of a topic from its first message; the latency is that of a poll.
+
+    Ends after the last message.
+    """
     addresses = find_namesrv(namesrv)
     seconds = None if duration is None else seconds_of(duration, None)
     from rmqkit import Producer, PullConsumer
@@ -115,19 +132,23 @@ def e2e(
     count: Count = None,
     duration: Duration = None,
     in_flight: InFlight = 64,
-    rate: Annotated[float | None, typer.Option("--rate", min=0.0, help="Messages a second; 0: as many as go.")] = 1000.0,
+    rate: Annotated[
+        float | None, typer.Option("--rate", min=0.0, help="Messages per second; 0 means as many as possible.")
+    ] = 1000.0,
     timeout: Timeout = 3.0,
     namesrv: Namesrv = None,
     json: Json = False,
 ) -> None:
-    """Send at a rate and consume at the same time; the latency is from when a message was due to the listener.
+    """Send at a rate, consume at the same time, and measure the latency end to end.
 
-    Exit code 1 when any message was lost.
+    The latency is from the due time of a send to the listener. Exit code 1 if any message was lost.
     """
     from rmqkit.cli.data.bench_runs import STAMP, BenchListener, BenchSender, Load
 
     if size < STAMP.size:
-        raise UsageError(f"--size {size}: an end-to-end body holds its time, so it has {STAMP.size} bytes at least")
+        raise UsageError(
+            f"--size {size}: must be at least {STAMP.size}, because an end-to-end body begins with its send time"
+        )
     seconds = seconds_of(duration, count)
     addresses = find_namesrv(namesrv)
     make_topic(addresses, topic)
@@ -168,7 +189,7 @@ def e2e(
 
 
 def begin_at_the_end(addresses: str, name: str, topic: str) -> None:
-    """A group of this run that has consumed everything so far, so that it misses nothing and reads nothing old."""
+    """Create a group whose offsets are the ends of the queues: it reads only new messages."""
     with admin_of(addresses) as admin:
         admin.create_group(name)
         for queue in admin.queues(topic):
@@ -176,7 +197,10 @@ def begin_at_the_end(addresses: str, name: str, topic: str) -> None:
 
 
 def forget_group(addresses: str, name: str) -> None:
-    """A pull that was waiting when the consumer left may make the group again, so it is looked at once more."""
+    """Delete a group; repeat until it is gone.
+
+    A pull that was still waiting when the consumer left may create the group again.
+    """
     with admin_of(addresses) as admin:
         for _ in range(FORGET_TRIES):
             admin.delete_group(name, clean_offset=True)
@@ -186,16 +210,19 @@ def forget_group(addresses: str, name: str) -> None:
 
 
 def wait_for_share(consumer: Any, topic: str) -> None:
-    """Until the consumer has its queues: what is sent before would count the time until it had."""
+    """Wait until the consumer has a queue.
+
+    Earlier messages would count the wait as latency. Raises Failed.
+    """
     until_s = time.monotonic() + 10
     while not any(queue.topic == topic for queue in consumer.assignment):
         if time.monotonic() > until_s:
-            raise Failed(f"no queue of {topic} was given to the consumer")
+            raise Failed(f"the consumer got no queue of {topic} within 10 s")
         time.sleep(0.01)
 
 
 def seconds_of(text: str | None, count: int | None) -> float | None:
-    """Raises UsageError."""
+    """Return the length of a run in seconds, None if only `count` ends it. Raises UsageError."""
     if text is None:
         return 10.0 if count is None else None
     found = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|s|m|h)?", text)

@@ -1,9 +1,10 @@
-"""What `rmqkit bench` runs: sends, reads and both at once against a real cluster, timed message by message.
+"""The runs of `rmqkit bench`: sends, reads and both at once, with the latency of each message.
 
-A latency is nanoseconds of one clock of this process: of a send from the call to its answer, of a message end to end from
-the moment it was due to the listener (its body begins with that moment). At a fixed rate it counts from when the message
-should have been sent, so that a stall is seen by every message that it held up. The first second of a timed run is not
-counted: connections and routes come about in it.
+Latencies are nanoseconds of this process's monotonic clock. For a send they count from the call to
+its answer. End to end they count from the moment the message was due (its body begins with that
+moment) to the listener. At a fixed rate a send also counts from its due time, so that a stall shows
+in every message that it delayed. The first second of a timed run is not counted: it sets up
+connections and routes.
 """
 
 from __future__ import annotations
@@ -26,17 +27,17 @@ if TYPE_CHECKING:
 PERCENTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p99_9": 0.999}
 WARM_UP_S = 1.0
 STAMP = struct.Struct(">8sqq")
-#: how long messages that are still under way at the end are waited for
+#: seconds to wait at the end for messages that are still in flight
 DRAIN_S = 10.0
 POLL_MS = 200
-#: nothing came for so long: a reader has read everything
+#: seconds without a message after which a reader has read everything
 IDLE_S = 1.0
 FILLING = bytes(range(97, 123)) * 40_330
 
 
 @dataclass
 class Load:
-    """What to do: until `count` messages or `duration_s` are over, whichever is given."""
+    """What to run. It ends after `count` messages or `duration_s` seconds, whichever is given."""
 
     topic: str
     size: int
@@ -55,7 +56,10 @@ class Load:
 
 @dataclass
 class BenchResult:
-    """Latencies in nanoseconds, and what was counted outside the warm-up between `began` and `ended` (monotonic ns)."""
+    """Latencies in nanoseconds, and counts, both without the warm-up.
+
+    `began_ns` and `ended_ns` are monotonic.
+    """
 
     latencies: array[int] = field(default_factory=lambda: array("q"))
     messages: int = 0
@@ -84,7 +88,7 @@ class BenchResult:
 
 
 def percentiles(latencies: array[int]) -> dict[str, float | None]:
-    """In milliseconds; None of nothing."""
+    """Return percentiles in milliseconds, None for each if there are no latencies."""
     ordered = sorted(latencies)
     if not ordered:
         return dict.fromkeys((*PERCENTILES, "max"))
@@ -93,7 +97,10 @@ def percentiles(latencies: array[int]) -> dict[str, float | None]:
 
 
 class BenchPace:
-    """When each message is due: at once, or `1/rate` after the one before. Ends the run by count or by time."""
+    """Yields the due time of each request: at once, or `1/rate` seconds after the one before.
+
+    It ends the run by count or by time.
+    """
 
     def __init__(self, load: Load) -> None:
         self.began_ns = time.monotonic_ns()
@@ -108,7 +115,7 @@ class BenchPace:
         self._guard = threading.Lock()
 
     def __iter__(self) -> Iterator[int]:
-        """The moment each request is due, in monotonic ns; safe for several threads."""
+        """Yield the due time of each request in monotonic ns. Safe for several threads."""
         while (due_ns := self._take()) is not None:
             wait_ns = due_ns - time.monotonic_ns()
             if wait_ns > 0:
@@ -130,8 +137,10 @@ class BenchPace:
 
 
 class BenchSender:
-    """Sends by `BenchPace`, from `threads` threads that wait for each answer, or from one with up
-    to `in_flight` on the way.
+    """Sends at the times of `BenchPace`.
+
+    It uses `threads` threads that each wait for their answer, or one thread with up to `in_flight`
+    messages in flight.
     """
 
     def __init__(self, producer: Producer, load: Load, tell: Callable[[int], None]) -> None:
@@ -141,7 +150,7 @@ class BenchSender:
         self.producer = producer
         self.load = load
         self.measured = BenchResult()
-        #: all that were acknowledged, those of the warm-up too
+        #: messages that were acknowledged, warm-up included
         self.sent = 0
         self._tell = tell
         self._room = threading.Semaphore(load.in_flight)
@@ -155,7 +164,7 @@ class BenchSender:
             for worker in workers:
                 worker.start()
             for worker in workers:
-                while worker.is_alive():  # in steps, so that Ctrl-C is heard
+                while worker.is_alive():  # in steps, so that Ctrl-C works
                     worker.join(0.2)
                     self._tell(self.measured.messages)
             return
@@ -208,7 +217,10 @@ class BenchSender:
 
 
 def read(consumer: PullConsumer, load: Load, tell: Callable[[int], None]) -> BenchResult:
-    """Read a topic from its first message on until all of it, `count` or the time is over; a latency is that of a poll."""
+    """Read a topic from its first message until its end, `count` or the time limit.
+
+    Latencies are of polls.
+    """
     measured = BenchResult()
     queues = consumer.queues(load.topic)
     ends = {queue: consumer.offset_max(queue) for queue in queues}
@@ -236,7 +248,10 @@ def read(consumer: PullConsumer, load: Load, tell: Callable[[int], None]) -> Ben
 
 
 class BenchListener:
-    """The listener's side of an end-to-end run: each message once, from when it was due to when it is here."""
+    """The listener of an end-to-end run.
+
+    Counts each message once, with the latency from its due time.
+    """
 
     def __init__(self, load: Load) -> None:
         self.measured = BenchResult()
@@ -264,7 +279,7 @@ class BenchListener:
         return True
 
     def wait(self, count: int) -> None:
-        """Until so many are here, or nothing more comes for a while."""
+        """Wait until `count` messages have arrived, for at most `DRAIN_S` seconds."""
         until_s = time.monotonic() + DRAIN_S
         while self.seen < count and time.monotonic() < until_s:
             time.sleep(0.01)

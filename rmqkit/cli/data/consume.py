@@ -1,18 +1,19 @@
-"""`rmqkit consume`: read messages of a topic.
+"""`rmqkit consume`: reads the messages of a topic.
 
-Without a group it is a reader that nobody sees: it takes the queues as they are when it begins, reads each from `--from`
-to `--to` (their ends by default), commits nothing and ends when it has read them; with `--follow` it goes on.
+Without a group it is a reader that leaves no trace. It takes the queues as they are at its start,
+reads each from `--from` to `--to` (by default their ends), commits nothing, and ends when it has
+read them. With `--follow` it continues.
 
-With a group it is a member of it: it shares the queues with the others, begins where the group left off (`--from` says
-where when there is no such place yet), and commits what has been printed: each batch is flushed before the next is asked
-for, so that what a closed pipe or Ctrl-C cut off is delivered again.
+With a group it is a member of that group. It shares the queues with the other members and starts at
+the group's offsets (at `--from` where there are none). It commits what it has printed: each batch
+is flushed before the next poll, so messages that a closed pipe or Ctrl-C cut off are redelivered.
 
-`--filter` is one of tags when it could be (`A || B`), else an expression over properties, which the broker filters by; a
-single word is a tag.
+`--filter` selects tags if it looks like tags (`A || B`; a single word is a tag). Otherwise it is an
+expression over properties, which the broker evaluates.
 
-Queues that cannot be read end the command with exit code 3 and the reason (`Patience`), after
-`--timeout` without any progress. With `--follow` silence is no failure: only errors count, and only
-if `--timeout` is given.
+If queues cannot be read, the command ends with exit code 3 and the reason after `--timeout` without
+progress (`Patience`). With `--follow` silence is no failure: only errors count, and only if
+`--timeout` is given.
 """
 
 from __future__ import annotations
@@ -38,29 +39,29 @@ if TYPE_CHECKING:
 
 POLL_MS = 500
 BATCH = 32
-#: how long a member waits for a share of the queues before it says that there is none
+#: seconds that a member waits for queues before it reports that it got none
 SHARE_S = 10.0
-#: longer than a slave of `cluster up` takes to act for a master that stalls (16 s)
+#: longer than a slave of `cluster up` needs to act for a stalled master (16 s)
 TIMEOUT_S = 20.0
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
-Group = Annotated[str | None, typer.Option("--group", "-g", help="Be a member of this group, and commit.")]
+Group = Annotated[str | None, typer.Option("--group", "-g", help="Consume as a member of this group, and commit.")]
 From = Annotated[
     str,
     typer.Option(
         "--from", metavar="earliest|latest|OFFSET|TIME", help="Where to begin; TIME: 2026-01-31T12:30, or 10m (ago)."
     ),
 ]
-To = Annotated[str | None, typer.Option("--to", metavar="OFFSET|TIME", help="Where to end: before this message.")]
-Max = Annotated[int | None, typer.Option("--max", min=1, help="End after so many messages.")]
-Follow = Annotated[bool, typer.Option("--follow", help="Go on as new messages come, until Ctrl-C.")]
+To = Annotated[str | None, typer.Option("--to", metavar="OFFSET|TIME", help="Where to end, not including this message.")]
+Max = Annotated[int | None, typer.Option("--max", min=1, help="End after this many messages.")]
+Follow = Annotated[bool, typer.Option("--follow", help="Continue with new messages until Ctrl-C.")]
 Filter = Annotated[
     str,
     typer.Option(
         "--filter",
         metavar="'A || B'|SQL",
-        help='Only messages with one of these tags; or, with blanks or comparisons in it, by properties: "a > 1".',
+        help='Only messages with one of these tags; with blanks or comparisons: by properties, such as "a > 1".',
     ),
 ]
 Format = Annotated[
@@ -68,7 +69,7 @@ Format = Annotated[
     typer.Option(
         "--format",
         metavar="line|body|json|TEMPLATE",
-        help="line on a terminal, body elsewhere; a template such as '{keys} {body}'.",
+        help="Format of a message: line on a terminal, body elsewhere; or a template such as '{keys} {body}'.",
     ),
 ]
 Timeout = Annotated[
@@ -76,13 +77,13 @@ Timeout = Annotated[
     typer.Option(
         "--timeout",
         min=0.1,
-        help=f"End with exit code 3 if no queue could be read for so many seconds ({TIMEOUT_S:g}; with --follow: never).",
+        help=f"End with exit code 3 if no queue could be read for this many seconds ({TIMEOUT_S:g}; with --follow: never).",
     ),
 ]
 
 
 class Place:
-    """What `--from` or `--to` says: an end of the queue, an offset, or a time."""
+    """The value of `--from` or `--to`: an end of the queue, an offset, or a time."""
 
     def __init__(self, option: str, text: str, words: Iterable[str]) -> None:
         self.word = text if text in words else ""
@@ -93,7 +94,7 @@ class Place:
             raise UsageError(f"{option} {text}: must be {expected}")
 
     def in_queue(self, consumer: PullConsumer, queue: MessageQueue, first: int, end: int) -> int:
-        """The offset in a queue that has the messages from `first` to before `end`."""
+        """Return the offset in a queue with messages from `first` up to, not including, `end`."""
         if self.time_ms is not None:
             offset = consumer.offset_for_time(queue, self.time_ms)
         else:
@@ -115,9 +116,10 @@ def consume(
     namesrv: Namesrv = None,
     json: Json = False,
 ) -> None:
-    """Read messages of a topic.
+    """Read the messages of a topic.
 
-    Without --group: from the earliest, commits nothing, ends when caught up. With it: goes on where the group left off.
+    Without --group: begins at the earliest message, commits nothing, and ends when caught up. With
+    --group: continues at the offsets of the group.
     """
     from rmqkit.cli.data.message_output import printer, tolerant
 
@@ -145,25 +147,29 @@ def check_together(group: str | None, start: Place, end: Place | None, follow: b
     if end is not None and follow:
         raise UsageError("--to and --follow exclude each other")
     if group is not None and (end is not None or start.offset is not None):
-        raise UsageError("a group goes on where it left off: use --to and offsets without --group, or `rmqkit offset set`")
+        raise UsageError(
+            "a group continues at its own offsets: use --to and offsets without --group, or `rmqkit offset set`"
+        )
 
 
 def are_tags(expression: str) -> bool:
-    """Whether a filter is one of tags, `A || B`: words without blanks, quotes, parentheses or comparisons, joined by `||`.
-    Everything else is SQL92."""
+    """Return whether a filter is a list of tags, `A || B`; everything else is SQL92.
+
+    Tags are words without blanks, quotes, parentheses or comparisons, joined by `||`.
+    """
     parts = [part.strip() for part in expression.split("||")]
     return not any(char in part for part in parts for char in " \t\n=<>'\"()")
 
 
 def wanted_tags(expression: str) -> frozenset[str] | None:
-    """The tags of `A || B`, None for all."""
+    """Return the tags of `A || B`, None for all."""
     found = frozenset(filter(None, (part.strip() for part in expression.split("||"))))
     return None if not found or "*" in found else found
 
 
 @dataclass
 class Sink:
-    """Where messages go: printed and counted, up to a number."""
+    """Prints and counts messages, up to `most` of them."""
 
     show: Callable[[MessageExt], bool]
     most: int | None
@@ -172,7 +178,7 @@ class Sink:
 
     @property
     def room(self) -> int:
-        """How many messages to ask for next; 0 at the end."""
+        """The number of messages to request next; 0 at the end."""
         return BATCH if self.most is None else min(BATCH, self.most - self.count)
 
     def take(self, messages: Iterable[MessageExt]) -> None:
@@ -184,7 +190,10 @@ class Sink:
 
 
 class Patience:
-    """Ends a command whose queues cannot be read: no progress, or with `follow` nothing but errors."""
+    """Ends a command whose queues cannot be read.
+
+    Without `follow` the reason is no progress, with `follow` errors of all queues.
+    """
 
     def __init__(self, consumer: PullConsumer, follow: bool, timeout_s: float | None) -> None:
         self._consumer = consumer
@@ -194,7 +203,7 @@ class Patience:
         self._read_s = time.monotonic()
 
     def check(self, queues: Collection[MessageQueue], positions: dict[MessageQueue, int]) -> None:
-        """`queues` are those that are to be read on. Raises Unreachable."""
+        """Raises Unreachable after the timeout. `queues` are those that still have to be read."""
         now_s = time.monotonic()
         failures = {queue: error for queue, error in self._consumer.failures.items() if queue in queues}
         could_read = len(failures) < len(queues) if self._follow else positions != self._positions
@@ -211,7 +220,7 @@ class Patience:
 
 
 def positions_of(consumer: PullConsumer, queues: Iterable[MessageQueue]) -> dict[MessageQueue, int]:
-    """Where the queues are read next; without those for which no broker says so."""
+    """Return the next offset of each queue, without queues whose broker does not answer."""
     found = {}
     for queue in queues:
         with suppress(ClientError):
@@ -284,4 +293,4 @@ def take_part(
                 return
             patience.check(left, positions)
             if not follow and not mine and time.monotonic() > until_s:
-                raise Failed(f"all queues of {topic} are with other members of group {group}")
+                raise Failed(f"other members of group {group} have all queues of {topic}")

@@ -1,8 +1,8 @@
-"""When a message is delivered, on the command line: a delay level, a span, or a point in time.
+"""When a message is delivered, on the command line: a delay level, a time span, or a point in time.
 
-Levels are the brokers': their `messageDelayLevel` is asked for, so that a cluster with levels of its own is understood.
-A span that is the time of a level becomes that level, which every broker knows; any other one, and a point in time,
-becomes a timer message, whose broker needs timerWheelEnable=true.
+The levels are requested from the brokers, so a cluster with its own levels works too. A span that
+is the time of a level becomes that level, which every broker has. Any other span, and a point in
+time, becomes a timer message: its broker needs timerWheelEnable=true.
 """
 
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Delay(NamedTuple):
-    """What `--delay` says: a level's number, or a time. `text` is as it was written."""
+    """The value of `--delay`: a level's number, or a time in ms. `text` is the value as written."""
 
     text: str
     level: int | None
@@ -24,7 +24,7 @@ class Delay(NamedTuple):
 
 
 def parse_delay(text: str) -> Delay:
-    """Raises UsageError."""
+    """Return the delay that an option's value means. Raises UsageError."""
     if text.isdigit() and int(text) > 0:
         return Delay(text, int(text), None)
     time_ms = parse_span(text)
@@ -34,7 +34,7 @@ def parse_delay(text: str) -> Delay:
 
 
 def parse_at(text: str, now_ms: int) -> int:
-    """The Unix time in ms of `--at`. Raises UsageError for what is no time, or has passed."""
+    """Return the Unix time of `--at` in ms. Raises UsageError for a bad or a past time."""
     found = None if parse_span(text.removeprefix("-")) is not None else parse_time(text, now_ms)
     if found is None:
         raise UsageError(f"--at {text}: must be a time such as '2026-12-01 09:00', or Unix time in ms; --delay takes 90s")
@@ -44,7 +44,10 @@ def parse_at(text: str, now_ms: int) -> int:
 
 
 def delay_fields(delay: Delay, namesrv: str) -> dict[str, Any]:
-    """The fields of a `Message` for `--delay`. Raises UsageError for a level that the brokers do not have."""
+    """Return the fields of a `Message` for `--delay`.
+
+    Raises UsageError if the brokers have no such level.
+    """
     from rmqkit.cli.admin_session import admin_of
 
     with admin_of(namesrv) as admin:
@@ -53,20 +56,23 @@ def delay_fields(delay: Delay, namesrv: str) -> dict[str, Any]:
 
 
 def levels_of(admin: "Admin") -> str:
-    """The brokers' `messageDelayLevel`. Raises Failed when they do not agree on it."""
+    """Return the brokers' `messageDelayLevel`. Raises Failed if they differ."""
     found = {name: admin.broker_config(name).get("messageDelayLevel", DEFAULT_DELAY_LEVELS) for name in admin.masters()}
     if len(set(found.values())) > 1:
-        told = "; ".join(f"{name}: {levels}" for name, levels in found.items())
-        raise Failed(f"the brokers have different delay levels, so one number does not mean one time: {told}")
+        each = "; ".join(f"{name}: {levels}" for name, levels in found.items())
+        raise Failed(f"the brokers have different delay levels, so a level has no single time: {each}")
     return next(iter(found.values()), DEFAULT_DELAY_LEVELS)
 
 
 def choose_level(delay: Delay, levels: str) -> int:
-    """The level of this number or time; 0 for a time that is no level's. Raises UsageError for a number."""
+    """Return the number of the level in `levels`; 0 if no level has the time.
+
+    Raises UsageError if there is no level of this number.
+    """
     times = {number: _ms(word) for number, word in enumerate(levels.split(), start=1)}
     if delay.level is not None:
         if delay.level not in times:
-            raise UsageError(f"--delay {delay.level}: the levels are 1 to {len(times)}: {levels}")
+            raise UsageError(f"--delay {delay.level}: must be a level from 1 to {len(times)}: {levels}")
         return delay.level
     return next((number for number, time_ms in times.items() if time_ms == delay.time_ms), 0)
 

@@ -1,4 +1,4 @@
-"""`rmqkit group ...`: consumer groups."""
+"""`rmqkit group ...`: shows and changes consumer groups."""
 
 from typing import Annotated, Any
 
@@ -19,11 +19,11 @@ PROGRESS: output.Columns = {**output.QUEUE, "offset": "offset", "end": "offset_m
 
 @app.command(name="list")
 def list_groups(
-    everything: Annotated[bool, typer.Option("--all", "-a", help="The system's own groups as well.")] = False,
+    everything: Annotated[bool, typer.Option("--all", "-a", help="Include system groups.")] = False,
     namesrv: Namesrv = None,
     json: Json = False,
 ) -> None:
-    """The groups, with how many members are online."""
+    """List the groups, with the number of members online."""
     from rmqkit.broker.names import SYSTEM_GROUPS
 
     found = []
@@ -74,20 +74,20 @@ app.command(name="reset")(reset)
 app.command(name="clone")(clone)
 
 
-@app.command(name="connections", help="The same as members.")
+@app.command(name="connections", help="List the members of a group; the same as members.")
 @app.command()
 def members(name: Group, namesrv: Namesrv = None, json: Json = False) -> None:
-    """Who of a group is online."""
+    """List the members of a group that are online."""
     with admin_of(namesrv) as admin:
         check_group(admin, name)
         found = members_of(admin, name)
     value = {"group": name, "members": found}
-    output.report(value, output.CLIENT, found, as_json=json, none=f"nobody of group {name} is online")
+    output.report(value, output.CLIENT, found, as_json=json, none=f"no member of group {name} is online")
 
 
 @app.command()
 def info(name: Group, namesrv: Namesrv = None, json: Json = False) -> None:
-    """Members, subscriptions, and how far the group is in each queue."""
+    """Show members, subscriptions, and how far the group is in each queue."""
     with admin_of(namesrv) as admin:
         check_group(admin, name)
         found = members_of(admin, name)
@@ -103,7 +103,7 @@ def info(name: Group, namesrv: Namesrv = None, json: Json = False) -> None:
 
 
 def progress_of(admin: Any, name: str, topic: str) -> list[dict[str, Any]]:
-    """Where the group is in each queue of a topic; `offset` is None where it never committed."""
+    """Return the group's offset in each queue of a topic, None where it never committed."""
     rows = []
     for queue, offset in admin.group_offsets(name, topic).items():
         end = admin.offset_max(queue)
@@ -113,14 +113,16 @@ def progress_of(admin: Any, name: str, topic: str) -> list[dict[str, Any]]:
     return rows
 
 
-Retries = Annotated[int | None, typer.Option("--retries", min=-1, help="Deliveries after the first, then %DLQ%.")]
-Enable = Annotated[bool | None, typer.Option("--enable/--disable", help="Whether it may consume at all.")]
-Broadcast = Annotated[bool | None, typer.Option("--broadcast/--no-broadcast", help="Whether members may broadcast.")]
-FromMin = Annotated[
-    bool | None, typer.Option("--from-min/--no-from-min", help="Whether a new group may begin at the first.")
+Retries = Annotated[
+    int | None, typer.Option("--retries", min=-1, help="Redeliveries of a message before it goes to %DLQ%.")
 ]
-Orderly = Annotated[bool | None, typer.Option("--orderly/--no-orderly", help="Whether it is meant to consume in order.")]
-RetryQueues = Annotated[int | None, typer.Option("--retry-queues", min=0, help="Queues of its retry topic.")]
+Enable = Annotated[bool | None, typer.Option("--enable/--disable", help="Allow the group to consume.")]
+Broadcast = Annotated[bool | None, typer.Option("--broadcast/--no-broadcast", help="Allow members to use broadcasting.")]
+FromMin = Annotated[
+    bool | None, typer.Option("--from-min/--no-from-min", help="Allow a new group to begin at the first message.")
+]
+Orderly = Annotated[bool | None, typer.Option("--orderly/--no-orderly", help="Mark the group as consuming in order.")]
+RetryQueues = Annotated[int | None, typer.Option("--retry-queues", min=0, help="Number of queues of its retry topic.")]
 
 
 @app.command()
@@ -132,11 +134,14 @@ def create(
     from_min: FromMin = None,
     orderly: Orderly = None,
     retry_queues: RetryQueues = None,
-    cluster: Annotated[str | None, typer.Option("--cluster", help="At this cluster's brokers only.")] = None,
+    cluster: Annotated[str | None, typer.Option("--cluster", help="Only at the brokers of this cluster.")] = None,
     namesrv: Namesrv = None,
     json: Json = False,
 ) -> None:
-    """Make a group, or change one: what is not said stays, or is Apache's default."""
+    """Create a group, or change one.
+
+    Settings without an option keep their values; in a new group they get Apache's defaults.
+    """
     changes = {
         "retry_max_times": retries,
         "consume_enable": enable,
@@ -173,32 +178,32 @@ def settings_of(config: Any) -> dict[str, Any]:
 
 @app.command()
 def show(name: Group, namesrv: Namesrv = None, json: Json = False) -> None:
-    """A group's settings at each broker."""
+    """Show a group's settings at each broker."""
     with admin_of(namesrv) as admin:
         check_group(admin, name)
         found = {broker: admin.group_config(name, broker) for broker in admin.masters()}
     rows = [{"broker_name": broker, **settings_of(config)} for broker, config in found.items() if config is not None]
     columns = {name.replace("_", " "): name for name in rows[0]} if rows else {}
-    none = f"group {name} has members online and no settings at any broker"
+    none = f"group {name} has members online but no settings at any broker"
     output.report({"group": name, "brokers": rows}, columns, rows, as_json=json, none=none)
 
 
 @app.command()
 def running(
     name: Group,
-    client: Annotated[str | None, typer.Argument(metavar="CLIENT", help="The member; all otherwise.")] = None,
-    stack: Annotated[bool, typer.Option("--stack", help="With the stacks of its threads.")] = False,
+    client: Annotated[str | None, typer.Argument(metavar="CLIENT", help="Client id of a member; by default all.")] = None,
+    stack: Annotated[bool, typer.Option("--stack", help="Also show the stack traces of its threads.")] = False,
     namesrv: Namesrv = None,
     json: Json = False,
 ) -> None:
-    """What members say they are doing: subscriptions, queues with what is held of them, rates."""
+    """Show what members report: subscriptions, queues, messages in their buffers, rates."""
     with admin_of(namesrv) as admin:
         check_group(admin, name)
         if client is None:
             online = admin.consumer_connections(name)
             ids = sorted(each.client_id for each in online.connection_set) if online else []
             if not ids:
-                raise Failed(f"nobody of group {name} is online")
+                raise Failed(f"no member of group {name} is online")
         else:
             ids = [client]
         found = {each: admin.consumer_running_info(name, each, stack=stack) for each in ids}
@@ -265,7 +270,7 @@ def print_running(said: dict[str, Any]) -> None:
 @app.command()
 def delete(
     name: Group,
-    forget: Annotated[bool, typer.Option("--forget", help="Forget how far it has consumed, too.")] = False,
+    forget: Annotated[bool, typer.Option("--forget", help="Also delete its offsets.")] = False,
     namesrv: Namesrv = None,
     json: Json = False,
 ) -> None:

@@ -1,8 +1,8 @@
-"""How received messages are printed.
+"""Prints received messages in the formats of `--format`.
 
-line    place, time, keys, tag and body: for people; characters that would move the cursor are escaped
+line    queue, offset, time, keys, tag and body; control characters are escaped
 body    the bytes of the body and a line end
-json    one object a line; a body that is not UTF-8 is `body_base64`
+json    one object per line; a body that is not UTF-8 is `body_base64`
 {...}   a template of the fields below, such as "{queue_offset} {keys} {body}"
 """
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from rmqkit import MessageExt
 
 FORMATS = ("line", "body", "json")
-#: name of a field -> name in `MessageExt`
+#: name of a field -> attribute of `MessageExt`
 FIELDS = {
     "topic": "topic",
     "broker_name": "broker_name",
@@ -45,7 +45,7 @@ FIELDS = {
 
 
 def fields_of(message: MessageExt) -> dict[str, Any]:
-    """Everything about a message. Raises RmqkitError for a body that cannot be inflated."""
+    """Return the fields of a message. Raises RmqkitError if its body cannot be decompressed."""
     fields: dict[str, Any] = {name: getattr(message, own) for name, own in FIELDS.items() if name != "body"}
     try:
         fields["body"] = message.body.decode()
@@ -55,7 +55,7 @@ def fields_of(message: MessageExt) -> dict[str, Any]:
 
 
 def printer(format: str) -> Callable[[MessageExt], None]:
-    """What prints one message to stdout, unflushed. Raises UsageError for a format that is none."""
+    """Return the function that prints one message to stdout, unflushed. Raises UsageError."""
     if "{" in format:
         return _template(format)
     table = {"line": _print_line, "body": _print_body, "json": _print_json}
@@ -81,6 +81,7 @@ def _print_line(message: MessageExt) -> None:
 
 
 def visible(body: bytes) -> str:
+    """Return a body as text in which every unprintable character is escaped."""
     text = body.decode("utf-8", "backslashreplace")
     return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
 
@@ -92,7 +93,7 @@ def _template(format: str) -> Callable[[MessageExt], None]:
         raise UsageError(f"--format {format}: {error}") from None
     for name in names:
         if name not in FIELDS:
-            raise UsageError(f"--format: there is no field {name}{suggest(name, FIELDS, 'there are {known}')}")
+            raise UsageError(f"--format: unknown field {name}{suggest(name, FIELDS, 'there are {known}')}")
 
     def show(message: MessageExt) -> None:
         fields = fields_of(message)
@@ -103,7 +104,10 @@ def _template(format: str) -> Callable[[MessageExt], None]:
 
 
 def tolerant(show: Callable[[MessageExt], None]) -> Callable[[MessageExt], bool]:
-    """Prints a message; False, with a note, for one whose body cannot be read."""
+    """Return a function that prints a message, or notes on stderr why its body cannot be read.
+
+    It returns whether the message was printed.
+    """
 
     def shown(message: MessageExt) -> bool:
         try:

@@ -1,5 +1,6 @@
-"""`rmqkit message ...`: single messages: find them, see who has consumed them, give one to a consumer
-again, take one back before it is due."""
+"""`rmqkit message ...`: finds single messages, shows who consumed them, delivers one again, and
+recalls one that is not due yet.
+"""
 
 from __future__ import annotations
 
@@ -24,12 +25,13 @@ if TYPE_CHECKING:
 
 app = group("message")
 
-MsgId = Annotated[str, typer.Argument(metavar="ID", help="The unique id that a send gave, or an offset id.")]
+MsgId = Annotated[str, typer.Argument(metavar="ID", help="The unique id that a send printed, or an offset id.")]
 InTopic = Annotated[
-    str | None, typer.Option("--topic", help="Where to look for a unique id; every topic otherwise.", autocompletion=topics)
+    str | None,
+    typer.Option("--topic", help="Search this topic for a unique id; by default every topic.", autocompletion=topics),
 ]
 TIMES = "2026-01-31T12:30, 10m (ago), or Unix time in ms"
-#: how a body is cut for people
+#: bytes of a body that are shown
 BODY_SHOWN = 2000
 HEX_ID = re.compile(r"[0-9A-Fa-f]{32}|[0-9A-Fa-f]{56}")
 
@@ -38,12 +40,12 @@ HEX_ID = re.compile(r"[0-9A-Fa-f]{32}|[0-9A-Fa-f]{56}")
 def show(
     msg_id: MsgId,
     topic: InTopic = None,
-    track: Annotated[bool, typer.Option("--track", help="Which groups have consumed it, too.")] = False,
-    raw: Annotated[bool, typer.Option("--body", help="Print nothing but the body's bytes.")] = False,
+    track: Annotated[bool, typer.Option("--track", help="Also show which groups have consumed it.")] = False,
+    raw: Annotated[bool, typer.Option("--body", help="Print only the bytes of the body.")] = False,
     namesrv: Namesrv = None,
     json: Json = False,
 ) -> None:
-    """A message by its unique id or its offset id."""
+    """Show a message by its unique id or its offset id."""
     with admin_of(namesrv) as admin:
         message = the_message(admin, msg_id, topic)
         tracks = admin.message_track(message) if track else []
@@ -65,9 +67,15 @@ def show(
 
 
 def the_message(admin: Admin, msg_id: str, topic: str | None) -> MessageExt:
-    """Raises UsageError for what can be no id, Failed when there is no such message, Unreachable when no broker is up."""
+    """Return the message with an id.
+
+    Raises UsageError for a text that cannot be an id, Failed if the message is unknown, Unreachable
+    if no broker is registered.
+    """
     if not HEX_ID.fullmatch(msg_id):
-        raise UsageError(f"{msg_id} is not a message id: 32 or 56 hex characters; `rmqkit message query` finds by key")
+        raise UsageError(
+            f"{msg_id} is not a message id (32 or 56 hex characters); find it by key with `rmqkit message query`"
+        )
     if topic is None:
         found = admin.find_message(msg_id)
     else:
@@ -76,7 +84,7 @@ def the_message(admin: Admin, msg_id: str, topic: str | None) -> MessageExt:
     if found is None:
         check_brokers(admin)
         where = f"in topic {topic}" if topic else "in any topic of this cluster"
-        raise Failed(f"no message {msg_id} {where}; it may have been deleted with its file, or its send was not stored")
+        raise Failed(f"no message {msg_id} {where}; it may be deleted with its file, or its send was never stored")
     return found
 
 
@@ -87,7 +95,7 @@ def print_message(message: MessageExt) -> None:
     own = {"KEYS", "TAGS", "UNIQ_KEY", "WAIT"}
     rows = [
         ("topic", message.topic),
-        ("place", f"{place}, in the log at {message.commit_log_offset}"),
+        ("queue", f"{place}, in the log at {message.commit_log_offset}"),
         ("id", message.msg_id),
         ("offset id", message.offset_msg_id),
         ("keys", message.keys or "-"),
@@ -100,28 +108,34 @@ def print_message(message: MessageExt) -> None:
     for name, value in rows:
         print(f"{name:9} {visible(value.encode())}")
     body = message.body
-    rest = f" ... (all of it: --body, {len(body)} bytes)" if len(body) > BODY_SHOWN else ""
+    rest = f" ... (whole body, {len(body)} bytes: --body)" if len(body) > BODY_SHOWN else ""
     print(f"{'body':9} {visible(body[:BODY_SHOWN])}{rest}")
 
 
 @app.command()
 def query(
     topic: Topic,
-    key: Annotated[str | None, typer.Option("--key", help="One of its keys.")] = None,
-    unique: Annotated[str | None, typer.Option("--id", help="Its unique id.")] = None,
+    key: Annotated[str | None, typer.Option("--key", help="One of the message's keys.")] = None,
+    unique: Annotated[str | None, typer.Option("--id", help="The message's unique id.")] = None,
     place: Annotated[
-        str | None, typer.Option("--offset", metavar="[BROKER:]QUEUE:OFFSET", help="Its place in a queue.")
+        str | None, typer.Option("--offset", metavar="[BROKER:]QUEUE:OFFSET", help="The message's offset in a queue.")
     ] = None,
-    begin: Annotated[str | None, typer.Option("--begin", metavar="TIME", help=f"Stored then or later: {TIMES}.")] = None,
-    end: Annotated[str | None, typer.Option("--end", metavar="TIME", help="Stored before or then.")] = None,
-    most: Annotated[int, typer.Option("--max", min=1, max=1000, help="At most so many.")] = 64,
-    format: Annotated[str, typer.Option("--format", metavar="line|body|json|TEMPLATE", help="How they look.")] = "line",
+    begin: Annotated[
+        str | None, typer.Option("--begin", metavar="TIME", help=f"Only messages stored at this time or later: {TIMES}.")
+    ] = None,
+    end: Annotated[
+        str | None, typer.Option("--end", metavar="TIME", help="Only messages stored at this time or earlier.")
+    ] = None,
+    most: Annotated[int, typer.Option("--max", min=1, max=1000, help="Print at most this many messages.")] = 64,
+    format: Annotated[
+        str, typer.Option("--format", metavar="line|body|json|TEMPLATE", help="Format of a message.")
+    ] = "line",
     namesrv: Namesrv = None,
     json: Json = False,
 ) -> None:
-    """Messages of a topic by key, by unique id, or by place; oldest first."""
+    """Find messages of a topic by key, unique id or offset, oldest first."""
     if sum(each is not None for each in (key, unique, place)) != 1:
-        raise UsageError("say what to look for: one of --key, --id and --offset")
+        raise UsageError("give one of --key, --id and --offset")
     from rmqkit.cli.data.message_output import fields_of, printer, tolerant
 
     show_one = tolerant(printer(format))
@@ -148,11 +162,11 @@ app.command(name="trace")(trace)
 
 @app.command()
 def recall(
-    handle: Annotated[str, typer.Argument(metavar="HANDLE", help="What `rmqkit send --at|--delay` printed for it.")],
+    handle: Annotated[str, typer.Argument(metavar="HANDLE", help="The handle that `rmqkit send --at` printed.")],
     namesrv: Namesrv = None,
     json: Json = False,
 ) -> None:
-    """Take a message back before it is due.
+    """Recall a message before it is due.
 
     Its broker needs recallMessageEnable=true. A message that was delivered already stays delivered.
     """
@@ -182,15 +196,15 @@ def direct(
     msg_id: MsgId,
     name: Annotated[str, typer.Argument(metavar="GROUP", autocompletion=groups)],
     client: Annotated[
-        str | None, typer.Argument(metavar="CLIENT", help="The member; the first one that is online otherwise.")
+        str | None, typer.Argument(metavar="CLIENT", help="Client id of the member; by default the first one online.")
     ] = None,
     topic: InTopic = None,
     namesrv: Namesrv = None,
     json: Json = False,
 ) -> None:
-    """Give a message to a member of a group now, and say how its listener ended. No offset changes.
+    """Deliver a message to a member of a group now, and show the result of its listener.
 
-    Exit code 1 when the listener did not succeed.
+    No offset changes. Exit code 1 if the listener did not succeed.
     """
     with admin_of(namesrv) as admin:
         message = the_message(admin, msg_id, topic)

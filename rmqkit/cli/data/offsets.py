@@ -1,4 +1,4 @@
-"""`rmqkit offset ...`: where groups stand, and moving them."""
+"""`rmqkit offset ...`: shows and sets the offsets of groups."""
 
 from typing import Annotated
 
@@ -20,11 +20,13 @@ app = group("offset")
 @app.command()
 def show(
     name: Group,
-    topic: Annotated[str | None, typer.Argument(metavar="TOPIC", autocompletion=topics)] = None,
+    topic: Annotated[
+        str | None, typer.Argument(metavar="TOPIC", help="By default all topics of the group.", autocompletion=topics)
+    ] = None,
     namesrv: Namesrv = None,
     json: Json = False,
 ) -> None:
-    """How far a group has consumed each queue, and how far behind it is."""
+    """Show how far a group has consumed each queue, and how far behind it is."""
     with admin_of(namesrv) as admin:
         check_group(admin, name)
         if topic is None:
@@ -40,18 +42,18 @@ def show(
 def set_offset(
     name: Group,
     topic: Topic,
-    queue: Annotated[str, typer.Argument(metavar="[BROKER:]ID", help="The queue.")],
-    offset: Annotated[int, typer.Argument(min=0, help="The next message to consume.")],
+    queue: Annotated[str, typer.Argument(metavar="[BROKER:]ID", help="Id of the queue.")],
+    offset: Annotated[int, typer.Argument(metavar="OFFSET", min=0, help="Offset of the next message to consume.")],
     namesrv: Namesrv = None,
     json: Json = False,
 ) -> None:
-    """Put a group at one place of one queue, whether it has members online or not."""
+    """Set a group's offset in one queue, whether it has members online or not."""
     with admin_of(namesrv) as admin:
         with known_topic(admin, topic):
             chosen = choose_queue(admin.queues(topic), queue)
         first, end = max(0, admin.offset_min(chosen)), admin.offset_max(chosen)
         if not first <= offset <= end:
-            raise UsageError(f"offset {offset}: {chosen.broker_name}:{chosen.queue_id} has {first} to {end}")
+            raise UsageError(f"offset {offset}: must be from {first} to {end} in {chosen.broker_name}:{chosen.queue_id}")
         admin.reset_group_offset(name, chosen, offset)
     text = f"group {name} is at {offset} in {topic} {chosen.broker_name}:{chosen.queue_id}"
     output.answer({"group": name, **queue_fields(chosen), "offset": offset}, text, as_json=json)
@@ -63,11 +65,11 @@ app.command(name="reset")(reset)
 @app.command(name="by-time")
 def by_time(
     topic: Topic,
-    when: Annotated[str, typer.Argument(metavar="TIME", help=f"{TIME_WORDS}.")],
+    when: Annotated[str, typer.Argument(metavar="TIME", help=f"A time {TIME_WORDS}.")],
     namesrv: Namesrv = None,
     json: Json = False,
 ) -> None:
-    """The first message of each queue that was stored at a time or later."""
+    """Show the offset of each queue's first message that was stored at a time or later."""
     timestamp_ms = time_of("TIME", when)
     with admin_of(namesrv) as admin, known_topic(admin, topic):
         found = {queue: admin.offset_for_time(queue, timestamp_ms) for queue in admin.queues(topic)}

@@ -1,7 +1,8 @@
-"""How far groups are, and moving them: `group progress`, `group reset`, `group clone` (registered by `groups.py`).
+"""The progress of groups, and setting it: `group progress`, `group reset`, `group clone`.
 
-A group's place is asked of the brokers (208): per queue the end, where the group has committed, where its members have
-pulled to, and when the last committed message was stored.
+`groups.py` registers these commands. The progress of a group comes from the brokers (code 208). For
+each queue it has the end, the committed offset, the offset up to which members have pulled, and
+when the last committed message was stored.
 """
 
 from typing import TYPE_CHECKING, Annotated, Any
@@ -20,9 +21,11 @@ if TYPE_CHECKING:
     from rmqkit import Admin
 
 Group = Annotated[str, typer.Argument(metavar="GROUP", autocompletion=groups)]
-GroupOrAll = Annotated[str | None, typer.Argument(metavar="GROUP", help="All groups otherwise.", autocompletion=groups)]
+GroupOrAll = Annotated[
+    str | None, typer.Argument(metavar="GROUP", help="Name of a group; by default all groups.", autocompletion=groups)
+]
 
-NO_GROUPS = "no groups; the first consumer with a group makes one, or `rmqkit group create`"
+NO_GROUPS = "no groups; the first consumer of a group creates it, or `rmqkit group create`"
 GROUPS: output.Columns = {
     "group": "group",
     "members": "members",
@@ -47,13 +50,15 @@ WAYS = {
 
 def progress(
     name: GroupOrAll = None,
-    topic: Annotated[str | None, typer.Option("--topic", help="This topic only.", autocompletion=topics)] = None,
-    clients: Annotated[bool, typer.Option("--clients", help="Which member has each queue, as members say.")] = False,
-    everything: Annotated[bool, typer.Option("--all", "-a", help="The system's own groups as well.")] = False,
+    topic: Annotated[str | None, typer.Option("--topic", help="Only this topic.", autocompletion=topics)] = None,
+    clients: Annotated[
+        bool, typer.Option("--clients", help="Show which member has each queue, as members report.")
+    ] = False,
+    everything: Annotated[bool, typer.Option("--all", "-a", help="Include system groups.")] = False,
     namesrv: Namesrv = None,
     json: Json = False,
 ) -> None:
-    """How far a group is in each queue, or all groups in one line each."""
+    """Show how far a group is in each queue; without GROUP, one line for each group."""
     with admin_of(namesrv) as admin:
         if name is None:
             check_brokers(admin)
@@ -111,7 +116,7 @@ def is_system_group(name: str) -> bool:
 
 
 def queue_row(queue: Any, each: Any) -> dict[str, Any]:
-    """A queue that was never committed is behind by what is in it."""
+    """Return the row of a queue. Without a commit, the lag counts from offset 0."""
     done = max(0, each.consumer_offset)
     return {
         **queue_fields(queue),
@@ -125,7 +130,7 @@ def queue_row(queue: Any, each: Any) -> dict[str, Any]:
 
 
 def owners_of(admin: "Admin", name: str) -> dict[Any, str]:
-    """Which member has each queue; members that do not say are left out."""
+    """Return the member of each queue; members that do not report are left out."""
     owners: dict[Any, str] = {}
     online = admin.consumer_connections(name)
     for member in online.connection_set if online else ():
@@ -162,16 +167,18 @@ def reset(
         typer.Option(
             "--to",
             metavar="earliest|latest|OFFSET|TIME",
-            help=f"earliest: the first message; latest: the end; a time is {TIME_WORDS}.",
+            help=f"earliest: the first message; latest: the end; or a time {TIME_WORDS}.",
         ),
     ],
     namesrv: Namesrv = None,
     json: Json = False,
 ) -> None:
-    """Set where a group continues in each queue of a topic: the first message, the end, an offset, or a time.
+    """Set where a group continues in each queue of a topic: the first message, the end, an offset,
+    or a time.
 
-    Moving back delivers messages again, moving forward skips messages. A time means the first message that was stored then
-    or later. A queue without the offset uses its first offset or its end instead, whichever is nearer.
+    Moving back delivers messages again, moving forward skips messages. A time means the first
+    message that was stored then or later. A queue without the offset uses its first offset or its
+    end instead, whichever is nearer.
     """
     place = {"earliest": "first", "latest": "last"}.get(to)
     offset = int(to) if to.isdigit() and len(to) < 13 else None
@@ -189,23 +196,25 @@ def reset(
 
 
 def clone(
-    source: Annotated[str, typer.Argument(metavar="FROM", help="The group to be like.", autocompletion=groups)],
-    target: Annotated[str, typer.Argument(metavar="TO", help="The group to be moved.", autocompletion=groups)],
+    source: Annotated[str, typer.Argument(metavar="FROM", help="The group to copy from.", autocompletion=groups)],
+    target: Annotated[str, typer.Argument(metavar="TO", help="The group to change.", autocompletion=groups)],
     topic: Annotated[
-        str | None, typer.Argument(metavar="TOPIC", help="All topics of FROM otherwise.", autocompletion=topics)
+        str | None, typer.Argument(metavar="TOPIC", help="By default all topics of FROM.", autocompletion=topics)
     ] = None,
     online: Annotated[
-        bool, typer.Option("--online", help="Leave out topics that FROM's online members no longer read.")
+        bool, typer.Option("--online", help="Skip topics that FROM's online members no longer read.")
     ] = False,
     namesrv: Namesrv = None,
     json: Json = False,
 ) -> None:
-    """Put a group where another one is."""
+    """Copy one group's offsets to another group."""
     with admin_of(namesrv) as admin:
         check_group(admin, source)
         with known_topic(admin, topic or ""):
             moved = admin.clone_group(source, target, topic, offline=not online)
     rows = [{**queue_fields(queue), "offset": offset} for queue, offset in moved.items()]
     if not rows:
-        raise Failed(f"group {source} has consumed nothing{f' of {topic}' if topic else ''}, so there is no place to clone")
+        raise Failed(
+            f"group {source} has consumed nothing{f' of {topic}' if topic else ''}, so there are no offsets to copy"
+        )
     output.report({"from": source, "group": target, "queues": rows}, MOVED, rows, as_json=json)

@@ -1,8 +1,9 @@
-"""`rmqkit send`: one message, the lines of a file or of stdin, or made-up ones.
+"""`rmqkit send`: sends one message, the lines of a file or of stdin, or generated messages.
 
-Messages are sent as fast as the broker answers (or at `--rate`), up to `WINDOW` on their way at a time; a second thread
-takes the results in order and prints them, so that a slow input (`tail -f`) does not hold them back. Each message ends
-in one of three ways: stored, not stored, or unknown: its answer was lost, and it may have been stored.
+Messages are sent as fast as the broker answers (or at `--rate`), with up to `WINDOW` in flight. A
+second thread takes the results in order and prints them, so that a slow input (`tail -f`) does not
+delay them. Each message ends in one of three ways: stored, not stored, or unknown. Unknown means
+that its answer was lost, and it may have been stored.
 """
 
 import queue
@@ -40,28 +41,28 @@ Body = Annotated[str | None, typer.Argument(metavar="BODY", help="The message; -
 File = Annotated[str | None, typer.Option("--file", "-f", help="Send each line of a file.")]
 Keys = Annotated[list[str] | None, typer.Option("--key", help="A key to find the message by; may be repeated.")]
 Tag = Annotated[str | None, typer.Option("--tag", help="The tag that consumers filter by.")]
-Properties = Annotated[list[str] | None, typer.Option("--property", metavar="NAME=VALUE", help="May be repeated.")]
-ToQueue = Annotated[str | None, typer.Option("--queue", metavar="[BROKER:]ID", help="To this queue only.")]
-OrderingKey = Annotated[str | None, typer.Option("--ordering-key", help="The same key goes to the same queue.")]
+Properties = Annotated[
+    list[str] | None, typer.Option("--property", metavar="NAME=VALUE", help="A user property; may be repeated.")
+]
+ToQueue = Annotated[str | None, typer.Option("--queue", metavar="[BROKER:]ID", help="Send to this queue only.")]
+OrderingKey = Annotated[str | None, typer.Option("--ordering-key", help="Messages with the same key go to the same queue.")]
 Delay = Annotated[
     str | None,
     typer.Option(
         "--delay",
         metavar="90s|LEVEL",
-        help="Deliver it later: after any time, or a delay level of the brokers by number.",
+        help="Deliver after this time, or at a delay level of the brokers (messageDelayLevel).",
         autocompletion=delay_levels,
     ),
 ]
-At = Annotated[
-    str | None, typer.Option("--at", metavar="TIME", help="Deliver it then, such as '2026-12-01 09:00', local time.")
-]
+At = Annotated[str | None, typer.Option("--at", metavar="TIME", help="Deliver at this time, such as '2026-12-01 09:00'.")]
 Compress = Annotated[
     str | None, typer.Option("--compress", metavar="zlib|lz4|zstd", help="Compress bodies, however small they are.")
 ]
-Count = Annotated[int | None, typer.Option("--count", min=1, help="How many messages to send.")]
-Rate = Annotated[float | None, typer.Option("--rate", min=0.001, help="Messages a second.")]
-Size = Annotated[int | None, typer.Option("--size", min=1, help="Make up bodies of so many bytes.")]
-Timeout = Annotated[float, typer.Option("--timeout", min=0.001, help="Seconds a message may take.")]
+Count = Annotated[int | None, typer.Option("--count", min=1, help="Number of messages to send.")]
+Rate = Annotated[float | None, typer.Option("--rate", min=0.001, help="Messages per second.")]
+Size = Annotated[int | None, typer.Option("--size", min=1, help="Generate bodies of this many bytes.")]
+Timeout = Annotated[float, typer.Option("--timeout", min=0.001, help="Timeout of a send in seconds.")]
 
 
 @app.command()
@@ -86,7 +87,7 @@ def send(
 ) -> None:
     """Send messages to a topic.
 
-    Exit code 1 when any of them is not known to be stored.
+    Exit code 1 unless every message is known to be stored.
     """
     bodies = bodies_of(body, file, count, size)
     user_properties = parse_properties(properties or [])
@@ -121,7 +122,10 @@ def send(
 
 
 def advice_on(topic: str, namesrv: str, error: ClientError | None) -> str:
-    """What to do about a topic whose groups have no master, while another group has one: "; ..." or ""."""
+    """Return what to do if no group of the topic has a master but another group has.
+
+    The text begins with "; ". It is empty if there is no advice.
+    """
     if isinstance(error, NoRoute):
         with suppress(ClientError), admin_of(namesrv) as admin:
             if others := groups_instead(admin, topic):
@@ -130,12 +134,12 @@ def advice_on(topic: str, namesrv: str, error: ClientError | None) -> str:
 
 
 def bodies_of(body: str | None, file: str | None, count: int | None, size: int | None) -> Iterator[bytes]:
-    """The bodies to send. Raises UsageError when it is not clear which."""
+    """Return the bodies to send. Raises UsageError if the source is missing or ambiguous."""
     sources = [name for name, given in (("a BODY", body is not None), ("--file", file), ("--size", size)) if given]
     if len(sources) > 1:
         raise UsageError(f"{' and '.join(sources)} exclude each other")
     if (file is not None or body == "-") and count is not None:
-        raise UsageError("--count goes with a BODY or --size; a file has as many messages as lines")
+        raise UsageError("--count needs a BODY or --size; a file sends one message per line")
     if body == "-":
         return lines_of(sys.stdin.buffer)
     if body is not None:
@@ -151,7 +155,10 @@ def bodies_of(body: str | None, file: str | None, count: int | None, size: int |
 
 
 def compression_of(name: str | None) -> dict[str, Any]:
-    """Settings of a producer that compresses every body, or those by default. Raises UsageError."""
+    """Return the producer's settings that compress every body; {} without `--compress`.
+
+    Raises UsageError.
+    """
     if name is None:
         return {}
     from rmqkit.client.producers.compression import compression
@@ -164,7 +171,10 @@ def compression_of(name: str | None) -> dict[str, Any]:
 
 
 def lines_of(source: BinaryIO) -> Iterator[bytes]:
-    """The lines without their ends; empty ones are left out, since RocketMQ takes no empty body."""
+    """Return the lines without their ends.
+
+    Empty lines are skipped: RocketMQ accepts no empty body.
+    """
     with source:
         for line in source:
             if stripped := line.rstrip(b"\r\n"):
@@ -180,7 +190,7 @@ def made_up(number: int, size: int | None) -> bytes:
 
 
 def paced(bodies: Iterator[bytes], rate: float | None) -> Iterator[bytes]:
-    """The bodies, each at its time."""
+    """Yield the bodies, each at its time."""
     began_s = time.monotonic()
     for number, body in enumerate(bodies):
         if rate:
@@ -201,7 +211,7 @@ def parse_properties(pairs: list[str]) -> dict[str, str]:
 
 
 class Report:
-    """Takes the results in order, prints and counts them."""
+    """Takes the results of sends in order, prints and counts them."""
 
     def __init__(self, topic: str, json: bool, total: int | None) -> None:
         self._topic = topic
@@ -220,7 +230,7 @@ class Report:
         return self.stored + self.unsafe + self.failed + self.unknown
 
     def run(self, bodies: Iterator[bytes], start: Any) -> None:
-        """Send all; also when interrupted, everything that was begun is ended and counted."""
+        """Send all bodies. If interrupted, wait for the messages in flight and count them."""
         thread = threading.Thread(target=self._take, name="results")
         thread.start()
         try:
@@ -244,7 +254,7 @@ class Report:
     def _take(self) -> None:
         while (future := self._results.get()) is not None:
             with suppress(ClientError):
-                future.exception()  # waits; what it was is looked at below
+                future.exception()  # wait only; _ended handles the error
             self._ended(future)
             self._progress.show(self.ended)
 
@@ -297,13 +307,16 @@ class Report:
     def summary(self) -> str:
         took_s = max(time.monotonic() - self._began_s, 1e-6)
         parts = [f"{self.stored} sent"]
-        parts += [f"{self.unsafe} stored but not as safe as asked"] if self.unsafe else []
+        parts += [f"{self.unsafe} stored but less safely than asked"] if self.unsafe else []
         parts += [f"{self.unknown} unknown (may have been stored)"] if self.unknown else []
         parts += [f"{self.failed} failed"] if self.failed else []
         return f"{', '.join(parts)} in {took_s:.1f} s ({self.ended / took_s:.0f} a second)"
 
     def finish(self) -> None:
-        """Say how it ended. Raises Failed or Unreachable when not all is well."""
+        """Print the summary.
+
+        Raises Failed or Unreachable if not every message was stored safely.
+        """
         single = self.ended == 1
         if not self._json and single and self._last is not None:
             place = self._last.queue
@@ -312,11 +325,11 @@ class Report:
                 f" offset {self._last.queue_offset}, id {self._last.msg_id}"
             )
             if self._last.recall_handle is not None:
-                print(f"to take it back: rmqkit message recall {self._last.recall_handle}")
+                print(f"to recall it: rmqkit message recall {self._last.recall_handle}")
         elif not self._json and not single and self.ended:
             print(self.summary())
         elif self.ended == 0:
-            output.note("nothing was sent: there was no line")
+            output.note("nothing was sent: the input has no lines")
         elif not single:
             output.note(self.summary())
         if self.ended == self.stored:

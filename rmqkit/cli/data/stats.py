@@ -1,4 +1,4 @@
-"""`rmqkit stats ...`: what goes in and out, from the brokers' counters (315), as mqadmin's statsAll shows it."""
+"""`rmqkit stats ...`: message rates from the brokers' counters (code 315)."""
 
 from typing import Annotated, Any
 
@@ -26,13 +26,15 @@ RATES: output.Columns = {
 
 @app.command(name="all")
 def all_stats(
-    topic: Annotated[str | None, typer.Option("--topic", help="This topic only.", autocompletion=topics)] = None,
-    active: Annotated[bool, typer.Option("--active", help="Only where a message went in or out in 24 hours.")] = False,
-    everything: Annotated[bool, typer.Option("--all", "-a", help="The system's own topics as well.")] = False,
+    topic: Annotated[str | None, typer.Option("--topic", help="Only this topic.", autocompletion=topics)] = None,
+    active: Annotated[
+        bool, typer.Option("--active", help="Only topics and groups with messages in the last 24 hours.")
+    ] = False,
+    everything: Annotated[bool, typer.Option("--all", "-a", help="Include system topics.")] = False,
     namesrv: Namesrv = None,
     json: Json = False,
 ) -> None:
-    """Every topic and group: rates of the last minute, sums of 24 hours, and how far the group is behind."""
+    """Show each topic and group: rates of the last minute, totals of 24 hours, the group's lag."""
     rows: list[dict[str, Any]] = []
     with admin_of(namesrv) as admin:
         check_brokers(admin)
@@ -53,7 +55,7 @@ def all_stats(
 
 
 def rate_rows(rates: Any) -> list[dict[str, Any]]:
-    """One row a group, or one for a topic that nobody consumes."""
+    """Return one row per group, or one row for a topic without consumers."""
     row = {"topic": rates.topic, "in_tps": rates.into.tps, "in_24h": rates.into.today}
     if not rates.out:
         return [{**row, "group": None, "behind": None, "out_tps": None, "out_24h": None}]
@@ -76,14 +78,14 @@ TIMERS: output.Columns = {
 
 @app.command()
 def timers(
-    by_topic: Annotated[bool, typer.Option("--topics", help="How many wait for each topic, instead.")] = False,
+    by_topic: Annotated[bool, typer.Option("--topics", help="Count by topic.")] = False,
     namesrv: Namesrv = None,
     json: Json = False,
 ) -> None:
-    """Messages that wait for their time (`rmqkit send --at`), at each master.
+    """Show the messages that wait for their delivery time (`rmqkit send --at`) at each master.
 
-    `late` is due and could not be delivered yet, `behind s` is how far the delivery is behind the clock, `unread` is sent
-    and not in the timer yet.
+    `late` messages are due and could not be delivered yet. `behind s` is how far the delivery is
+    behind the clock. `unread` messages are stored and not in the timer yet.
     """
     rows: list[dict[str, Any]] = []
     with admin_of(namesrv) as admin:

@@ -1,4 +1,4 @@
-"""`rmqkit topic ...`."""
+"""`rmqkit topic ...`: shows and changes topics."""
 
 from typing import Annotated, Any
 
@@ -20,18 +20,18 @@ from rmqkit.cli.errors import UsageError
 
 app = group("topic")
 
-Broker = Annotated[str | None, typer.Option("--broker", help="At this broker only: its name, name:id or address.")]
-ClusterName = Annotated[str | None, typer.Option("--cluster", help="At this cluster's brokers only.")]
+Broker = Annotated[str | None, typer.Option("--broker", help="Only at this broker: name, name:id or address.")]
+ClusterName = Annotated[str | None, typer.Option("--cluster", help="Only at the brokers of this cluster.")]
 PERMISSIONS = {"r": 4, "w": 2, "rw": 6, "wr": 6}
 
 
 @app.command(name="list")
 def list_topics(
-    everything: Annotated[bool, typer.Option("--all", "-a", help="The system's own topics as well.")] = False,
+    everything: Annotated[bool, typer.Option("--all", "-a", help="Include system topics.")] = False,
     namesrv: Namesrv = None,
     json: Json = False,
 ) -> None:
-    """Names of the topics, one a line."""
+    """List the names of the topics, one per line."""
     with admin_of(namesrv) as admin:
         check_brokers(admin)
         fixed = system_topics(admin)
@@ -43,23 +43,27 @@ def list_topics(
     for each in shown:
         print(each["topic"])
     if not shown:
-        output.note("no topics; the first `rmqkit send` makes one, or `rmqkit topic create`")
+        output.note("no topics; the first `rmqkit send` to a topic creates it, or `rmqkit topic create`")
 
 
 @app.command()
 def create(
     topic: Topic,
-    queues: Annotated[int, typer.Option("--queues", min=1, max=65535, help="Queues at each broker.")] = 8,
-    read_queues: Annotated[int | None, typer.Option("--read-queues", min=0, help="Of them, to be read.")] = None,
-    write_queues: Annotated[int | None, typer.Option("--write-queues", min=0, help="Of them, to be written.")] = None,
-    perm: Annotated[str, typer.Option("--perm", metavar="rw|r|w", help="What may be done with it.")] = "rw",
-    order: Annotated[bool, typer.Option("--order", help="Its order matters when brokers are gone.")] = False,
+    queues: Annotated[int, typer.Option("--queues", min=1, max=65535, help="Number of queues at each broker.")] = 8,
+    read_queues: Annotated[
+        int | None, typer.Option("--read-queues", min=0, help="Number of readable queues; by default --queues.")
+    ] = None,
+    write_queues: Annotated[
+        int | None, typer.Option("--write-queues", min=0, help="Number of writable queues; by default --queues.")
+    ] = None,
+    perm: Annotated[str, typer.Option("--perm", metavar="rw|r|w", help="Permission: read, write or both.")] = "rw",
+    order: Annotated[bool, typer.Option("--order", help="Mark the topic as ordered (RocketMQ's order flag).")] = False,
     broker: Broker = None,
     cluster: ClusterName = None,
     namesrv: Namesrv = None,
     json: Json = False,
 ) -> None:
-    """Make a topic, or change one."""
+    """Create a topic, or change one."""
     if perm not in PERMISSIONS:
         raise UsageError(f"--perm {perm}: must be rw, r or w")
     with admin_of(namesrv) as admin:
@@ -87,10 +91,10 @@ def delete(topic: Topic, cluster: ClusterName = None, namesrv: Namesrv = None, j
     output.answer({"topic": topic, "deleted": True}, f"topic {topic} is deleted", as_json=json)
 
 
-@app.command(name="status", help="The same as info.")
+@app.command(name="status", help="Show the queues of a topic; the same as info.")
 @app.command()
 def info(topic: Topic, namesrv: Namesrv = None, json: Json = False) -> None:
-    """Its queues, and how many messages are in each."""
+    """Show the queues of a topic, and the number of messages in each."""
     with admin_of(namesrv) as admin, known_topic(admin, topic):
         stats = admin.topic_stats(topic)
     rows = [
@@ -111,7 +115,7 @@ def info(topic: Topic, namesrv: Namesrv = None, json: Json = False) -> None:
 
 @app.command()
 def route(topic: Topic, namesrv: Namesrv = None, json: Json = False) -> None:
-    """Which brokers have it, as the name server tells clients."""
+    """Show which brokers have a topic, as the name server reports to clients."""
     with admin_of(namesrv) as admin, known_topic(admin, topic):
         found = admin.route(topic)
     addresses = {data.broker_name: dict(sorted(data.broker_addrs.items())) for data in found.broker_datas}
@@ -137,7 +141,7 @@ def route(topic: Topic, namesrv: Namesrv = None, json: Json = False) -> None:
 
 @app.command()
 def stats(topic: Topic, namesrv: Namesrv = None, json: Json = False) -> None:
-    """What goes in and out of it: messages a second, messages in 24 hours, and how far each group is behind."""
+    """Show the rates of a topic (per second and in 24 hours), and how far each group is behind."""
     from rmqkit.cli.data.stats import RATES, rate_rows
 
     with admin_of(namesrv) as admin, known_topic(admin, topic):
@@ -152,12 +156,14 @@ def stats(topic: Topic, namesrv: Namesrv = None, json: Json = False) -> None:
 @app.command()
 def perm(
     topic: Topic,
-    may: Annotated[str | None, typer.Argument(metavar="rw|r|w|-", help="What may be done from now on.")] = None,
+    may: Annotated[
+        str | None, typer.Argument(metavar="rw|r|w|-", help="The new permission; without it, show the current one.")
+    ] = None,
     broker: Broker = None,
     namesrv: Namesrv = None,
     json: Json = False,
 ) -> None:
-    """What may be done with a topic at each broker; change it. `-` is nothing at all."""
+    """Show or change the permission of a topic at each broker; `-` forbids everything."""
     if may is not None and may not in {*PERMISSIONS, "-"}:
         raise UsageError(f"{may}: must be rw, r, w or -")
     broker = node_named(broker, namesrv)
@@ -187,13 +193,13 @@ def perm_name(perm: int) -> str:
 
 @app.command()
 def clean(
-    expired: Annotated[bool, typer.Option("--expired-queues", help="Queues whose messages are all gone (306).")] = False,
-    unused: Annotated[bool, typer.Option("--unused-topics", help="Queues of topics that were deleted (316).")] = False,
+    expired: Annotated[bool, typer.Option("--expired-queues", help="Remove queues without messages (code 306).")] = False,
+    unused: Annotated[bool, typer.Option("--unused-topics", help="Remove queues of deleted topics (code 316).")] = False,
     broker: Broker = None,
     namesrv: Namesrv = None,
     json: Json = False,
 ) -> None:
-    """Remove what brokers keep of deleted topics and expired messages. Both unless one is named."""
+    """Remove queues of deleted topics and of expired messages. Without an option, both."""
     broker = node_named(broker, namesrv)
     done: dict[str, list[str]] = {}
     with admin_of(namesrv) as admin:

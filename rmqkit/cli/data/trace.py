@@ -1,8 +1,8 @@
-"""`rmqkit message trace`: what clients wrote about a message into the trace topic, in order of time.
+"""`rmqkit message trace`: shows what clients wrote about a message to the trace topic, by time.
 
-A producer writes one record for a message, a consumer one before its listener and one after (a pair by request id). Only
-clients that trace do (`trace=True`, Java's `enableMsgTrace`), and only a few seconds later. The address is that of the
-client that wrote the record.
+A producer writes one record for a message. A consumer writes one before its listener and one after,
+paired by request id. Only clients that trace write records (`trace=True`, Java's `enableMsgTrace`),
+and with a delay of a few seconds. The address is that of the client that wrote the record.
 """
 
 from typing import TYPE_CHECKING, Annotated, Any
@@ -20,20 +20,22 @@ from rmqkit.wire.trace import TRACE_TOPIC, ConsumeCode, TraceMessageType, TraceR
 if TYPE_CHECKING:
     from rmqkit import MessageExt
 
-#: trace messages, each with the records of up to 20 messages
+#: most trace messages to read; each has the records of up to 20 messages
 TRACES_MAX = 1000
 
 
 def trace(
     msg_id: Annotated[str, typer.Argument(metavar="ID", help="The message's unique id, or one of its keys.")],
     trace_topic: Annotated[
-        str, typer.Option("--trace-topic", help="Where the clients write.", autocompletion=topics)
+        str, typer.Option("--trace-topic", help="The topic that clients write traces to.", autocompletion=topics)
     ] = TRACE_TOPIC,
-    begin: Annotated[str | None, typer.Option("--begin", metavar="TIME", help="Traces from then on only.")] = None,
+    begin: Annotated[
+        str | None, typer.Option("--begin", metavar="TIME", help="Only traces written at this time or later.")
+    ] = None,
     namesrv: Namesrv = None,
     json: Json = False,
 ) -> None:
-    """Who sent a message and who consumed it, when, and how long it took, as clients traced it."""
+    """Show who sent and consumed a message, when, and how long it took, from clients' traces."""
     begin_ms = 0 if begin is None else time_of("--begin", begin)
     with admin_of(namesrv) as admin, known_topic(admin, trace_topic):
         found = admin.query_messages(trace_topic, msg_id, count_max=TRACES_MAX, begin_ms=begin_ms)
@@ -57,7 +59,10 @@ def trace(
 
 
 def rows_of(msg_id: str, messages: "list[MessageExt]") -> list[dict[str, Any]]:
-    """One row a send and one a listener's call, oldest first. What is wrong in a trace message is left out."""
+    """Return one row per send and one per call of a listener, oldest first.
+
+    Invalid records are skipped.
+    """
     rows: list[dict[str, Any]] = []
     calls: dict[tuple[str, str], dict[str, Any]] = {}
     for message in messages:
@@ -105,7 +110,10 @@ def _row(record: TraceRecord, client: str, what: str, outcome: str) -> dict[str,
 
 
 def _fill(row: dict[str, Any], record: TraceRecord) -> None:
-    """What either of the two records of a call adds; they may come in any order."""
+    """Add one of the two records of a listener's call to its row.
+
+    The records may come in any order.
+    """
     row["group"] = row["group"] or record.group
     if record.type is TraceType.SUB_BEFORE:
         row["time_ms"] = record.time_ms

@@ -1,1 +1,1 @@
-"""`rmqkit fail-master` and `rmqkit drill`."""
+"""The commands `rmqkit fail-master` and `rmqkit drill`."""

@@ -1,7 +1,7 @@
 """`rmqkit fail-master` and `rmqkit drill ...`: break a cluster on purpose and check each promise.
 
-Exit codes: 0 every promise was kept, 1 a promise is broken, 4 inconclusive (the drill could not run, or proved nothing),
-2 usage, 3 no cluster.
+Exit codes: 0 every promise was kept, 1 a promise is broken, 2 usage, 3 no cluster, 4 inconclusive
+(the drill could not run, or proved nothing).
 """
 
 from __future__ import annotations
@@ -64,14 +64,14 @@ PresetName = Annotated[
 def fail_master(
     broker_group: Annotated[
         str | None,
-        typer.Argument(metavar="[GROUP]", help="The broker group to break; by default the first."),
+        typer.Argument(metavar="[GROUP]", help="The broker group whose master to break; by default the first."),
     ] = None,
     cluster_option: Annotated[
         str | None,
         typer.Option(
             "--cluster",
             metavar="NAME",
-            help="The cluster on this machine: the one that runs, `default` of several.",
+            help="The cluster; by default the one that runs here, or `default` if several run.",
             autocompletion=cluster_names,
         ),
     ] = None,
@@ -81,11 +81,12 @@ def fail_master(
     report: Report = None,
     json: Json = False,
 ) -> None:
-    """Break the master of a broker group of a running cluster, and prove message by message what survived.
+    """Break the master of a broker group of a running cluster, and prove message by message what
+    survived.
 
-    The command sends and consumes messages in a topic of its own. Meanwhile it kills the master (or pauses or isolates
-    it) and brings it back. Then it reads every replica and checks what the cluster promises in its mode. At the end the
-    cluster is as before.
+    The command sends and consumes messages in a topic of its own. Meanwhile it kills the master (or
+    pauses or isolates it) and brings it back. Then it reads every replica and checks what the
+    cluster promises in its mode. At the end the cluster is as before.
     """
     refuse_on_windows()
     from rmqkit.cluster import Cluster
@@ -158,7 +159,7 @@ def run(
     settings: Settings = None,
     breaks: Annotated[
         list[str] | None,
-        typer.Option("--break", metavar="DEFECT", help="Plant this defect in the brokers; the drill has to find it."),
+        typer.Option("--break", metavar="DEFECT", help="Plant this defect in the brokers; the drill must find it."),
     ] = None,
     seed: Seed = 1,
     repeat: Annotated[int, typer.Option("--repeat", min=1, help="Number of drills; the seeds count up from --seed.")] = 1,
@@ -190,7 +191,7 @@ def run(
 
 
 def run_command(plan: Plan) -> str:
-    """The `rmqkit drill run` that asks for that plan."""
+    """Return the `rmqkit drill run` command for a plan."""
     words = [f"--fault {plan.fault} --target {plan.target} --mode {plan.mode} --replicas {plan.replicas}"]
     words += [f"--groups {plan.groups}{_lasting(plan)} --send-timeout {plan.send_timeout_ms / 1000:g}"]
     words += [f"--set {shlex.quote(f'{key}={value}')}" for key, value in plan.settings.items()]
@@ -244,7 +245,7 @@ def simulate(
     family: Annotated[
         str, typer.Option("--family", help="The kind of drills: replicas, acting, acting-3x3.", show_default="replicas")
     ] = "",
-    mode: Annotated[str, typer.Option("--mode", help="The mode of all drills; by default each seed draws one.")] = "",
+    mode: Annotated[str, typer.Option("--mode", help="The mode of all drills; by default random.")] = "",
     defect: Annotated[
         str,
         typer.Option("--break", metavar="DEFECT", help="Plant this defect; stop at the first seed that finds it."),
@@ -252,10 +253,12 @@ def simulate(
     verbose: Annotated[bool, typer.Option("--verbose", help="Print a line for each seed.")] = False,
     json: Json = False,
 ) -> None:
-    """Run hundreds of drills on simulated clusters in virtual time; each seed draws mode, faults and times.
+    """Run hundreds of drills on simulated clusters in virtual time; each seed has random mode,
+    faults and times.
 
-    The same seed gives the same drill. A broken promise is printed with its seed, plan and story. With --break, the
-    promise that the defect violates has to find it: exit code 0 if a seed does, 1 if none does.
+    The same seed gives the same drill. A broken promise is printed with its seed, its plan and the
+    course of the drill. With --break, the promise that the defect violates must report it: exit
+    code 0 if it does for any seed, else 1.
     """
     from rmqkit.drill import simulation
     from rmqkit.drill.plan import Mode
@@ -310,13 +313,13 @@ def compare(
 ) -> None:
     """Run the same drill with two sets of settings and print the figures side by side.
 
-    Give --set twice, once for each side; `--set ''` is a side without settings of its own. Totals depend on how long a
-    drill lasts, so each has its rate below it. The folders of the runs are printed at the end: `rmqkit drill show FOLDER`
-    has the details of one.
+    Give --set twice, once for each side; `--set ''` is a side without settings of its own. Totals
+    depend on how long a drill lasts, so each has its rate below it. The folders of the runs are
+    printed at the end: `rmqkit drill show FOLDER` has the details of one.
 
-    With --runs N, N pairs of drills run. Both drills of a pair have the same seed, and the sides take turns in going
-    first. Each figure is then the median of its side, with a 95 % confidence interval, and the difference is the median
-    over the pairs.
+    With --runs N, N pairs of drills run. Both drills of a pair have the same seed, and the sides
+    take turns in going first. Each figure is then the median of its side, with a 95 % confidence
+    interval, and the difference is the median over the pairs.
     """
     refuse_on_windows()
     _check_fault(fault)
@@ -348,12 +351,12 @@ def compare(
 
 
 def _ms(seconds: float | None) -> int:
-    """0 when nothing was asked for: the drill chooses."""
+    """Return milliseconds; 0 if the option is not given, and the drill chooses."""
     return 0 if seconds is None else round(seconds * 1000)
 
 
 def _lasting(plan: Plan) -> str:
-    """The option for the length of the fault, as it was asked for."""
+    """Return the option for the length of the fault, as it was given."""
     return f" --seconds {plan.fault_ms / 1000:g}" if plan.fault_ms else ""
 
 
@@ -399,7 +402,7 @@ def _with_own_cluster(plan: Plan) -> DrillResult:
 
 @contextlib.contextmanager
 def _clients_quiet() -> Iterator[None]:
-    """What the drill's own clients say of a broken cluster is expected; the history has it."""
+    """Silence the drill's own clients: their errors are expected and recorded in the history."""
     logger = logging.getLogger("rmqkit")
     before = logger.propagate
     handler = logging.NullHandler()
@@ -413,13 +416,13 @@ def _clients_quiet() -> Iterator[None]:
 
 
 def _worst(done: list[DrillResult]) -> int:
-    """Broken before inconclusive before kept."""
+    """Return the exit code of the worst drill: broken, then inconclusive, then kept."""
     codes = {each.outcome.verdict.exit_code for each in done}
     return 1 if 1 in codes else max(codes)
 
 
 def _end(done: list[DrillResult], commands: list[str], report: Path | None, json: bool) -> None:
-    """Write and show the drills; `commands` repeats each of them."""
+    """Write and show the drills; `commands` has the command that repeats each drill."""
     for each, command in zip(done, commands, strict=True):
         drill_output.write_report(each.run, None, command)
     if report is not None:

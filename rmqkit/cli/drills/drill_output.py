@@ -1,4 +1,4 @@
-"""How drills are shown on a terminal and as JSON, and when there is a report."""
+"""Shows drills on the terminal and as JSON, and writes their reports."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 REPORT_WANTS = ("jinja2", "matplotlib")
 HOW_TO_REPORT = "HTML reports need more packages: pip install 'rmqkit[report]'"
 TOLD_MAX = 5
-#: characters of what is said of an event
+#: most characters of an event's details
 MORE_MAX = 90
 
 
@@ -28,7 +28,7 @@ def can_report() -> bool:
 
 
 def check_report(path: Path | None) -> None:
-    """Raises UsageError before a drill whose report could not be written."""
+    """Raises UsageError, before the drill runs, if its report could not be written."""
     if path is None:
         return
     if not can_report():
@@ -40,7 +40,10 @@ def check_report(path: Path | None) -> None:
 
 
 def write_report(run: Path, path: Path | None, command: str = "") -> None:
-    """Into the run's folder, or to `path`. Without the extra nothing, and a line that says so."""
+    """Write the report to the run's folder, or to `path`.
+
+    Without the packages for reports, print a note.
+    """
     if not can_report():
         output.note(HOW_TO_REPORT)
         return
@@ -52,14 +55,14 @@ def write_report(run: Path, path: Path | None, command: str = "") -> None:
 
 
 def defects() -> dict[str, str]:
-    """Defects that can be planted, with what they do."""
+    """Return the defects that can be planted, with what they do."""
     from rmqkit.drill.defects.table import DEFECTS
 
     return {name: defect.text for name, defect in DEFECTS.items()}
 
 
 def modes() -> list[tuple[str, str]]:
-    """Every mode with what SEND_OK means in it."""
+    """Return every mode, with the meaning of SEND_OK in it."""
     from rmqkit.drill.plan import Flush, Mode, ReplicationMode
 
     copies = {
@@ -72,7 +75,7 @@ def modes() -> list[tuple[str, str]]:
 
 
 def finding_command(name: str) -> str:
-    """The command of a drill that finds a planted defect."""
+    """Return the command of a drill that finds a planted defect."""
     from rmqkit.drill.defects.table import DEFECTS
 
     defect = DEFECTS[name]
@@ -93,7 +96,9 @@ def finding_command(name: str) -> str:
 
 
 def may_miss(name: str, plan: Plan) -> str:
-    """Why a drill of that plan may not find the defect, and which one does; "" if nothing is known against it."""
+    """Return why a drill of that plan may miss the defect, and which one finds it; "" if it should
+    find it.
+    """
     from rmqkit.drill.defects.table import DEFECTS
 
     defect = DEFECTS[name]
@@ -105,6 +110,7 @@ def may_miss(name: str, plan: Plan) -> str:
 
 
 def judgement_of(run: Path) -> str:
+    """Return the judgement of a run, "unfinished" if it has none."""
     from rmqkit.drill import runs
     from rmqkit.errors import RmqkitError
 
@@ -115,7 +121,7 @@ def judgement_of(run: Path) -> str:
 
 
 def document(plan: Plan, verdict: Verdict, run: Path) -> dict[str, Any]:
-    """What `--json` prints of a drill."""
+    """Return what `--json` prints of a drill."""
     return {"run": run.name, "folder": str(run), "plan": plan.as_json(), **verdict.as_json()}
 
 
@@ -124,7 +130,10 @@ def document_of(done: DrillResult) -> dict[str, Any]:
 
 
 def show(plan: Plan, verdict: Verdict, run: Path, report: Path | None = None) -> None:
-    """`report` is where the report was written to, when not into the run's folder."""
+    """Print the verdict of a drill.
+
+    `report` is the path of the report if it is outside the run's folder.
+    """
     from rmqkit.drill import runs
     from rmqkit.drill.report import verdict_words
 
@@ -170,7 +179,7 @@ INTERVALS = (
 
 
 def compared(sides: Sequence[Sequence[DrillResult]]) -> list[tuple[str, ...]]:
-    """Rows of a table that sets two sides of as many drills each side by side."""
+    """Return the rows of a table that compares two sides with the same number of drills."""
     from rmqkit.drill.report import verdict_words
     from rmqkit.drill.report.comparison import compare
 
@@ -191,20 +200,23 @@ def compared(sides: Sequence[Sequence[DrillResult]]) -> list[tuple[str, ...]]:
 
 
 def _median(found: Median | None, runs: int) -> str:
-    """A median as text, with the number of its runs if some runs do not have the figure."""
+    """Return a median as text, with the number of its runs if some runs lack the figure."""
     if found is None:
         return "-"
     return str(found) if found.runs == runs else f"{found} ({found.runs} of {runs} runs)"
 
 
 def side_names(sides: Sequence[str], without: str) -> list[str]:
-    """What each side is called: its settings, `without` for none. Equal sides are numbered."""
+    """Return the names of the sides: their settings, or `without` if they have none.
+
+    Equal names get a number.
+    """
     found = [side or without for side in sides]
     return found if len(set(found)) == len(found) else [f"{name} ({number})" for number, name in enumerate(found, 1)]
 
 
 def compared_runs(names: Sequence[str], sides: Sequence[Sequence[DrillResult]]) -> list[tuple[str, ...]]:
-    """Rows of a table with the folder of each run."""
+    """Return the rows of a table with the folder of each run."""
     return [
         (name, str(done.plan.seed), str(done.outcome.verdict.judgement), str(done.run))
         for name, side in zip(names, sides, strict=True)
@@ -213,7 +225,10 @@ def compared_runs(names: Sequence[str], sides: Sequence[Sequence[DrillResult]]) 
 
 
 def compared_document(names: Sequence[str], sides: Sequence[Sequence[DrillResult]]) -> dict[str, Any]:
-    """What `--json` prints: a drill a side, or the sides' drills with the figures compared."""
+    """Return what `--json` prints of a comparison.
+
+    With one drill per side these are the drills, else the drills and the compared figures.
+    """
     from rmqkit.drill.report.comparison import compare
 
     if len(sides[0]) == 1:

@@ -1,7 +1,7 @@
-"""What request and response codes mean: `rmqkit explain CODE`.
+"""The meanings of request and response codes: `rmqkit explain CODE`.
 
-The tables are `explain/codes.toml`; which of our nodes answer a request comes from their handlers. Tables are read when a
-command asks for them, as most commands do not.
+The texts are in `explain/codes.toml`. Which rmqkit nodes answer a request follows from their
+handlers. The tables are read on first use, because most commands do not need them.
 """
 
 import tomllib
@@ -19,17 +19,18 @@ class Meaning(NamedTuple):
 
 @cache
 def responses() -> dict[ResponseCode, Meaning]:
+    """Return the meaning of each response code."""
     return {ResponseCode[name]: Meaning(**row) for name, row in load("codes.toml")["response"].items()}
 
 
 @cache
 def requests() -> dict[RequestCode, str]:
-    """Return what each request asks for."""
+    """Return the task of each request."""
     return {RequestCode[name]: asks for name, asks in load("codes.toml")["request"].items()}
 
 
 def load(name: str) -> dict[str, Any]:
-    """Return a table of the folder `explain`. Its texts may have line breaks, which count as spaces."""
+    """Return a TOML table of the folder `explain`. Line breaks in its texts count as spaces."""
     text = files("rmqkit.cli.explain").joinpath(name).read_text(encoding="utf-8")
     return {key: _unwrapped(value) for key, value in tomllib.loads(text).items()}
 

@@ -1,9 +1,9 @@
 """`rmqkit explain WORD`: what a code, a remark, or a node of the running cluster means.
 
-A word is taken for a code (its number, or its name in any case), else for a remark that a log or an
-error showed, else for a node. Codes and remarks need no cluster; their tables are
-`explain/codes.toml` and `explain/remarks.toml`. A node is asked what it is (codes 26 and 28, and
-the route of its own topic), and from that follows what it refuses now, and why.
+A word is tried as a code (its number, or its name in any case), then as a remark of a log or an
+error, then as a node. Codes and remarks need no cluster; their tables are `explain/codes.toml` and
+`explain/remarks.toml`. A node is queried for its state (codes 26 and 28, and the route of its own
+topic). From its answers follow the requests that it refuses now, and why.
 """
 
 from collections.abc import Callable, Mapping
@@ -29,7 +29,7 @@ Words = Annotated[
     list[str],
     typer.Argument(
         metavar="CODE|REMARK|NODE",
-        help="17, TOPIC_NOT_EXIST, a text of a log, or a broker's name, name:id or address, nameserver.",
+        help="17, TOPIC_NOT_EXIST, a message of a log, a broker's name, name:id or address, or nameserver.",
         autocompletion=nodes,
     ),
 ]
@@ -40,7 +40,7 @@ MASTER_ID = 0
 
 @app.command()
 def explain(words: Words, namesrv: Namesrv = None, json: Json = False) -> None:
-    """What a code, a remark of a log, or a running node means: causes, and what to do."""
+    """Explain a code, a message of a log, or a running node: causes, and what to do."""
     from rmqkit.cli.explain.remarks import find
 
     text = " ".join(words).strip()
@@ -64,7 +64,7 @@ def explain(words: Words, namesrv: Namesrv = None, json: Json = False) -> None:
 
 
 def codes_of(text: str) -> list[dict[str, Any]]:
-    """The response and the request code by that number or name."""
+    """Return the response code and the request code with that number or name. Raises UsageError."""
     name = text.upper().replace("-", "_").replace(" ", "_")
     number = int(text) if text.removeprefix("-").isdigit() else None
     found: list[dict[str, Any]] = []
@@ -84,7 +84,7 @@ def codes_of(text: str) -> list[dict[str, Any]]:
 
 
 def handled(request: RequestCode) -> dict[str, Any]:
-    """Which of our nodes answer it."""
+    """Return which kinds of rmqkit nodes answer a request."""
     from rmqkit.broker.node import HANDLERS as broker
     from rmqkit.client.peer_calls import PEER_CALLS as client
     from rmqkit.container.node import rows as container
@@ -100,14 +100,18 @@ def print_code(code: dict[str, Any]) -> None:
         print(f"  why  {code['meaning']}\n  do   {code['do']}")
     else:
         by = ", ".join(code["answered_by"])
-        print(f"  asks for  {code['meaning']}\n  here      {f'answered by: {by}' if by else 'no node of ours answers it'}")
+        print(f"  purpose   {code['meaning']}\n  here      {f'answered by: {by}' if by else 'no rmqkit node answers it'}")
 
 
 # --- nodes
 
 
 class BrokerSnapshot(NamedTuple):
-    """What is known of a broker. `route_perm` is what clients are told of its own topic, None when nothing."""
+    """The facts about a broker.
+
+    `topic_perm` is the permission of the broker's own topic at the broker, `route_perm` the one in
+    its route; each is None if it is unknown.
+    """
 
     config: dict[str, str]
     facts: dict[str, str]
@@ -116,7 +120,7 @@ class BrokerSnapshot(NamedTuple):
 
 
 class RefusalRule(NamedTuple):
-    """Something a broker refuses, when that holds."""
+    """Requests that a broker refuses if a condition holds."""
 
     refuses: str
     code: ResponseCode
@@ -159,7 +163,7 @@ def _not_built(request: RequestCode) -> Callable[[BrokerSnapshot], bool]:
 A = ResponseCode
 RULES: tuple[RefusalRule, ...] = (
     RefusalRule(
-        "all that clients ask for",
+        "all requests of clients",
         A.SERVICE_NOT_AVAILABLE,
         lambda seen: seen.facts.get("roleOnline", "online") != "online",
         lambda seen: f"it is {seen.facts['roleOnline']}: {seen.facts.get('roleWhy', '')}",
@@ -168,14 +172,14 @@ RULES: tuple[RefusalRule, ...] = (
         "queue locks",
         A.SERVICE_NOT_AVAILABLE,
         lambda seen: seen.facts.get("role") == "slave",
-        lambda seen: "the master of its group grants them, or who acts for it",
+        lambda seen: "its master or the acting master grants them",
     ),
     RefusalRule(
         "every message",
         A.SERVICE_NOT_AVAILABLE,
         lambda seen: seen.facts.get("brokerActive") == "false",
         lambda seen: (
-            "it says that it is not active: it is shutting down, has just begun, or its store has failed (its log)"
+            "it reports that it is not active: it is shutting down or starting, or its store has failed (see its log)"
         ),
     ),
     RefusalRule("every message", A.NO_PERMISSION, _perm_lacks(WRITE), lambda seen: "brokerPermission lacks 2 (write)"),
@@ -184,7 +188,7 @@ RULES: tuple[RefusalRule, ...] = (
         "every message",
         A.SERVICE_NOT_AVAILABLE,
         _is("brokerRole", "slave"),
-        lambda seen: "it is a slave: it takes messages from its master only",
+        lambda seen: "it is a slave: it accepts messages only from its master",
     ),
     RefusalRule(
         "every message",
@@ -199,30 +203,30 @@ RULES: tuple[RefusalRule, ...] = (
         lambda seen: f"its disk is {_ratio(seen):.0%} full (diskSpaceWarningLevelRatio)",
     ),
     RefusalRule(
-        "messages, by way of clients that do not send there",
+        "messages: clients do not send them to it",
         A.NO_PERMISSION,
         lambda seen: (
             seen.route_perm is not None
             and bool((seen.topic_perm or 0) & WRITE)
             and not seen.route_perm & WRITE
-            and not _is("brokerRole", "slave")(seen)  # refused in any case, and its group's master may just be away
+            and not _is("brokerRole", "slave")(seen)  # a slave refuses them anyway, and its master may only be down
         ),
-        lambda seen: "name servers show its topics as read-only: `rmqkit broker add-write-perm` takes that back",
+        lambda seen: "name servers show its topics as read-only; `rmqkit broker add-write-perm` makes them writable",
     ),
     RefusalRule(
-        "messages, by way of clients that do not find it",
+        "messages: clients do not find it",
         A.TOPIC_NOT_EXIST,
         lambda seen: seen.topic_perm is not None and seen.route_perm is None,
-        lambda seen: "name servers do not tell clients of it: it is not registered",
+        lambda seen: "name servers have no route to it: it is not registered",
     ),
     RefusalRule(
-        "messages to topics that are not there",
+        "messages to unknown topics",
         A.TOPIC_NOT_EXIST,
         _is("autoCreateTopicEnable", "false"),
         lambda seen: "autoCreateTopicEnable=false: `rmqkit topic create`",
     ),
     RefusalRule(
-        "consumers of groups that are not there",
+        "consumers of unknown groups",
         A.SUBSCRIPTION_GROUP_NOT_EXIST,
         _is("autoCreateSubscriptionGroup", "false"),
         lambda seen: "autoCreateSubscriptionGroup=false: `rmqkit group create`",
@@ -244,13 +248,13 @@ RULES: tuple[RefusalRule, ...] = (
         ),
     ),
     RefusalRule(
-        "messages with an exact time (delay levels are taken)",
+        "messages with an exact delivery time (delay levels work)",
         A.SYSTEM_ERROR,
         _is("timerWheelEnable", "false"),
         lambda seen: "timerWheelEnable=false",
     ),
     RefusalRule(
-        "messages that are larger",
+        "larger messages",
         A.MESSAGE_ILLEGAL,
         lambda seen: "maxMessageSize" in seen.config,
         lambda seen: f"maxMessageSize={seen.config['maxMessageSize']} bytes",
@@ -259,9 +263,13 @@ RULES: tuple[RefusalRule, ...] = (
 
 
 def explain_node(word: str, namesrv: str | None) -> dict[str, Any]:
-    """Raises UsageError for a word that is nothing that is known here."""
+    """Return what is known about a node.
+
+    Raises UsageError for an unknown word, Failed if the broker's group is known but this broker is
+    not registered.
+    """
     if " " in word:
-        raise UsageError(f"{word!r} is no code, and no text that is known here{_near(word)}")
+        raise UsageError(f"{word!r} is neither a code nor a known text{_near(word)}")
     local = local_node(word, namesrv)
     if local is not None and local["state"] != "up":
         return {"node": word, "kind": local["kind"], "state": local["state"], "refuses": [_down(local)]}
@@ -272,7 +280,7 @@ def explain_node(word: str, namesrv: str | None) -> dict[str, Any]:
         addresses = find_namesrv(namesrv)
     except Unreachable:
         if hint := _near(word):
-            raise UsageError(f"{word} is no code, and no text that is known here{hint}") from None
+            raise UsageError(f"{word} is neither a code nor a known text{hint}") from None
         raise
     servers = name_servers_named(word, addresses)
     with admin_of(";".join(servers) or addresses) as admin:
@@ -292,7 +300,7 @@ def explain_node(word: str, namesrv: str | None) -> dict[str, Any]:
                 raise Failed(str(error)) from None
             known = ", ".join(sorted(groups)) or "none"
             hint = suggest(word, groups) or _near(word) or f"; brokers: {known}"
-            raise UsageError(f"{word} is no code, no text that is known here, and no node{hint}") from None
+            raise UsageError(f"{word} is not a code, a known text, or a node{hint}") from None
         return {**broker(admin, word, address), "instead": instead}
 
 
@@ -301,9 +309,9 @@ def _near(word: str) -> str:
 
 
 def local_node(word: str, namesrv: str | None) -> dict[str, Any] | None:
-    """The node of that name in the cluster of this machine that is meant, with its state; None when it is none of ours.
+    """Return the node with that name in the local cluster, with its state; None if it is unknown.
 
-    A group's name means its first node that is up; `instead` says why that is not the master.
+    The name of a group means its first node that is up. `instead` says why that is not the master.
     """
     from rmqkit.cli.admin_session import NAMESERVERS
     from rmqkit.cluster import ClusterError
@@ -335,11 +343,11 @@ def local_node(word: str, namesrv: str | None) -> dict[str, Any] | None:
 def _down(local: dict[str, Any]) -> dict[str, Any]:
     name = local["named"]
     if local["cut_off"]:
-        why = f"a drill has cut it off: `rmqkit cluster resume{name}` when that drill is not running any more"
+        why = f"a drill has isolated it: `rmqkit cluster resume{name}` if that drill no longer runs"
         return {"what": "everything", "code": None, "why": why}
     by_state = {
-        "paused": f"it was stopped by a signal: `rmqkit cluster resume{name}`",
-        "silent": f"it runs and does not answer: it starts, recovers, or is overloaded (`rmqkit cluster logs{name}`)",
+        "paused": f"a signal has paused it: `rmqkit cluster resume{name}`",
+        "silent": f"it runs but does not answer: it starts, recovers, or is overloaded (`rmqkit cluster logs{name}`)",
         "down": f"it is down: `rmqkit cluster start{name}`",
         "died": f"it ended by itself: `rmqkit cluster logs{name}`, then `rmqkit cluster start{name}`",
     }
@@ -384,7 +392,7 @@ def _route_perm(admin: "Admin", name: str) -> int | None:
 
 
 def name_server(admin: "Admin", name: str) -> dict[str, Any]:
-    """Raises PeerUnreachable if one of those that are asked does not answer."""
+    """Return the facts about name servers. Raises PeerUnreachable if one does not answer."""
     addresses = list(admin.nameserver_config())
     info = admin.cluster_info()
     count = sum(len(group.broker_addrs) for group in info.broker_addr_table.values())
@@ -419,9 +427,9 @@ def print_node(node: dict[str, Any]) -> None:
         if said["do"]:
             print(f"  do   {said['do']}")
     if not node["refuses"]:
-        print("it refuses nothing that is known here")
+        print("it refuses no requests, as far as its settings and facts show")
         return
-    print("it refuses")
+    print("it refuses:")
     for each in node["refuses"]:
         code = f" ({each['code']} {A(each['code']).name})" if each["code"] is not None else ""
         print(f"  {each['what']}: {each['why']}{code}")

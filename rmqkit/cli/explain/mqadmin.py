@@ -1,4 +1,4 @@
-"""What replaces a command of Apache's mqadmin. The table is `explain/mqadmin.toml`."""
+"""The rmqkit commands that replace commands of Apache's mqadmin (`explain/mqadmin.toml`)."""
 
 from functools import cache
 from typing import NamedTuple
@@ -20,11 +20,14 @@ def table() -> Table:
 
 
 def advice(name: str, program: str) -> str | None:
-    """The error for a command of mqadmin; None for any other word. Case does not matter, as in mqadmin."""
+    """Return the error for a command of mqadmin, None for any other word.
+
+    Case does not matter, as in mqadmin.
+    """
     known = table()
     for theirs, ours in known.commands.items():
         if theirs.lower() == name.lower():
             return f"{theirs} is a command of mqadmin; here it is `{program} {ours}`"
     if name.lower() in (each.lower() for each in [*known.later, *known.never]):
-        return f"{name} is a command of mqadmin; rmqkit has none for it (docs/mqadmin.md lists all)"
+        return f"{name} is a command of mqadmin; rmqkit has no such command (docs/mqadmin.md lists all)"
     return None

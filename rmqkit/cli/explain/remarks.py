@@ -1,6 +1,6 @@
-"""Texts that nodes answer and clients log, with their cause and what to do: `rmqkit explain 'TEXT'`.
+"""Remarks of nodes and log texts of clients, with cause and advice: `rmqkit explain 'TEXT'`.
 
-The table is `explain/remarks.toml`, which says how to write a row.
+The table is `explain/remarks.toml`. Its head says how to write a row.
 """
 
 import re
@@ -26,13 +26,13 @@ def remarks() -> tuple[Remark, ...]:
 
 
 def find(text: str) -> list[Remark]:
-    """Return the rows that match a text, those with the longest texts first."""
+    """Return the rows that match a text, the longest first."""
     found = [(len(_fixed(row)), row) for row in remarks() if _pattern(row).search(text)]
     if not found and len(text) > 5:
         lower = " ".join(text.lower().split())
         found = [(len(_fixed(row)), row) for row in remarks() if lower in row.text.lower()]
     found.sort(key=lambda each: -each[0])
-    # "{} failed: {}" and the like say nothing where a longer text fits.
+    # Drop rows such as "{} failed: {}" if a much longer one matches.
     return [row for _size, row in found[:3] if _size * 3 >= found[0][0]]
 
 

@@ -1,7 +1,7 @@
-"""What `rmqkit explain NODE` says of a broker's replication: how it stands, why, and what to do about it.
+"""What `rmqkit explain NODE` says about a broker's replication: its state, the reason, and advice.
 
-The facts come from the broker (code 28; `rmqkit.cluster.health.replicas`). An Apache broker has none, so nothing is printed
-for it.
+The facts come from the broker (code 28; `rmqkit.cluster.health.replicas`). An Apache broker reports
+none, so nothing is printed for it.
 """
 
 from typing import Any, NamedTuple
@@ -11,52 +11,51 @@ from rmqkit.cluster.health.replicas import ReplicaReport
 
 
 class Said(NamedTuple):
-    """A sentence of the broker's, and what to do; "" when there is nothing to do."""
+    """A sentence about a broker, and what to do; "" if there is nothing to do."""
 
     what: str
     do: str = ""
 
 
-#: by state of a slave: what it means, what to do
+#: state of a slave -> what it means, what to do
 SLAVE = {
     "no-master": Said(
         "It knows no master, so it copies nothing",
-        "Start its group's master (`rmqkit cluster start`). Both need the same brokerName and the same name servers; or "
-        "set haMasterAddress.",
+        "Start the master of its group (`rmqkit cluster start`). Both need the same brokerName and name servers. Or set "
+        "haMasterAddress.",
     ),
     "connecting": Said(
         "It does not reach its master",
-        "Look whether the master runs, and whether its port for replication (listenPort + 1) can be reached from here; "
-        "it tries again every second.",
+        "Check that the master runs, and that the slave can reach its port for replication (listenPort + 1). The slave "
+        "tries again every second.",
     ),
     "refused": Said(
         "Its master refuses it",
-        "A slave has its master's brokerName and mappedFileSizeCommitLog, and an id above 0 that no other broker of the "
-        "group has; it tries again. Where the master has removed what it needs, move its store folder away and start it.",
+        "A slave needs its master's brokerName and mappedFileSizeCommitLog, and an id above 0 that no other broker of the "
+        "group has. It tries again by itself. If the master has deleted the files it needs, stop the slave, move its "
+        "store folder away, and start it.",
     ),
     "ahead": Said(
         "It has messages that its master never had, so it has stopped and copies nothing",
-        "If they matter, consume them from it first. Then start it with haTruncateAhead=true: it keeps a copy in "
-        "diverged/ of its store folder, cuts them off and follows.",
+        "If you need them, first consume them from this slave. Then start it with haTruncateAhead=true: it copies them to "
+        "diverged/ in its store folder, truncates its log, and follows.",
     ),
     "foreign": Said(
-        "Its log is not the beginning of its master's, so it has stopped and copies nothing",
+        "Its log is not a prefix of its master's log, so it has stopped and copies nothing",
         "If it belongs to another group, correct brokerName. Else stop it, move its store folder away, and start it: it "
-        "copies everything anew.",
+        "copies everything again.",
     ),
-    "stopped": Said(
-        "It does not follow anybody now", "Look at its log, and at its disk if its store has failed; restart it."
-    ),
+    "stopped": Said("It follows no master now", "Check its log, and its disk if its store has failed; then restart it."),
 }
 
-#: what a master says of a slave that it does not count, by words of the reason
+#: part of a master's reason for not counting a slave -> what to do
 MEMBER = {
-    "it says that it comes from": "Connect the two directly, without translated addresses; or set haAcceptAnonymous=true.",
-    "no HA connection": "Look at that broker: `rmqkit explain` it, or start it.",
-    "has not reported": "It goes by itself when the slave says where it stands.",
-    "behind": "It goes by itself when the slave has caught up; look at its disk and network if it does not.",
-    "haAcceptAnonymous": "For slaves of Apache set haAcceptAnonymous=true at the master; else find out who connects there.",
-    "did not say who it is": "For a slave of Apache: it counts once it is registered. Else find out who connects there.",
+    "it says that it comes from": "Connect them directly, without address translation, or set haAcceptAnonymous=true.",
+    "no HA connection": "Start that broker, or see `rmqkit explain` for it.",
+    "has not reported": "Wait: it resolves when the slave reports its offset.",
+    "behind": "Wait until the slave has caught up; if it does not, check its disk and network.",
+    "haAcceptAnonymous": "For an Apache slave set haAcceptAnonymous=true at the master. Else find out who connects.",
+    "did not say who it is": "An Apache slave counts once it is registered. Else find out which program connects.",
 }
 
 
@@ -70,12 +69,14 @@ def _slave(said: ReplicaReport) -> list[Said]:
         behind = f", {size_text(gap)} behind" if gap > 0 else " and has all of its log"
         found = [Said(f"It follows its master{behind}.")]
         if said.why:
-            found.append(Said(f"{said.why}.", "What is missing can only be copied by hand, from a broker that has it."))
+            found.append(
+                Said(f"{said.why}.", "The missing messages can only be copied by hand, from a broker that has them.")
+            )
         return found
     state = SLAVE.get(said.state, Said(f"Its state is {said.state}"))
     if "could not be written" in said.why:
         state = Said(
-            "It cannot store what its master sends", "Make room on its disk, or mend it; it tries again every second."
+            "It cannot store what its master sends", "Free space on its disk, or repair it; it tries again every second."
         )
     return [Said(f"{state.what}: {said.why}." if said.why else f"{state.what}.", state.do)]
 
@@ -89,12 +90,12 @@ def _master(said: ReplicaReport) -> list[Said]:
             found.append(
                 Said(
                     f"It refuses messages: waiting for {said.wanted} of {max(said.wanted, len(said.members) + 1)} brokers.",
-                    "Start the slaves. enableAutoInSyncReplicas=true goes on with those that are there, down to "
-                    "minInSyncReplicas.",
+                    "Start the slaves. With enableAutoInSyncReplicas=true the master continues with the slaves in sync, "
+                    "down to minInSyncReplicas.",
                 )
             )
         elif said.why.startswith("no slave"):
-            found.append(Said(f"{said.why}.", "Start a slave; until then messages are at the master alone."))
+            found.append(Said(f"{said.why}.", "Start a slave; until then only the master has the messages."))
     for member in said.members:
         if why := member.get("why"):
             name = f"Slave {member['broker_id']}" if member.get("broker_id", -1) > 0 else "A slave"

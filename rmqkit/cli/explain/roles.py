@@ -1,7 +1,8 @@
-"""What `rmqkit explain NODE` says of a broker's role: what it does in its group now, why, and what to do about it.
+"""What `rmqkit explain NODE` says about a broker's role in its group, the reason, and advice.
 
-The facts come from the broker (code 28; `rmqkit.cluster.health.roles`). An Apache broker has none, so nothing is printed
-for it. A broker whose role cannot change (enableSlaveActingMaster is off) and that is online has nothing to say either.
+The facts come from the broker (code 28; `rmqkit.cluster.health.roles`). An Apache broker reports
+none, so nothing is printed for it. Nothing is printed either for an online broker whose role cannot
+change (enableSlaveActingMaster is off).
 """
 
 from collections.abc import Mapping
@@ -10,14 +11,14 @@ from typing import Any
 from rmqkit.cli.explain.replicas import Said
 from rmqkit.cluster.health.roles import RoleStatus
 
-#: by what is part of the reason: what to do
+#: part of the reason -> what to do
 DO = {
-    "is registered with its": "Two brokers have one brokerId: give one of them another, or stop it; `rmqkit doctor` says "
-    "where they are.",
-    "no name server": "Look whether a name server runs and can be reached from here; namesrvAddr has their addresses.",
-    "queues do not have all": "It goes by itself when its queues are built; its log tells how far they are.",
-    "was stalled": "It was stopped by a signal, or its machine was overloaded; it goes back by itself.",
-    "has removed it": "Its signs of life came too late: look at the network and at the load of its machine.",
+    "is registered with its": "Two brokers have the same brokerId: change one of them, or stop it; `rmqkit doctor` shows "
+    "their addresses.",
+    "no name server": "Check that a name server runs and that this broker can reach it; namesrvAddr has the addresses.",
+    "queues do not have all": "Wait until its queues are built; its log shows the progress.",
+    "was stalled": "A signal stopped it, or its machine was overloaded; it goes online again by itself.",
+    "has removed it": "Its heartbeats came too late: check the network and the load of its machine.",
 }
 
 
@@ -26,20 +27,18 @@ def sentences(said: RoleStatus, config: Mapping[str, str]) -> list[Said]:
         return []
     do = next((advice for words, advice in DO.items() if words in said.why), "")
     if not said.is_online:
-        stage = f" It is at this: {said.stage}." if said.stage else ""
+        stage = f" Current step: {said.stage}." if said.stage else ""
         text = (
-            f"It is {said.online}, so it is in no route and refuses clients: {said.why}.{stage} Then it takes over what "
-            "the others of its group know better, registers, and serves."
+            f"It is {said.online}, so it is in no route and refuses clients: {said.why}.{stage} It then fetches newer "
+            "metadata from its group, registers, and serves clients."
         )
         return [Said(text, do)]
     if said.is_acting:
         text = (
-            f"It acts for its master: {said.why}. Consumers read from it, lock queues and keep their offsets here; delayed "
-            "messages that are due go to a master of another group. It takes no messages."
+            f"It acts for its master: {said.why}. Consumers read, lock queues and commit offsets here. Delayed "
+            "messages that are due go to a master of another group. It accepts no messages."
         )
-        return [
-            Said(text, do or "Start the master (`rmqkit cluster start`); it takes back what it missed and serves again.")
-        ]
+        return [Said(text, do or "Start the master (`rmqkit cluster start`); it fetches what it missed and serves again.")]
     found = [Said(f"{_alive(said)}.")]
     note = said.why.partition("; ")[2]
     if note:
@@ -49,10 +48,10 @@ def sentences(said: RoleStatus, config: Mapping[str, str]) -> list[Said]:
 
 def _alive(said: RoleStatus) -> str:
     if not said.members:
-        return "It does not know who else of its group is alive"
+        return "It does not know which members of its group are alive"
     ids = ", ".join(said.members)
-    head = "the master leads it" if said.head == 0 else f"{said.head} is the smallest of them, which acts if it may"
-    return f"Of its group are alive: {ids}; {head}"
+    head = "the master leads" if said.head == 0 else f"{said.head} is the smallest id, which acts if it can"
+    return f"Live members of its group: {ids}; {head}"
 
 
 def as_document(said: RoleStatus | None, config: Mapping[str, str]) -> dict[str, Any] | None:

@@ -1,1 +1,1 @@
-"""Commands about clusters and nodes: start, stop, status, settings, health."""
+"""Commands that manage clusters and nodes: start, stop, status, settings, health."""

@@ -1,7 +1,8 @@
-"""`rmqkit broker status`, `broker ha` and the write permission of brokers (registered beside `broker run`).
+"""`rmqkit broker status`, `broker ha`, `wipe-write-perm` and `add-write-perm`.
 
-A broker answers GET_BROKER_RUNTIME_INFO (28) with a table of texts under upstream's names. What a person asks first is at
-the top; `--all` and `--json` have every one of them as it came.
+They are registered beside `broker run`. A broker answers GET_BROKER_RUNTIME_INFO (28) with a table
+of texts under Apache's names. By default the output has the most important facts in words; `--all`
+and `--json` have the whole table.
 """
 
 from typing import TYPE_CHECKING, Annotated, Any
@@ -20,20 +21,22 @@ if TYPE_CHECKING:
 
 Node = Annotated[
     str | None,
-    typer.Argument(metavar="BROKER", help="Its name, name:id or address; every broker otherwise.", autocompletion=nodes),
+    typer.Argument(
+        metavar="BROKER", help="Name, name:id or address of a broker; by default every broker.", autocompletion=nodes
+    ),
 ]
-Broker = Annotated[str, typer.Argument(metavar="BROKER", help="Its name.", autocompletion=nodes)]
+Broker = Annotated[str, typer.Argument(metavar="BROKER", help="Name of the broker.", autocompletion=nodes)]
 
 Facts = dict[str, str]
 
 
 def status(
     node: Node = None,
-    everything: Annotated[bool, typer.Option("--all", "-a", help="Every fact as the broker names it.")] = False,
+    everything: Annotated[bool, typer.Option("--all", "-a", help="Show every fact, under the broker's own names.")] = False,
     namesrv: Namesrv = None,
     json: Json = False,
 ) -> None:
-    """What a broker says of itself: since when it runs, what goes in and out, where its log is, how full its disk is."""
+    """Show what a broker reports: start time, rates, size of its log, disk usage, clients."""
     node = node_named(node, namesrv)
     with admin_of(namesrv) as admin:
         check_brokers(admin)
@@ -53,9 +56,10 @@ def status(
 
 
 def ha(node: Node = None, namesrv: Namesrv = None, json: Json = False) -> None:
-    """How replication goes, as mqadmin's haStatus shows it: a master's slaves, or how far a slave is.
+    """Show the state of replication, like mqadmin's haStatus.
 
-    `rmqkit cluster status` and `rmqkit explain BROKER` say why it does not.
+    A master shows its slaves, a slave shows its progress. If a slave is not in sync, `rmqkit
+    cluster status` and `rmqkit explain BROKER` give the reason.
     """
     node = node_named(node, namesrv)
     with admin_of(namesrv) as admin:
@@ -75,6 +79,7 @@ def ha(node: Node = None, namesrv: Namesrv = None, json: Json = False) -> None:
 
 
 def ha_fields(info: "HARuntimeInfo") -> dict[str, Any]:
+    """Return the replication state of a master or a slave as JSON has it."""
     if info.master:
         return {
             "role": "master",
@@ -105,11 +110,11 @@ def ha_fields(info: "HARuntimeInfo") -> dict[str, Any]:
 
 
 def readable(facts: Facts) -> list[tuple[str, str]]:
-    """The facts that are there, in words."""
+    """Return (name, text) of the facts that the broker reports, in words."""
     rows = [
         ("version", facts.get("brokerVersionDesc", "")),
         ("running since", _since(facts)),
-        ("active", {"true": "yes", "false": "no: it takes no messages now"}.get(facts.get("brokerActive", ""), "")),
+        ("active", {"true": "yes", "false": "no: it accepts no messages now"}.get(facts.get("brokerActive", ""), "")),
         ("in, a second", _rates(facts.get("putTps", ""))),
         ("out, a second", _rates(facts.get("getTransferredTps", ""))),
         ("in, today", _today(facts, "msgPutTotal")),
@@ -136,7 +141,10 @@ def _since(facts: Facts) -> str:
 
 
 def _rates(text: str) -> str:
-    """Upstream's three numbers; three of each kind in some releases."""
+    """Return the averages over 10 s, 1 min and 10 min.
+
+    Some releases have three numbers of each kind.
+    """
     words = text.replace("||", " ").split()
     if len(words) < 3:  # Apache's, before it has enough samples
         return ", ".join(map(_short, words))
@@ -189,7 +197,10 @@ def _queue(facts: Facts, kind: str) -> str:
 
 
 def delay_text(facts: Facts) -> str:
-    """Levels whose messages wait: Apache has `scheduleMessageOffset_N` = `delivered,end`."""
+    """Return the delay levels with waiting messages.
+
+    Apache has `scheduleMessageOffset_N` = `delivered,end`.
+    """
     behind = {}
     for key, value in facts.items():
         if key.startswith("scheduleMessageOffset_"):
@@ -204,9 +215,10 @@ def _number(text: str) -> int:
 
 
 def wipe_write_perm(name: Broker, namesrv: Namesrv = None, json: Json = False) -> None:
-    """Take a broker out of writing: name servers show its topics as read-only until `add-write-perm` or its restart.
+    """Make a broker's topics read-only in the routes.
 
-    What is there can still be consumed.
+    This lasts until `add-write-perm`, or until the broker restarts. Messages that the broker has
+    can still be consumed.
     """
     with admin_of(namesrv) as admin:
         name = group_named(admin, name)
@@ -215,7 +227,7 @@ def wipe_write_perm(name: Broker, namesrv: Namesrv = None, json: Json = False) -
 
 
 def add_write_perm(name: Broker, namesrv: Namesrv = None, json: Json = False) -> None:
-    """Let a broker be written to again."""
+    """Make a broker's topics writable again in the routes."""
     with admin_of(namesrv) as admin:
         name = group_named(admin, name)
         count = admin.add_write_perm(name)
@@ -223,15 +235,15 @@ def add_write_perm(name: Broker, namesrv: Namesrv = None, json: Json = False) ->
 
 
 def group_named(admin: Any, name: str) -> str:
-    """The broker name of a master, by any of the names it has. Raises Failed."""
+    """Return the broker name of a master for any of its names. Raises Failed."""
     from rmqkit.client.admin.admin import find_broker
 
     known = sorted(admin.cluster_info().broker_addr_table)
     group, broker_id = find_broker(name, known) or ("", 0)
     if broker_id:
-        raise Failed(f"{name} is a slave: nobody writes to it; the master is {group}")
+        raise Failed(f"{name} is a slave, which clients never write to; give its master {group}")
     if not group:
-        raise Failed(f"broker {name} is not known; there are: {', '.join(known) or 'none'}")
+        raise Failed(f"broker {name} is unknown; there are: {', '.join(known) or 'none'}")
     return group
 
 

@@ -1,7 +1,7 @@
-"""`rmqkit cluster ...`: whole clusters on this machine.
+"""`rmqkit cluster ...`: starts, stops, breaks and shows whole clusters on this machine.
 
-`[NAME] [SELECTOR]`: a single word is a selector when it looks like one (`master`, `broker-a:0`, `ns`), else a name;
-clusters cannot be called like selectors.
+A single word of `[NAME] [SELECTOR]` is a selector if it looks like one (`master`, `broker-a:0`,
+`ns`), else a name. Clusters cannot have names that look like selectors.
 """
 
 import contextlib
@@ -30,10 +30,14 @@ app = group("cluster")
 Name = Annotated[
     str | None,
     typer.Argument(
-        metavar="NAME", help="The cluster: the one that runs here, `default` of several.", autocompletion=cluster_names
+        metavar="NAME",
+        help="The cluster; by default the one that runs here, or `default` if several run.",
+        autocompletion=cluster_names,
     ),
 ]
-UpName = Annotated[str | None, typer.Argument(metavar="NAME", help="The cluster: default, or that of --file.")]
+UpName = Annotated[
+    str | None, typer.Argument(metavar="NAME", help="The cluster; by default `default`, or the name in --file.")
+]
 ClusterOption = Annotated[
     str | None,
     typer.Option("--cluster", metavar="NAME", help="The same as NAME.", autocompletion=cluster_names),
@@ -46,7 +50,7 @@ Words = Annotated[
         autocompletion=clusters_and_selectors,
     ),
 ]
-#: what `wait --for` knows, and how it is said when it has come
+#: the states of `wait --for` -> the text once the cluster has reached it
 WAITED_FOR = {
     "ready": "is ready",
     "in-sync": "is in sync",
@@ -57,20 +61,20 @@ Preset = Annotated[
     str | None,
     typer.Option(
         "--preset",
-        help="Choices that belong together: fast-failover, crosswise; several by commas.",
+        help="Named sets of options, separated by commas: fast-failover, crosswise.",
         autocompletion=preset_names,
     ),
 ]
-AllInOne = Annotated[bool, typer.Option("--container", help="All brokers in one process: --layout all.")]
+AllInOne = Annotated[bool, typer.Option("--container", help="Run all brokers in one process (--layout all).")]
 Layout = Annotated[
     str | None,
     typer.Option(
         "--layout",
         metavar="LAYOUT",
-        help="Which brokers share a process: apart, all, replica (those with one id), crosswise (apart).",
+        help="Which brokers share a process: apart, all, replica (same id), crosswise (default: apart).",
     ),
 ]
-Grace = Annotated[float, typer.Option("--grace", min=0.0, help="Seconds a node has to stop cleanly before it is killed.")]
+Grace = Annotated[float, typer.Option("--grace", min=0.0, help="Seconds until a node that does not stop is killed.")]
 Timeout = Annotated[float, typer.Option("--timeout", min=0.1, help="Seconds to wait until the nodes answer.")]
 
 
@@ -81,7 +85,7 @@ def refuse_on_windows() -> None:
 
 @contextlib.contextmanager
 def patient(name: str) -> "Iterator[Cluster]":
-    """A cluster that says on the terminal what it waits for."""
+    """Open a cluster that shows on the terminal what it waits for."""
     from rmqkit.cluster import Cluster
 
     line = output.WaitNote()
@@ -97,16 +101,22 @@ def patient(name: str) -> "Iterator[Cluster]":
 
 
 def cluster_name(name: str | None, option: str | None, *, default: bool = False, changes: bool = False) -> str:
-    """The cluster that NAME or --cluster says. Without them the one that is meant, or `default`. Raises UsageError."""
+    """Return the cluster that NAME or --cluster names, else the one that is meant, or `default`.
+
+    Raises UsageError if NAME and --cluster differ.
+    """
     from rmqkit.cluster import meant_cluster
 
     if name is not None and option is not None and name != option:
-        raise UsageError(f"{name} and --cluster {option} are two clusters; give one of them")
+        raise UsageError(f"{name} and --cluster {option} name different clusters; give one of them")
     return name or option or (DEFAULT if default else meant_cluster(changes=changes))
 
 
 def name_and_selector(words: list[str] | None, option: str | None = None, *, changes: bool = False) -> tuple[str, str]:
-    """The cluster and the nodes that [NAME] [SELECTOR] and --cluster say. Raises UsageError."""
+    """Return the cluster and the nodes that [NAME] [SELECTOR] and --cluster mean.
+
+    Raises UsageError.
+    """
     from rmqkit.cluster.layout.names import looks_like_selector
 
     words = words or []
@@ -128,36 +138,36 @@ def name_and_selector(words: list[str] | None, option: str | None = None, *, cha
 def up(
     name: UpName = None,
     cluster_option: ClusterOption = None,
-    file: Annotated[Path | None, typer.Option("--file", "-f", help="A description as in cluster.toml.")] = None,
-    groups: Annotated[int | None, typer.Option("--groups", help="Broker groups (1).")] = None,
+    file: Annotated[Path | None, typer.Option("--file", "-f", help="A description in the format of cluster.toml.")] = None,
+    groups: Annotated[int | None, typer.Option("--groups", help="Number of broker groups (1).")] = None,
     replicas: Annotated[
         int | None,
-        typer.Option("--replicas", help="Brokers of a group, a master and its slaves (2)."),
+        typer.Option("--replicas", help="Number of brokers per group, master included (2)."),
     ] = None,
-    nameservers: Annotated[int | None, typer.Option("--nameservers", help="Name servers (1).")] = None,
+    nameservers: Annotated[int | None, typer.Option("--nameservers", help="Number of name servers (1).")] = None,
     preset: Preset = None,
     container: AllInOne = False,
     layout: Layout = None,
     settings: Annotated[
         list[str] | None,
         typer.Option(
-            "--set", metavar="KEY=VALUE", help="A setting of the nodes, by RocketMQ's name.", autocompletion=setting_keys
+            "--set", metavar="KEY=VALUE", help="Set a setting of the nodes; may be repeated.", autocompletion=setting_keys
         ),
     ] = None,
     base_port: Annotated[
         int | None,
-        typer.Option("--base-port", help="First port; name servers, then brokers, 10 apart."),
+        typer.Option("--base-port", help="First port: name servers first, then brokers, 10 apart."),
     ] = None,
-    any_port: Annotated[bool, typer.Option("--any-port", help="Move on when a port is taken.")] = False,
+    any_port: Annotated[bool, typer.Option("--any-port", help="Use the next port if one is in use.")] = False,
     bind: Annotated[str | None, typer.Option("--bind", help="Address to listen on (127.0.0.1).")] = None,
-    advertise: Annotated[str | None, typer.Option("--advertise", help="Address that clients are told.")] = None,
+    advertise: Annotated[str | None, typer.Option("--advertise", help="Address that clients connect to.")] = None,
     log_format: Annotated[
-        str | None, typer.Option("--log-format", metavar="text|json", help="How log lines look (text).")
+        str | None, typer.Option("--log-format", metavar="text|json", help="Format of log lines (text).")
     ] = None,
     timeout: Timeout = 60.0,
     json: Json = False,
 ) -> None:
-    """Start a cluster and return when it answers. Run again, it starts what is down."""
+    """Start a cluster and wait until it answers. If it exists, start the nodes that are down."""
     refuse_on_windows()
     from rmqkit.cluster.health.status import document
     from rmqkit.cluster.layout.description import parse_settings, read
@@ -191,7 +201,7 @@ def up(
 
 def layout_of(container: bool, layout: str | None) -> str | None:
     if container and layout not in (None, "all"):
-        raise UsageError(f"--container means --layout all, not {layout}; give one of them")
+        raise UsageError(f"--container means --layout all, which contradicts --layout {layout}; give one of them")
     return "all" if container else layout
 
 
@@ -203,7 +213,9 @@ def warn_of_open_doors(bind: str) -> None:
     except ValueError:
         is_local = bind == "localhost"
     if not is_local:
-        output.note(f"warning: nodes listen on {bind} without access control: whoever reaches them may read and write")
+        output.note(
+            f"warning: nodes listen on {bind} without access control: everyone who can reach them can read and write"
+        )
 
 
 def print_banner(status: dict[str, Any], started: bool) -> None:
@@ -229,10 +241,10 @@ def print_banner(status: dict[str, Any], started: bool) -> None:
 def status(
     name: Name = None,
     cluster_option: ClusterOption = None,
-    watch: Annotated[bool, typer.Option("--watch", "-w", help="Draw it again every second until Ctrl-C.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Update the output every second until Ctrl-C.")] = False,
     json: Json = False,
 ) -> None:
-    """What each node is and does."""
+    """Show the role, address and state of each node."""
     from rmqkit.cli.nodes.watch import print_status, watch_status
     from rmqkit.cluster import Cluster
     from rmqkit.cluster.health.status import document
@@ -250,14 +262,14 @@ def status(
 def down(
     name: Name = None,
     cluster_option: ClusterOption = None,
-    purge: Annotated[bool, typer.Option("--purge", help="Remove the data as well.")] = False,
+    purge: Annotated[bool, typer.Option("--purge", help="Also delete the data.")] = False,
     grace: Grace = 10.0,
     json: Json = False,
 ) -> None:
-    """Stop a cluster. Its data stays, unless --purge."""
+    """Stop a cluster. Its data stays, unless --purge is given."""
     from rmqkit.cluster import Cluster
 
-    # A purge reaches no cluster that was not named.
+    # Without a name, a purge deletes only the cluster `default`, never another one that runs.
     name = cluster_name(name, cluster_option, default=purge, changes=True)
     cluster = Cluster(name, note=output.note)
     ended = cluster.down(purge=purge, grace_s=grace)
@@ -267,12 +279,12 @@ def down(
     said = f"cluster {name} is down" if ended else f"cluster {name} was down"
     print(f"{said}; its data is gone" if purge else f"{said}; its data stays in {cluster.folder}")
     if purge and cluster.folder.is_dir():
-        print(f"what is not data of its nodes stays in {cluster.folder}: {', '.join(sorted(os.listdir(cluster.folder)))}")
+        print(f"other files stay in {cluster.folder}: {', '.join(sorted(os.listdir(cluster.folder)))}")
 
 
 @app.command(name="list")
 def list_clusters(json: Json = False) -> None:
-    """All clusters of this user."""
+    """List all clusters of this user."""
     from rmqkit.cluster import ClusterError, clusters
 
     found = []
@@ -280,7 +292,7 @@ def list_clusters(json: Json = False) -> None:
         try:
             nodes = cluster.description.nodes()
         except ClusterError as error:
-            output.note(f"cluster {cluster.name} is left out: {error}")
+            output.note(f"cluster {cluster.name} is skipped: {error}")
             continue
         running = cluster.running(nodes)
         found.append(
@@ -305,7 +317,7 @@ def list_clusters(json: Json = False) -> None:
 
 @app.command()
 def env(name: Name = None, cluster_option: ClusterOption = None, json: Json = False) -> None:
-    """Shell lines that point clients at a cluster: eval "$(rmqkit cluster env)"."""
+    """Print shell lines that point clients at a cluster: eval "$(rmqkit cluster env)"."""
     from rmqkit.cluster import Cluster
     from rmqkit.cluster.errors import NoSuchCluster
 
@@ -323,18 +335,18 @@ def env(name: Name = None, cluster_option: ClusterOption = None, json: Json = Fa
 def logs(
     words: Words = None,
     cluster_option: ClusterOption = None,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with new lines until Ctrl-C.")] = False,
-    lines: Annotated[int, typer.Option("--lines", "-l", min=0, help="How many of the last lines.")] = 50,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Continue with new lines until Ctrl-C.")] = False,
+    lines: Annotated[int, typer.Option("--lines", "-l", min=0, help="Number of lines to print from the end.")] = 50,
     json: Json = False,
 ) -> None:
-    """The nodes' logs."""
+    """Print the last log lines of nodes."""
     from rmqkit.cli.nodes.watch import print_logs
     from rmqkit.cluster import Cluster
 
     name, selector = name_and_selector(words, cluster_option)
     cluster = Cluster(name)
     plans = cluster.select(selector)
-    # A process of several brokers has lines of its own: its start and its end.
+    # A process of several brokers has its own log, with its start and its end.
     names = dict.fromkeys(name for plan in plans for name in (plan.process, plan.node))
     nodes = [(name, cluster.node_folder(name)) for name in names]
     print_logs(nodes, lines, follow=follow, json=json)
@@ -349,14 +361,14 @@ def wait(
         typer.Option(
             "--for",
             metavar="STATE",
-            help="ready: every node answers and slaves follow; in-sync: masters count all slaves in sync as well; acting: "
+            help="ready: every node answers and slaves follow; in-sync: also, masters count all slaves as in sync; acting: "
             "slaves act for masters that do not answer; master-back: all masters serve again.",
         ),
     ] = "ready",
     timeout: Timeout = 60.0,
     json: Json = False,
 ) -> None:
-    """Wait until a cluster is as asked."""
+    """Wait until a cluster is in a given state."""
     from rmqkit.cluster.health.status import document
 
     if until not in WAITED_FOR:
@@ -371,7 +383,7 @@ def wait(
 
 
 def act(words: list[str] | None, cluster_option: str | None, verb: str, json: bool, how: Callable[..., list[str]]) -> None:
-    """Do something to nodes and say to which; it is no error when there was nothing to do."""
+    """Run an action on nodes and print the nodes it changed. No error if no node had to change."""
     from rmqkit.cluster import running_clusters
 
     refuse_on_windows()
@@ -382,12 +394,12 @@ def act(words: list[str] | None, cluster_option: str | None, verb: str, json: bo
     output.answer(value, f"{verb}: {', '.join(done) or 'nothing to do'}", as_json=json)
     others = [each for each in running_clusters() if each != name] if not done else []
     if others:
-        output.note(f"this was cluster {name}; there runs {', '.join(others)}")
+        output.note(f"the command was for cluster {name}; these run: {', '.join(others)}")
 
 
 @app.command()
 def kill(words: Words = None, cluster_option: ClusterOption = None, json: Json = False) -> None:
-    """End nodes at once (SIGKILL), as a crash would."""
+    """Kill nodes at once (SIGKILL), like a crash."""
     act(words, cluster_option, "killed", json, lambda cluster, selector: cluster.kill(selector))
 
 
@@ -408,13 +420,14 @@ def restart(
     words: Words = None,
     cluster_option: ClusterOption = None,
     rolling: Annotated[
-        bool, typer.Option("--rolling", help="One process at a time, slaves first: groups with slaves stay readable.")
+        bool,
+        typer.Option("--rolling", help="Restart one process at a time, slaves first; groups with slaves stay readable."),
     ] = False,
     grace: Grace = 10.0,
     timeout: Timeout = 60.0,
     json: Json = False,
 ) -> None:
-    """Stop nodes cleanly and start them again. Nothing is stopped if a node would not start again."""
+    """Stop nodes cleanly and start them again. Stops nothing if a node would not start again."""
 
     def how(cluster: "Cluster", selector: str) -> list[str]:
         return cluster.restart(selector, grace_s=grace, timeout_s=timeout, rolling=rolling)
@@ -430,5 +443,5 @@ def pause(words: Words = None, cluster_option: ClusterOption = None, json: Json 
 
 @app.command()
 def resume(words: Words = None, cluster_option: ClusterOption = None, json: Json = False) -> None:
-    """Let paused nodes go on (SIGCONT), and nodes be reached again that a drill has cut off."""
+    """Resume paused nodes (SIGCONT), and reconnect nodes that a drill has isolated."""
     act(words, cluster_option, "resumed", json, lambda cluster, selector: cluster.resume(selector))

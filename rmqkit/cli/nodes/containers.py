@@ -1,7 +1,7 @@
-"""`rmqkit container`: the brokers of one process, which are added and removed while it runs.
+"""`rmqkit container`: lists, adds and removes brokers of a running process with several brokers.
 
-A container is asked by its own port (10811, RIP-31), Apache's as well: codes 902 and 903. What its brokers are it tells in
-code 28 under `containerBrokers`; Apache's does not.
+Requests go to the container's own port (10811, RIP-31), as with Apache's container: codes 902 and
+903. An rmqkit container lists its brokers in code 28 under `containerBrokers`; Apache's does not.
 """
 
 from __future__ import annotations
@@ -40,31 +40,35 @@ At = Annotated[
     typer.Option(
         "--at",
         metavar="WHERE",
-        help="The container: its port, HOST:PORT, or container-0 of the cluster that runs here. Without it: that"
-        " cluster's only one, else 127.0.0.1:10811.",
+        help="The container: its port, HOST:PORT, or container-0 of the cluster that runs here. By default that"
+        " cluster's only container, else 127.0.0.1:10811.",
     ),
 ]
 
 
 @app.command(name="list")
 def list_brokers(at: At = None, json: Json = False) -> None:
-    """The brokers of a container, and what each does."""
+    """List the brokers of a container, with address and state."""
     address = _address(at)
     found = _brokers(address)
     if found is None:
-        raise Failed(f"the container at {address} does not tell its brokers: it is none of rmqkit's")
+        raise Failed(f"the container at {address} cannot list its brokers: it is not an rmqkit container")
     output.report({"address": str(address), "brokers": found}, COLUMNS, found, as_json=json)
 
 
 @app.command()
 def add(
     file: Annotated[
-        Path, typer.Argument(metavar="FILE", help="The broker's settings, as `broker run -c` takes them, seen from there.")
+        Path,
+        typer.Argument(metavar="FILE", help="Settings file of the broker, as for `broker run -c`; the container reads it."),
     ],
     at: At = None,
     json: Json = False,
 ) -> None:
-    """Start one more broker in a container. It takes files below its own folder, and those that it was started with."""
+    """Start another broker in a container.
+
+    The container reads only settings files below its own folder, and those it was started with.
+    """
     from rmqkit.wire.codes import RequestCode
     from rmqkit.wire.schemas.admin import AddBrokerRequest
 
@@ -72,18 +76,23 @@ def add(
     path = str(file.absolute())
     answer = _ask(address, RequestCode.ADD_BROKER, AddBrokerRequest(config_path=path))
     if answer.head.code:
-        raise Failed(f"the container at {address} has not added {file}: {answer.head.remark or answer.head.code}")
+        raise Failed(f"the container at {address} did not add {file}: {answer.head.remark or answer.head.code}")
     _done(json, address, "added", path, answer.head.remark)
 
 
 @app.command()
 def remove(
-    broker: Annotated[str, typer.Argument(metavar="BROKER", help="Its name and id, as broker-a:0 or broker-a-0.")],
-    cluster: Annotated[str | None, typer.Option("--cluster", help="Its cluster, where two have such a broker.")] = None,
+    broker: Annotated[str, typer.Argument(metavar="BROKER", help="Name and id of the broker: broker-a:0 or broker-a-0.")],
+    cluster: Annotated[
+        str | None, typer.Option("--cluster", help="Cluster of the broker, if brokers of two clusters have this name.")
+    ] = None,
     at: At = None,
     json: Json = False,
 ) -> None:
-    """Stop one broker of a container cleanly. Its data stays, the others go on."""
+    """Stop one broker of a container cleanly.
+
+    Its data stays, and the other brokers keep running.
+    """
     from rmqkit.wire.codes import RequestCode, ResponseCode
     from rmqkit.wire.schemas.admin import RemoveBrokerRequest
 
@@ -94,7 +103,7 @@ def remove(
     if answer.head.code == ResponseCode.BROKER_NOT_EXIST:
         raise Failed(f"the container at {address} has no broker {name}:{broker_id} of cluster {its_cluster}")
     if answer.head.code:
-        raise Failed(f"the container at {address} has not removed {broker}: {answer.head.remark or answer.head.code}")
+        raise Failed(f"the container at {address} did not remove {broker}: {answer.head.remark or answer.head.code}")
     _done(json, address, "removed", f"{name}:{broker_id}", answer.head.remark)
 
 
@@ -106,7 +115,7 @@ def _done(json: bool, address: Address, verb: str, what: str, remark: str | None
 
 
 def _named(broker: str, cluster: str | None, known: list[dict[str, Any]] | None) -> tuple[str, int, str]:
-    """(name, id, cluster) of the broker meant. Raises UsageError."""
+    """Return (name, id, cluster) of the broker that the user named. Raises UsageError."""
     found = [
         each
         for each in known or ()
@@ -114,19 +123,24 @@ def _named(broker: str, cluster: str | None, known: list[dict[str, Any]] | None)
         and cluster in (None, each["cluster"])
     ]
     if len(found) > 1:
-        raise UsageError(f"{broker} is in clusters {', '.join(each['cluster'] for each in found)}; say --cluster")
+        raise UsageError(
+            f"{broker} is in clusters {', '.join(each['cluster'] for each in found)}; choose one with --cluster"
+        )
     if found:
         return found[0]["name"], found[0]["broker_id"], found[0]["cluster"]
     name, colon, number = broker.rpartition(":")
     if not colon:
         name, colon, number = broker.rpartition("-")
     if not name or not number.isdigit():
-        raise UsageError(f"{broker} is no broker; give its name and id, as broker-a:0")
+        raise UsageError(f"{broker} is not the name of a broker; give name and id, such as broker-a:0")
     return name, int(number), cluster or "DefaultCluster"
 
 
 def _brokers(address: Address) -> list[dict[str, Any]] | None:
-    """What a container of ours tells of its brokers, None for one of Apache's. Raises Unreachable, Failed."""
+    """Return the brokers that a container reports, None for an Apache container.
+
+    Raises Unreachable if it does not answer, Failed if it answers with an error or is a broker.
+    """
     from rmqkit.wire.bodies import KVTable
     from rmqkit.wire.codes import RequestCode, ResponseCode
 
@@ -135,25 +149,27 @@ def _brokers(address: Address) -> list[dict[str, Any]] | None:
         return None
     if answer.head.code:
         raise Failed(f"the container at {address} says {answer.head.remark or answer.head.code}")
-    told = KVTable.decode(answer.body).table
-    if "containerBrokers" not in told:
-        raise Failed(f"{address} is no container but a broker; a container has a port of its own (--container-port)")
-    return list(jsons.loads(told["containerBrokers"]))
+    facts = KVTable.decode(answer.body).table
+    if "containerBrokers" not in facts:
+        raise Failed(f"{address} is a broker, not a container; a container has its own port (--container-port)")
+    return list(jsons.loads(facts["containerBrokers"]))
 
 
 def _ask(address: Address, code: int, ext: Ext | None = None) -> NodeReply:
-    """Raises Unreachable."""
+    """Send a request to a container. Raises Unreachable if it does not answer."""
     from rmqkit.cluster.health.caller import Caller, NoAnswer
 
     try:
         with Caller(address.host, address.port, time.monotonic() + ASK_S) as container:
             return container.call(code, ext)
     except NoAnswer as error:
-        raise Unreachable(f"no container answers at {address}: {error}; `rmqkit cluster up --container` has one") from None
+        raise Unreachable(
+            f"no container answers at {address}: {error}; `rmqkit cluster up --container` starts one"
+        ) from None
 
 
 def _address(at: str | None) -> Address:
-    """Raises UsageError, NoSuchCluster."""
+    """Return the address of the container that `--at` names. Raises UsageError, NoSuchCluster."""
     from rmqkit.cluster import meant_cluster
     from rmqkit.runtime.connection import Address
 
@@ -161,13 +177,13 @@ def _address(at: str | None) -> Address:
     ports = _ports_of(name) if at is None or at.startswith("container-") else {}
     if at is None:
         if len(ports) > 1:
-            raise UsageError(f"cluster {name} has several containers; say --at with one of {', '.join(ports)}")
+            raise UsageError(f"cluster {name} has several containers; choose one with --at: {', '.join(ports)}")
         return next(iter(ports.values()), Address.parse(DEFAULT_AT))
     if at in ports:
         return ports[at]
     if at.startswith("container-"):
-        there = f"running are {', '.join(ports)}" if ports else "none runs; see `rmqkit cluster up --layout`"
-        raise UsageError(f"cluster {name} has no {at} that runs: {there}")
+        there = f"these run: {', '.join(ports)}" if ports else "none runs; see `rmqkit cluster up --layout`"
+        raise UsageError(f"cluster {name} has no running {at}: {there}")
     try:
         return Address.parse(at if ":" in at else f"127.0.0.1:{at}")
     except ValueError as error:
@@ -175,7 +191,7 @@ def _address(at: str | None) -> Address:
 
 
 def _ports_of(name: str) -> dict[str, Address]:
-    """The containers of a cluster that run, by name."""
+    """Return the addresses of the running containers of a cluster, by name."""
     from rmqkit.cluster import Cluster
     from rmqkit.cluster.layout import nodefile
     from rmqkit.runtime.connection import Address

@@ -1,7 +1,11 @@
-"""`rmqkit doctor`: what would keep a cluster from running well on this machine, and what to do about each.
+"""`rmqkit doctor`: checks this machine and its clusters for problems.
 
-A check gives a `DoctorFinding`: `ok`, `note` (not there, and not needed), `warn` (works, with a drawback) or `bad` (does
-not work). Any `bad` makes the exit code 1.
+A check yields `DoctorFinding`s, each with a state and what to do:
+
+- `ok`: no problem;
+- `note`: something optional is missing;
+- `warn`: it works, with a drawback;
+- `bad`: it does not work. Any `bad` makes the exit code 1.
 """
 
 import os
@@ -34,6 +38,8 @@ SPARK_S = 300.0
 
 @dataclass(frozen=True, slots=True)
 class DoctorFinding:
+    """One line of the report; `state` is ok, note, warn or bad."""
+
     check: str
     state: str
     text: str
@@ -46,7 +52,7 @@ def python_version() -> Iterator[DoctorFinding]:
         yield DoctorFinding("python", "bad", text, "use Python 3.11 or newer")
     elif not __debug__:
         yield DoctorFinding(
-            "python", "bad", f"{text}, with -O", "start without -O and PYTHONOPTIMIZE: nodes need their checks"
+            "python", "bad", f"{text}, with -O", "start without -O and PYTHONOPTIMIZE: nodes need their assertions"
         )
     elif sys.platform == "win32":
         yield DoctorFinding("python", "warn", text, "clusters run on Linux and macOS; here rmqkit is a client only")
@@ -60,7 +66,7 @@ def home_folder() -> Iterator[DoctorFinding]:
     folder = home()
     there = next(each for each in (folder, *folder.parents) if each.exists())
     if not os.access(there, os.W_OK | os.X_OK):
-        yield DoctorFinding("home", "bad", f"{folder} cannot be written", "set RMQKIT_HOME to a folder of yours")
+        yield DoctorFinding("home", "bad", f"{folder} cannot be written", "set RMQKIT_HOME to a folder that you can write")
         return
     yield DoctorFinding("home", "ok", str(folder))
     usage = shutil.disk_usage(there)
@@ -68,7 +74,7 @@ def home_folder() -> Iterator[DoctorFinding]:
     if usage.free < DISK_FREE_MIN:
         yield DoctorFinding("disk", "bad", text, "make room, or set RMQKIT_HOME to another disk")
     elif usage.used / usage.total > DISK_USED_MAX:
-        advice = "brokers remove old files above diskMaxUsedSpaceRatio (75 % of the disk), whatever their age"
+        advice = "above diskMaxUsedSpaceRatio (75 % of the disk) brokers delete expired files at any hour"
         yield DoctorFinding("disk", "warn", f"{text}, {usage.used / usage.total:.0%} used", advice)
     else:
         yield DoctorFinding("disk", "ok", text)
@@ -78,16 +84,16 @@ def limits() -> Iterator[DoctorFinding]:
     import resource
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    text = f"open files: {_limit(soft)}, may be raised to {_limit(hard)}"
+    text = f"open files: {_limit(soft)}, can be raised to {_limit(hard)}"
     if hard != resource.RLIM_INFINITY and hard < DESCRIPTORS_MIN:
         yield DoctorFinding(
-            "limits", "warn", text, f"raise it (`ulimit -n {DESCRIPTORS_MIN}`): each client and file takes one"
+            "limits", "warn", text, f"raise it (`ulimit -n {DESCRIPTORS_MIN}`): each client and each file uses one"
         )
     else:
         yield DoctorFinding("limits", "ok", text)
     largest, _hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     if largest != resource.RLIM_INFINITY:
-        yield DoctorFinding("limits", "bad", f"files may not grow beyond {largest} bytes", "`ulimit -f unlimited`")
+        yield DoctorFinding("limits", "bad", f"files cannot grow beyond {largest} bytes", "run `ulimit -f unlimited`")
 
 
 def _limit(value: int) -> str:
@@ -102,9 +108,7 @@ def memory() -> Iterator[DoctorFinding]:
     free = psutil.virtual_memory().available
     text = f"{free / (1 << 30):.1f} GiB of memory available"
     if free < MEMORY_MIN:
-        yield DoctorFinding(
-            "memory", "warn", text, "a small cluster takes about 100 MiB, the rest serves as cache of its files"
-        )
+        yield DoctorFinding("memory", "warn", text, "a small cluster needs about 100 MiB; the rest caches its files")
     else:
         yield DoctorFinding("memory", "ok", text)
 
@@ -113,17 +117,19 @@ def clock() -> Iterator[DoctorFinding]:
     now_s = time.time()
     if time.gmtime(now_s).tm_year < YEAR_MIN:
         yield DoctorFinding(
-            "clock", "bad", f"it says {time.ctime(now_s)}", "set the clock: messages are stored with its time"
+            "clock", "bad", f"the clock says {time.ctime(now_s)}", "set the clock: messages are stored with its time"
         )
         return
     from rmqkit.cluster.layout.home import LOG, home_folder
 
     newest_s = max((_modified_s(path) for path in home_folder().glob(f"*/nodes/*/{LOG}")), default=0.0)
     if newest_s > now_s + FUTURE_S:
-        text = f"a node's log was written {newest_s - now_s:.0f} s in the future: the clock went back"
-        yield DoctorFinding("clock", "warn", text, "searching by time finds messages in the order of their stamps")
+        text = f"a node's log was written {newest_s - now_s:.0f} s in the future: the clock was set back"
+        yield DoctorFinding(
+            "clock", "warn", text, "searches by time assume increasing timestamps: they may find the wrong message"
+        )
     elif _is_unsynchronised():
-        yield DoctorFinding("clock", "warn", "nothing keeps it in step", "run chrony or systemd-timesyncd")
+        yield DoctorFinding("clock", "warn", "the clock is not synchronised", "run chrony or systemd-timesyncd")
     else:
         yield DoctorFinding("clock", "ok", time.strftime("%Y-%m-%d %H:%M:%S %z", time.localtime(now_s)))
 
@@ -136,7 +142,7 @@ def _modified_s(path: Path) -> float:
 
 
 def _is_unsynchronised() -> bool:
-    """What the kernel says of its clock; False where it cannot be asked."""
+    """Return whether the kernel reports an unsynchronised clock; False if it cannot be asked."""
     if not sys.platform.startswith("linux"):
         return False
     import ctypes
@@ -160,13 +166,13 @@ def ports() -> Iterator[DoctorFinding]:
                 taken += 1
                 owner = owner_of(port) or "an unknown process"
                 advice = "stop it, or start clusters with --any-port or --base-port"
-                yield DoctorFinding("ports", "warn", f"{port}, which {plan.node} would take, is taken by {owner}", advice)
+                yield DoctorFinding("ports", "warn", f"port {port} of {plan.node} is in use by {owner}", advice)
     if not taken:
-        yield DoctorFinding("ports", "ok", "those of the default cluster are free, or its own")
+        yield DoctorFinding("ports", "ok", "the ports of the default cluster are free, or in use by it")
 
 
 def leftovers() -> Iterator[DoctorFinding]:
-    """Nodes that should run and do not, processes nobody knows of, folders of starts that failed."""
+    """Find nodes that should run but do not, stray node processes, and folders of failed starts."""
     from rmqkit.cluster import ClusterError, clusters, processes
     from rmqkit.cluster.layout.home import NODES
     from rmqkit.cluster.layout.home import home_folder as home
@@ -186,26 +192,26 @@ def leftovers() -> Iterator[DoctorFinding]:
         died = [node for node, record in records.items() if record.asked == "up" and node not in running]
         if died:
             found += 1
-            text = f"cluster {cluster.name}: {', '.join(died)} should run and does not"
+            text = f"cluster {cluster.name}: {', '.join(died)} should run but does not"
             yield DoctorFinding("leftovers", "warn", text, f"`rmqkit cluster up{word}`, or `rmqkit cluster down{word}`")
     for pid, folder in processes.strays(home()):
         if pid not in known:
             found += 1
-            text = f"process {pid} runs {folder} and belongs to no cluster"
+            text = f"process {pid} runs {folder} but belongs to no cluster"
             yield DoctorFinding("leftovers", "warn", text, f"`kill {pid}`")
     for folder in sorted(home().glob(f"*/{NODES}")):
         if not (folder.parent / "cluster.toml").exists():
             found += 1
             name = folder.parent.name
             yield DoctorFinding(
-                "leftovers", "warn", f"{folder.parent} is of a start that failed", f"`rmqkit cluster down {name} --purge`"
+                "leftovers", "warn", f"{folder.parent} is left from a failed start", f"`rmqkit cluster down {name} --purge`"
             )
     if not found:
         yield DoctorFinding("leftovers", "ok", "none")
 
 
 def name_servers() -> Iterator[DoctorFinding]:
-    """NAMESRV_ADDR, when it is set: commands would go there."""
+    """Check the name servers of NAMESRV_ADDR if it is set, since commands use them."""
     text = os.environ.get("NAMESRV_ADDR")
     if not text:
         return
@@ -224,7 +230,7 @@ def name_servers() -> Iterator[DoctorFinding]:
 
 
 def broker_groups() -> Iterator[DoctorFinding]:
-    """Clusters that run: settings of their groups that do not go together."""
+    """Find contradicting settings in the groups of running clusters."""
     from rmqkit.cli.nodes.doctor_groups import findings
 
     for state, text, advice in findings():
@@ -232,7 +238,7 @@ def broker_groups() -> Iterator[DoctorFinding]:
 
 
 def spark() -> Iterator[DoctorFinding]:
-    """A real query, where the extra is installed."""
+    """Run a query in Spark if PySpark is installed."""
     import json
     import subprocess
 
@@ -249,23 +255,21 @@ def spark() -> Iterator[DoctorFinding]:
         answer = json.loads(done.stdout.splitlines()[-1])
     except subprocess.TimeoutExpired:
         yield DoctorFinding(
-            "spark", "bad", f"a query did not end within {SPARK_S:.0f} s", "look at `python -m rmqkit.spark.probe`"
+            "spark", "bad", f"a query did not end within {SPARK_S:.0f} s", "run `python -m rmqkit.spark.probe` for details"
         )
         return
     except (IndexError, ValueError):
         last = (done.stderr.splitlines() or ["nothing"])[-1]
-        yield DoctorFinding(
-            "spark", "bad", f"a query did not run, it said: {last}", "look at `python -m rmqkit.spark.probe`"
-        )
+        yield DoctorFinding("spark", "bad", f"a query failed: {last}", "run `python -m rmqkit.spark.probe` for details")
         return
     if "error" in answer:
         yield DoctorFinding("spark", "bad", answer["error"], "")
         return
     text = f"PySpark {answer['spark']} on Java {answer['java']} ({answer['from']}) ran a query"
     if not answer["is_found"]:
-        advice = f"install rmqkit for it, or set PYSPARK_PYTHON to {sys.executable}"
+        advice = f"install rmqkit there, or set PYSPARK_PYTHON to {sys.executable}"
         yield DoctorFinding(
-            "spark", "bad", f'{text}, and its workers ({answer["python"]}) find no format("rocketmq")', advice
+            "spark", "bad", f'{text}, but its workers ({answer["python"]}) do not find format("rocketmq")', advice
         )
     else:
         yield DoctorFinding("spark", "ok", text)
@@ -287,10 +291,10 @@ NOT_ON_WINDOWS = (limits, ports, leftovers)
 
 @app.command()
 def doctor(
-    run_spark: Annotated[bool, typer.Option("--spark/--no-spark", help="Run a query, which takes seconds.")] = True,
+    run_spark: Annotated[bool, typer.Option("--spark/--no-spark", help="Run a Spark query, which takes seconds.")] = True,
     json: Json = False,
 ) -> None:
-    """Look for what would keep a cluster, or the data pipeline, from running well here, and say what to do."""
+    """Check this machine for problems with clusters and the data pipeline, and say what to do."""
     checks = [check for check in CHECKS if sys.platform != "win32" or check not in NOT_ON_WINDOWS]
     if run_spark:
         checks.append(spark)
@@ -307,7 +311,7 @@ def doctor(
 
 def print_findings(rows: list[tuple[str, str, str]]) -> None:
     if output.on_terminal():
-        output.table(("check", "", "what was found"), rows)
+        output.table(("check", "", "finding"), rows)
         return
     for check, state, text in rows:
         print(f"{check:13} {state:5} {text.replace(chr(10), ' ')}")

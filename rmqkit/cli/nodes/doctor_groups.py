@@ -1,8 +1,9 @@
-"""What `rmqkit doctor` finds in the broker groups of clusters that run: settings that do not go together.
+"""The `groups` check of `rmqkit doctor`: contradicting settings in the groups of running clusters.
 
-Looked at are this user's clusters and the one that NAMESRV_ADDR names: each name server and each broker that it knows is
-asked for its configuration, all at once, and one that does not answer is left out. The checks (`CHECKS`) are functions of
-what was seen, so that a test can give them any cluster.
+It queries this user's clusters, and the one of NAMESRV_ADDR. From each cluster it requests the
+settings of every name server, and of every broker registered there, all at once. Nodes that do not
+answer are left out. The checks (`CHECKS`) are functions of a `GroupSettings`, so that a test can
+give them any cluster.
 """
 
 import os
@@ -22,14 +23,14 @@ from rmqkit.wire.codes import RequestCode
 
 ASK_S = 1.0
 QUORUM_MIN = 3
-#: what all brokers of a group have to agree on, and what happens when they do not
+#: settings that all brokers of a group must agree on -> what happens otherwise
 AGREED: Mapping[str, str] = {
-    "enableSlaveActingMaster": "a slave may act for a master that does not isolate itself when it was away",
-    "totalReplicas": "quorums are counted from it",
-    "lockMode": "a queue may be locked by two consumers",
-    "lockInStrictMode": "a queue may be locked by two consumers",
-    "brokerNotActiveTimeoutMillis": "a master may still trust itself while its slave acts",
-    "messageDelayLevel": "delayed messages are delivered at another time by an acting master",
+    "enableSlaveActingMaster": "a slave may act for a master that does not isolate itself after it was away",
+    "totalReplicas": "the size of a quorum follows from it",
+    "lockMode": "two consumers may lock the same queue",
+    "lockInStrictMode": "two consumers may lock the same queue",
+    "brokerNotActiveTimeoutMillis": "a master may still serve while its slave already acts",
+    "messageDelayLevel": "an acting master delivers delayed messages at other times",
     "mappedFileSizeCommitLog": "a slave cannot copy its master's files",
 }
 
@@ -38,9 +39,10 @@ Found = tuple[str, str, str]
 
 
 class GroupSettings(NamedTuple):
-    """One cluster: settings by broker (name and id) and by name server; `registered` what each name server tells of ids.
+    """The settings of one cluster's brokers (by name and id) and name servers (by address).
 
-    `own` are the addresses of brokers that this machine's cluster has started, by name and id.
+    `registered` has the broker addresses that each name server lists. `own` has the addresses of
+    brokers that this machine's cluster has started.
     """
 
     name: str
@@ -50,7 +52,7 @@ class GroupSettings(NamedTuple):
     own: Mapping[tuple[str, int], str] = {}
 
     def groups(self) -> dict[str, list[tuple[str, Mapping[str, str]]]]:
-        """Broker name -> (name:id, settings) in the order of the ids."""
+        """Return broker name -> (name:id, settings), ordered by id."""
         found: dict[str, list[tuple[str, Mapping[str, str]]]] = {}
         for (name, broker_id), settings in sorted(self.brokers.items()):
             found.setdefault(name, []).append((f"{name}:{broker_id}", settings))
@@ -58,10 +60,12 @@ class GroupSettings(NamedTuple):
 
 
 def findings() -> Iterator[Found]:
-    """Of all clusters that can be asked; one that is well has one line."""
+    """Check every cluster that can be queried; a cluster without problems yields one `ok`."""
     for seen in _seen():
         found = [each for check in CHECKS for each in check(seen)]
-        yield from found or [("ok", f"{seen.name}: settings of {count_text(len(seen.groups()), 'group')} go together", "")]
+        yield from found or [
+            ("ok", f"{seen.name}: settings of {count_text(len(seen.groups()), 'group')} are consistent", "")
+        ]
 
 
 # --- checks
@@ -74,8 +78,8 @@ def strict_locks(seen: GroupSettings) -> Iterator[Found]:
         if (_is_on(settings, "lockInStrictMode") or settings.get("lockMode") == "strict") and replicas < QUORUM_MIN:
             text = f"{name} locks queues by a quorum of {count_text(replicas, 'broker')}"
             advice = (
-                f"give it {QUORUM_MIN} replicas: of two, both have to live, and consumers in order stop when one is away; "
-                "or lockMode=loose"
+                f"give it {QUORUM_MIN} replicas, or set lockMode=loose: with two, both must be alive, else ordered"
+                " consumers stop"
             )
             yield "warn", text, advice
 
@@ -85,8 +89,8 @@ def mixed_settings(seen: GroupSettings) -> Iterator[Found]:
         for key, harm in AGREED.items():
             values = {name: settings[key] for name, settings in brokers if key in settings}
             if len(set(values.values())) > 1:
-                told = ", ".join(f"{value} at {name}" for name, value in values.items())
-                yield "warn", f"{key} is {told}", f"give all brokers of a group the same: {harm}"
+                found = ", ".join(f"{value} at {name}" for name, value in values.items())
+                yield "warn", f"{key} is {found}", f"set it to the same value at all brokers of the group: {harm}"
 
 
 def name_servers_without_acting(seen: GroupSettings) -> Iterator[Found]:
@@ -94,8 +98,12 @@ def name_servers_without_acting(seen: GroupSettings) -> Iterator[Found]:
         return
     for address, settings in seen.nameservers.items():
         if not _is_on(settings, "supportActingMaster"):
-            text = f"name server {address} has supportActingMaster=false, and brokers have enableSlaveActingMaster=true"
-            yield "warn", text, "turn it on: its clients find no acting master, they read from slaves and lock no queue"
+            text = f"name server {address} has supportActingMaster=false, but brokers have enableSlaveActingMaster=true"
+            yield (
+                "warn",
+                text,
+                "turn it on: without it clients find no acting master; they read from slaves and cannot lock queues",
+            )
 
 
 def pre_online_left_out(seen: GroupSettings) -> Iterator[Found]:
@@ -109,8 +117,8 @@ def pre_online_left_out(seen: GroupSettings) -> Iterator[Found]:
             elif len(brokers) > 1 and _number(settings, "totalReplicas", 1) < 2:
                 why = f"totalReplicas=1 in a group of {len(brokers)}"
             if why:
-                advice = "consumers go back to old offsets when a master returns: let it take the newer ones over first"
-                yield "warn", f"{name} goes online without asking its group: {why}", advice
+                advice = "correct it: else consumers go back to old offsets when a master returns"
+                yield "warn", f"{name} goes online without fetching newer metadata from its group: {why}", advice
 
 
 def late_heartbeats(seen: GroupSettings) -> Iterator[Found]:
@@ -119,26 +127,26 @@ def late_heartbeats(seen: GroupSettings) -> Iterator[Found]:
             every_ms = _number(settings, "brokerHeartbeatInterval", 1000)
             silent_ms = _number(settings, "brokerNotActiveTimeoutMillis", 10_000)
             if _is_on(settings, "enableSlaveActingMaster") and 3 * every_ms > silent_ms:
-                text = f"{name} is taken out after {silent_ms} ms of silence, and gives a sign of life every {every_ms} ms"
-                yield "warn", text, "brokerNotActiveTimeoutMillis should be three times brokerHeartbeatInterval at least"
+                text = f"{name} is removed after {silent_ms} ms of silence, but sends a heartbeat only every {every_ms} ms"
+                yield "warn", text, "set brokerNotActiveTimeoutMillis to at least three times brokerHeartbeatInterval"
 
 
 def one_id_twice(seen: GroupSettings) -> Iterator[Found]:
-    advice = "give one of them another brokerId: each registration puts the other out of the routes"
+    advice = "give one of them another brokerId: each registration removes the other from the routes"
     for key, own in seen.own.items():
         for nameserver, registered in seen.registered.items():
             if key in registered and registered[key] != own:
-                text = f"{key[0]}:{key[1]} at {own} runs, and name server {nameserver} knows that id at {registered[key]}"
+                text = f"{key[0]}:{key[1]} runs at {own}, but name server {nameserver} has that id at {registered[key]}"
                 yield "warn", text, advice
-    told: dict[tuple[str, int], dict[str, str]] = {}
+    registrations: dict[tuple[str, int], dict[str, str]] = {}
     for nameserver, registered in seen.registered.items():
         for key, address in registered.items():
             if key not in seen.own:
-                told.setdefault(key, {}).setdefault(address, nameserver)
-    for key, addresses in told.items():
+                registrations.setdefault(key, {}).setdefault(address, nameserver)
+    for key, addresses in registrations.items():
         if len(addresses) > 1:
             where = ", ".join(f"{address} (name server {nameserver})" for address, nameserver in addresses.items())
-            yield "warn", f"{key[0]}:{key[1]} is known at {where}", advice
+            yield "warn", f"{key[0]}:{key[1]} is registered at {where}", advice
 
 
 CHECKS: tuple[Callable[[GroupSettings], Iterator[Found]], ...] = (
@@ -151,7 +159,7 @@ CHECKS: tuple[Callable[[GroupSettings], Iterator[Found]], ...] = (
 )
 
 
-# --- looking
+# --- queries
 
 
 def _seen() -> Iterator[GroupSettings]:

@@ -1,7 +1,7 @@
-"""`rmqkit nameserver run` and `rmqkit broker run`: a node in the foreground, as upstream's mqnamesrv and mqbroker are.
+"""`rmqkit nameserver run` and `rmqkit broker run`: a node in the foreground, like Apache's scripts.
 
-This process becomes the node's: nothing of the command line stays in its memory, and signals reach the node itself. The
-other commands about brokers are in `brokers.py`.
+This process becomes the node (`execve`): no module of the command line stays in its memory, and
+signals reach the node itself. The other commands about brokers are in `brokers.py`.
 """
 
 import os
@@ -17,14 +17,21 @@ from rmqkit.cli.nodes.brokers import add_write_perm, ha, status, wipe_write_perm
 
 Configs = Annotated[
     list[str] | None,
-    typer.Option("-c", "--config", metavar="FILE", help="Settings: node.toml, or an Apache .conf as it is."),
+    typer.Option("-c", "--config", metavar="FILE", help="Settings file: node.toml, or an unchanged Apache .conf."),
 ]
 Settings = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="A setting, over the files.", autocompletion=setting_keys),
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="Set a setting; overrides the files; may be repeated.",
+        autocompletion=setting_keys,
+    ),
 ]
-LogFormat = Annotated[str, typer.Option("--log-format", metavar="text|json", help="How log lines look.")]
-LogFile = Annotated[str | None, typer.Option("--log-file", metavar="FILE", help="Where they go; stderr otherwise.")]
+LogFormat = Annotated[str, typer.Option("--log-format", metavar="text|json", help="Format of log lines.")]
+LogFile = Annotated[
+    str | None, typer.Option("--log-file", metavar="FILE", help="Write the log to this file; by default to stderr.")
+]
 
 nameserver_app = group("nameserver")
 broker_app = group("broker")
@@ -34,7 +41,7 @@ broker_app = group("broker")
 def run_nameserver(
     config: Configs = None, settings: Settings = None, log_format: LogFormat = "text", log_file: LogFile = None
 ) -> None:
-    """Run a name server until Ctrl-C. Without -c it is one with Apache's defaults, on port 9876."""
+    """Run a name server until Ctrl-C. Without -c it uses Apache's defaults and port 9876."""
     become_node("nameserver", config, settings, log_format, log_file)
 
 
@@ -45,22 +52,29 @@ def run_broker(
     log_format: LogFormat = "text",
     log_file: LogFile = None,
     own_logs: Annotated[
-        bool, typer.Option("--own-logs", help="Each broker's lines go to a file `log` beside its settings.")
+        bool, typer.Option("--own-logs", help="Write the log of each broker to a file `log` beside its settings.")
     ] = False,
     container_port: Annotated[
         str | None,
         typer.Option(
             "--container-port",
             metavar="PORT|off",
-            help="Where `rmqkit container` adds and removes brokers (10811 with several -c, else off).",
+            help="Port for `rmqkit container` to add and remove brokers (10811 with several -c, else off).",
         ),
     ] = None,
     container_folder: Annotated[
         str | None,
-        typer.Option("--container-folder", metavar="FOLDER", help="Files below it may be added (that of the first -c)."),
+        typer.Option(
+            "--container-folder",
+            metavar="FOLDER",
+            help="Only files below this folder can be added (the folder of the first -c).",
+        ),
     ] = None,
 ) -> None:
-    """Run a broker until Ctrl-C, or several in this process, one for each -c. Without -c: Apache's defaults, port 10911."""
+    """Run a broker until Ctrl-C, or one for each -c in this process.
+
+    Without -c: Apache's defaults, port 10911.
+    """
     more = ["--own-logs"] if own_logs else []
     more += ["--container-port", container_port] if container_port is not None else []
     more += ["--container-folder", container_folder] if container_folder is not None else []
@@ -81,6 +95,7 @@ def become_node(
     log_file: str | None,
     more: Sequence[str] = (),
 ) -> None:
+    """Replace this process by the node; never returns. Raises Failed on Windows."""
     words = [sys.executable, "-m", "rmqkit.process", "--kind", kind, "--log-format", log_format, *more]
     if log_file:
         words += ["--log-file", log_file]

@@ -1,8 +1,8 @@
-"""`rmqkit config ...`: settings of running nodes by RocketMQ's names, and what each key means here.
+"""`rmqkit config ...`: settings of running nodes by RocketMQ's names, and the meaning of each key.
 
-A node comes before keys: `config get broker-a listenPort`, or with `--node`. A single word is a key when it can be one
-(letters and digits), else a node: `broker-a`, `broker-a:1`, an address, `nameserver`, `ns`, or a node
-as `cluster status` calls it.
+A node comes before keys: `config get broker-a listenPort`, or with `--node`. A single word is a key
+if it consists of letters and digits only, else a node: `broker-a`, `broker-a:1`, an address,
+`nameserver`, `ns`, or a node's name in `cluster status`.
 """
 
 from operator import itemgetter
@@ -34,22 +34,23 @@ app = group("config")
 
 Node = Annotated[
     str | None,
-    typer.Option("--node", help="A broker's name or address, or nameserver; all brokers otherwise.", autocompletion=nodes),
+    typer.Option("--node", help="A broker's name or address, or nameserver; by default all brokers.", autocompletion=nodes),
 ]
-#: a key that only our nodes list
+#: a key that only rmqkit nodes report
 OWN_KEY = "plugins"
 
 
 @app.command()
 def get(
     words: Annotated[
-        list[str], typer.Argument(metavar="[NODE] [KEY]", help="One or both.", autocompletion=nodes_and_setting_keys)
+        list[str],
+        typer.Argument(metavar="[NODE] [KEY]", help="A node, a key, or both.", autocompletion=nodes_and_setting_keys),
     ],
     node: Node = None,
     namesrv: Namesrv = None,
     json: Json = False,
 ) -> None:
-    """The value of one setting at a node or at every broker; without KEY all settings of the node."""
+    """Show one setting of a node or of every broker; without KEY all settings of the node."""
     node, key = node_and_key(words, node)
     if key is None:
         show_all(node, False, namesrv, json)
@@ -68,7 +69,7 @@ def get(
 
 
 def node_and_key(words: list[str], node: str | None) -> tuple[str | None, str | None]:
-    """Raises UsageError."""
+    """Return the node and the key that the words mean. Raises UsageError."""
     if len(words) > (1 if node else 2):
         raise UsageError(f"too many words: {' '.join(words)}; give [NODE] [KEY]")
     if len(words) == 2:
@@ -84,11 +85,11 @@ def node_and_key(words: list[str], node: str | None) -> tuple[str | None, str | 
 @app.command(name="list")
 def list_settings(
     node: Annotated[str | None, typer.Argument(metavar="NODE", help="A broker's name or address, or nameserver.")] = None,
-    changed: Annotated[bool, typer.Option("--changed", help="Only what differs from Apache's default.")] = False,
+    changed: Annotated[bool, typer.Option("--changed", help="Only settings that differ from Apache's default.")] = False,
     namesrv: Namesrv = None,
     json: Json = False,
 ) -> None:
-    """All settings of a node, or of every broker."""
+    """List all settings of a node, or of every broker."""
     show_all(node, changed, namesrv, json)
 
 
@@ -114,9 +115,10 @@ def set_settings(
     namesrv: Namesrv = None,
     json: Json = False,
 ) -> None:
-    """Change settings while the nodes run: at the node that is named, or at every broker of the cluster.
+    """Change settings of a running node, or of every broker of the cluster.
 
-    A node keeps them until its configuration says something else. Exit code 1 if any broker has not taken them.
+    A node keeps the changes across restarts, until its configuration (file or command line) sets
+    another value. Exit code 1 if any node did not apply them.
     """
     changes = {}
     if node is None and len(pairs) > 1 and "=" not in pairs[0]:
@@ -142,7 +144,7 @@ def set_settings(
         for name in done:
             print(f"{name}: changed {', '.join(changes)}")
     if done:
-        output.note("kept by the node until its configuration says something else")
+        output.note("the node keeps the change until its configuration sets another value")
     end_with(done, failed, "not changed")
 
 
@@ -155,12 +157,14 @@ def change_name_server(address: str, changes: dict[str, str]) -> None:
 def diff(
     nodes: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[NODE] [NODE]", help="One: against defaults. Two: against each other."),
+        typer.Argument(
+            metavar="[NODE] [NODE]", help="One node: compare with defaults. Two nodes: compare with each other."
+        ),
     ] = None,
     namesrv: Namesrv = None,
     json: Json = False,
 ) -> None:
-    """What is set other than Apache's default, or differs between two nodes, and what has no effect here."""
+    """Show settings that differ from defaults or between two nodes, and those without effect."""
     if len(nodes or []) > 2:
         raise UsageError(f"too many words: {' '.join(nodes or [])}; give [NODE] [NODE]")
     nodes = nodes or []
@@ -168,7 +172,7 @@ def diff(
     if len(nodes) == 2:
         other_kind, others, other_failed = settings_of(nodes[1], namesrv)
         if other_kind != kind:
-            raise UsageError("a name server and a broker have no settings in common to compare")
+            raise UsageError("cannot compare a name server with a broker")
         found, failed = {**found, **others}, {**failed, **other_failed}
         columns = list(found)
         rows = between(kind, found)
@@ -176,14 +180,17 @@ def diff(
         columns = ["value", "default"]
         rows = [row for name, values in found.items() for row in against_defaults(kind, name, values)]
     first = ["key"] if len(nodes) == 2 or len(found) == 1 else ["node", "key"]
-    # A node's name may have a colon, which begins a format in the name of a column.
+    # A node's name may contain a colon, which would begin a format in a column's source.
     cells = {name: itemgetter(name) for name in (*first, *columns, "note")}
     output.report(rows, cells, as_json=json, none="no difference")
     end_with(found, failed, "no answer")
 
 
 def between(kind: Kind, found: dict[str, dict[str, str]]) -> list[dict[str, Any]]:
-    """Keys that two nodes answer differently; where both are their own, as ports and paths are, that is no note."""
+    """Return the keys with different values at two nodes.
+
+    `note` says if rmqkit does not know a key, or if the key has no effect.
+    """
     one, other = found.values() if len(found) == 2 else (next(iter(found.values())),) * 2
     return [
         {"key": key, **{name: values.get(key) for name, values in found.items()}, "note": note_of(kind, key, one, other)}
@@ -193,6 +200,7 @@ def between(kind: Kind, found: dict[str, dict[str, str]]) -> list[dict[str, Any]
 
 
 def against_defaults(kind: Kind, name: str, values: dict[str, str]) -> list[dict[str, Any]]:
+    """Return the keys of a node whose value differs from Apache's default."""
     rows = []
     for key, value in sorted(values.items()):
         if differs(kind, key, value):
@@ -203,10 +211,13 @@ def against_defaults(kind: Kind, name: str, values: dict[str, str]) -> list[dict
 
 
 def note_of(kind: Kind, key: str, *nodes: dict[str, str]) -> str:
-    """What there is to know of a key that was set, from our own nodes' table when one of them is ours."""
+    """Return the note about a key that was set.
+
+    "no effect here" needs a node of rmqkit: Apache's nodes may use the key.
+    """
     row = find(kind, key)
     if row is None:
-        return "not in our table"
+        return "unknown to rmqkit"
     if not any(OWN_KEY in values for values in nodes):
         return ""
     return {Status.NO_EFFECT: "no effect here", Status.LATER: "no effect here yet"}.get(row.status, "")
@@ -216,7 +227,7 @@ def note_of(kind: Kind, key: str, *nodes: dict[str, str]) -> str:
 def explain(
     key: Annotated[str, typer.Argument(metavar="KEY", autocompletion=bare_setting_keys)], json: Json = False
 ) -> None:
-    """What a setting means here. Asks no node."""
+    """Explain what a setting does, which values it takes, and its default. Queries no node."""
     check_key(key)
     rows = {kind: row for kind in KINDS if (row := find(kind, key)) is not None}
     if json:
@@ -232,7 +243,7 @@ def row_fields(row: Row) -> dict[str, Any]:
     fields: dict[str, Any] = {"status": str(row.status), "meaning": row.text, "value": allowed_text(row)}
     fields["default"] = "-" if row.default is None else show(row.default)
     if row.status is Status.WORKS:
-        fields["change"] = "while it runs" if row.live else "takes a restart"
+        fields["change"] = "while the node runs" if row.live else "needs a restart"
     if row.refusal is not None:
         values = row.refusal.values or ("anything else",)
         fields["refused"] = f"{', '.join(map(show, values))}: {row.refusal.why}"
@@ -246,12 +257,13 @@ def check_key(key: str) -> None:
 
 
 def differs(kind: Kind, key: str, value: str) -> bool:
+    """Return whether a value differs from Apache's default, or the default is unknown."""
     row = find(kind, key)
     return row is None or row.default is None or show(row.default) != value
 
 
 def settings_of(node: str | None, namesrv: str | None) -> tuple[Kind, dict[str, dict[str, str]], dict[str, ClientError]]:
-    """The kind of the nodes that are meant, the settings of each, and the errors of those that gave none.
+    """Return the kind of the nodes, the settings of each, and the errors of silent nodes.
 
     Raises the error of a single node.
     """

@@ -1,4 +1,4 @@
-"""Things that are shown again and again: a cluster's status, nodes' logs."""
+"""Output that repeats: the status of a cluster, and the logs of its nodes."""
 
 import os
 import sys
@@ -24,6 +24,7 @@ COLUMNS = ("node", "state", "role", "address", "pid", "end of log", "in sync")
 
 
 def status_rows(status: dict[str, Any]) -> list[tuple[object, ...]]:
+    """Return the cells of the status table, one row per node."""
     brokers = Counter(node.get("broker_name") for node in status["nodes"])
     lacking = reasons(status["nodes"])
     rows = []
@@ -40,12 +41,16 @@ def status_rows(status: dict[str, Any]) -> list[tuple[object, ...]]:
 
 
 def notes(status: dict[str, Any]) -> list[str]:
-    """Lines below the table: who is cut off, acts or is not online, is not in sync and why, or is how far behind."""
+    """Return the lines below the status table.
+
+    They name nodes that are isolated, act for a master, are not online, are not in sync (with the
+    reason), or are behind their master.
+    """
 
     lacking = reasons(status["nodes"])
     name = "" if status["name"] == DEFAULT else f" {status['name']}"
     lines = [
-        f"{node['node']}  cut off by a drill: `rmqkit cluster resume{name}` when that drill is not running any more"
+        f"{node['node']}  isolated by a drill: `rmqkit cluster resume{name}` if that drill no longer runs"
         for node in status["nodes"]
         if node["cut_off"]
     ]
@@ -66,7 +71,7 @@ def print_status(status: dict[str, Any]) -> None:
 
 
 def watch_status(cluster: Cluster, json: bool) -> None:
-    """Until Ctrl-C, which is how it ends well."""
+    """Print the status every second until Ctrl-C, which ends the command with exit code 0."""
     status = document(cluster)
     try:
         if json or not output.on_terminal():
@@ -103,7 +108,7 @@ def _watch_on_terminal(cluster: Cluster, status: dict[str, Any]) -> None:
 
 
 def print_logs(nodes: Sequence[tuple[str, Path]], count: int, *, follow: bool, json: bool) -> None:
-    """The last lines of each node, then with `follow` new ones as they come, until Ctrl-C."""
+    """Print the last `count` lines of each node; with `follow` also new lines, until Ctrl-C."""
     several = len(nodes) > 1
 
     def show(node: str, line: str) -> None:
@@ -133,10 +138,11 @@ def print_logs(nodes: Sequence[tuple[str, Path]], count: int, *, follow: bool, j
 
 
 class Tail:
-    """New whole lines of a log file, also across rotations: LOG becomes LOG.1, LOG.1 becomes LOG.2.
+    """Reads new whole lines of a log file, also across rotations.
 
-    The file is held open, so what was written to it before it was moved is still read; then come the files that were
-    rotated since, from the oldest on, and the one that is LOG now.
+    A rotation renames LOG to LOG.1, and LOG.1 to LOG.2. The file stays open, so lines written
+    before its rotation are still read. Then come the files rotated since, oldest first, and at last
+    the current LOG.
     """
 
     def __init__(self, path: Path) -> None:
@@ -156,7 +162,7 @@ class Tail:
     def new_lines(self) -> list[str]:
         data = self._rest + self._read()
         while (newer := self._newer()) is not None:
-            # Written between the last look and the move.
+            # Lines written between the last read and the rotation.
             data += self._read()
             self.close()
             self._file = newer
@@ -165,7 +171,10 @@ class Tail:
         return [line.decode("utf-8", "replace") for line in lines]
 
     def _read(self) -> bytes:
-        """What is there beyond the last look. A file that was cut begins anew."""
+        """Return the bytes that were added since the last call.
+
+        A truncated file is read from its start.
+        """
         file = self._file
         if file is None:
             return b""
@@ -174,7 +183,10 @@ class Tail:
         return file.read()
 
     def _newer(self) -> FileIO | None:
-        """The file that came after the one that is open; None while that one is LOG, or when there is no LOG."""
+        """Return the file that follows the open one.
+
+        Return None if the open file is the current LOG, or if there is no LOG.
+        """
         here = None if self._file is None else _identity(os.fstat(self._file.fileno()))
         found: FileIO | None = None
         try:
@@ -192,7 +204,7 @@ class Tail:
                     return found
                 number += 1
         except OSError:
-            # The open one is among none of them: it was removed. What is left is newer, the oldest of it first.
+            # The open file was removed, so all others are newer. The oldest comes first.
             return found
 
 

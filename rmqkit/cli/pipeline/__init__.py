@@ -1,1 +1,1 @@
-"""`rmqkit pipeline`: Spark jobs."""
+"""The commands of `rmqkit pipeline`: Spark jobs."""

@@ -1,7 +1,7 @@
 """`rmqkit pipeline ...`: Spark jobs between topics and files, and over the histories of drills.
 
-Each command is one function of `rmqkit.spark.pipelines` or `rmqkit.spark.audit`, which programs can call as well. What can
-be known without Spark (the cluster, the topic, times, files) is looked at before it starts.
+Each command calls one function of `rmqkit.spark.pipelines` or `rmqkit.spark.audit`, which programs
+can call too. The checks that need no Spark (cluster, topics, times, files) run before Spark starts.
 """
 
 from typing import Annotated
@@ -32,27 +32,29 @@ from rmqkit.cli.times import time_of
 
 app = group("pipeline")
 
-Lake = Annotated[str, typer.Argument(metavar="PATH", help="The lake: a folder, or a URI that Spark knows.")]
-Rate = Annotated[int | None, typer.Option("--rate", min=1, metavar="N", help="So many messages a second in all.")]
+Lake = Annotated[str, typer.Argument(metavar="PATH", help="The lake: a folder, or a URI that Spark can read.")]
+Rate = Annotated[int | None, typer.Option("--rate", min=1, metavar="N", help="Limit in messages per second, in total.")]
 Order = Annotated[
-    str, typer.Option("--order", help="What stays in order: queue (each queue) or key (each sharding key, or key).")
+    str, typer.Option("--order", help="Keep the order of each queue (queue), or of each sharding key or key (key).")
 ]
 
 
 @app.command()
 def ingest(
     topics: Annotated[list[str], typer.Argument(metavar="TOPIC...", autocompletion=complete_topics)],
-    to: Annotated[str, typer.Option("--to", metavar="PATH", help="The lake: a folder, or a URI that Spark knows.")],
-    follow: Annotated[bool, typer.Option("--follow", help="Go on with what comes, until Ctrl-C.")] = False,
-    trigger: Annotated[str, typer.Option("--trigger", help="How often --follow writes.")] = "10 seconds",
+    to: Annotated[str, typer.Option("--to", metavar="PATH", help="The lake: a folder, or a URI that Spark can write.")],
+    follow: Annotated[bool, typer.Option("--follow", help="Continue with new messages until Ctrl-C.")] = False,
+    trigger: Annotated[str, typer.Option("--trigger", help="Interval at which --follow writes.")] = "10 seconds",
     since: Since = None,
-    checkpoint: Annotated[str | None, typer.Option("--checkpoint", metavar="PATH", help="By default in the lake.")] = None,
+    checkpoint: Annotated[
+        str | None, typer.Option("--checkpoint", metavar="PATH", help="Folder of the checkpoint; by default in the lake.")
+    ] = None,
     packages: Annotated[
         str | None,
         typer.Option(
             "--packages",
             metavar="MAVEN",
-            help="Write Delta or Iceberg, by its Spark package (io.delta:delta-spark_2.13:4.1.0).",
+            help="Write Delta or Iceberg with this Spark package (io.delta:delta-spark_2.13:4.1.0).",
         ),
     ] = None,
     options: Options = None,
@@ -61,10 +63,11 @@ def ingest(
     conf: Conf = None,
     json: ProgressJson = False,
 ) -> None:
-    """Topics into Parquet files by topic and hour, each message once; what is there now, or as it comes.
+    """Write topics into Parquet files by topic and hour, each message once.
 
-    The same command goes on where it ended, also after a crash. The files belong to a log in the folder: read them with
-    `rmqkit.spark.pipelines.lake.read`.
+    The command ends at the end of the topics; with --follow it continues until Ctrl-C. Run it again
+    to continue where it ended, also after a crash. A log in the folder lists the files that belong
+    to the lake: read them with `rmqkit.spark.pipelines.lake.read`.
     """
     given = pairs(options, "--option")
     if since is not None:
@@ -101,14 +104,21 @@ def compact(
     path: Lake,
     before: Annotated[
         str | None,
-        typer.Option("--before", metavar="TIME", help="Hours before this; those that ended an hour ago."),
+        typer.Option(
+            "--before",
+            metavar="TIME",
+            help="Compact hours before this time; by default those that ended at least an hour ago.",
+        ),
     ] = None,
-    topics: Annotated[list[str] | None, typer.Option("--topic", help="This topic only (repeatable).")] = None,
+    topics: Annotated[list[str] | None, typer.Option("--topic", help="Only this topic; may be repeated.")] = None,
     master: Master = None,
     conf: Conf = None,
     json: Json = False,
 ) -> None:
-    """Make few large files of the many small ones of hours that are over. Readers see the same rows all the time."""
+    """Merge the many small files of past hours into few large ones.
+
+    Readers see the same rows before, during and after it.
+    """
     before_hour = None
     if before is not None:
         from rmqkit.spark.pipelines.lake import hour_name
@@ -122,30 +132,35 @@ def compact(
         output.document(builtins(done))
     elif done.hours:
         files = f"{count_text(done.files_before, 'file')} ({size_text(done.bytes_before)})"
-        print(f"{count_text(done.hours, 'hour')}: {files} are now {done.files_after} ({size_text(done.bytes_after)})")
+        print(f"{count_text(done.hours, 'hour')}: {files} merged into {done.files_after} ({size_text(done.bytes_after)})")
     else:
-        print("nothing to do: every closed hour has as few files as it can")
+        print("nothing to do: the files of every past hour are merged already")
 
 
 @app.command()
 def replay(
-    path: Annotated[str, typer.Argument(metavar="PATH", help="A lake, or Parquet files with a message's columns.")],
-    to: Annotated[str, typer.Option("--to", metavar="TOPIC", help="Where to send.", autocompletion=complete_topics)],
+    path: Annotated[str, typer.Argument(metavar="PATH", help="A lake, or Parquet files with the columns of messages.")],
+    to: Annotated[str, typer.Option("--to", metavar="TOPIC", help="The topic to send to.", autocompletion=complete_topics)],
     since: Since = None,
     until: Until = None,
-    topics: Annotated[list[str] | None, typer.Option("--topic", help="Only what was in this topic (repeatable).")] = None,
+    topics: Annotated[
+        list[str] | None, typer.Option("--topic", help="Only messages of this topic; may be repeated.")
+    ] = None,
     rate: Rate = None,
     order: Order = "queue",
-    run_id: Annotated[str | None, typer.Option("--run-id", help="That of a replay that failed: its keys again.")] = None,
+    run_id: Annotated[
+        str | None, typer.Option("--run-id", help="Run id of a failed replay, to repeat it with the same DEDUP_KEYs.")
+    ] = None,
     options: Options = None,
     namesrv: Namesrv = None,
     master: Master = None,
     conf: Conf = None,
     json: ProgressJson = False,
 ) -> None:
-    """Send messages of a lake to a topic again, in their order.
+    """Send the messages of a lake to a topic again, in their order.
 
-    At least once: each message carries DEDUP_KEY (docs/spark.md), and where it came from in REPLAY_OF.
+    Each message is sent at least once. It carries DEDUP_KEY (docs/spark.md), and its origin in
+    REPLAY_OF.
     """
     given = pairs(options, "--option")
     since_ms, until_ms = bounds(since, until)
@@ -177,16 +192,22 @@ def replay(
 @app.command()
 def copy(
     topic: Topic,
-    to: Annotated[str, typer.Option("--to", metavar="TOPIC", help="The other topic; it may have the same name.")],
+    to: Annotated[
+        str, typer.Option("--to", metavar="TOPIC", help="The target topic; in another cluster it may have the same name.")
+    ],
     to_namesrv: Annotated[
         str | None,
-        typer.Option("--to-namesrv", metavar="HOST:PORT[;...]", help="Its cluster: the same one."),
+        typer.Option(
+            "--to-namesrv",
+            metavar="HOST:PORT[;...]",
+            help="Name servers of the target cluster; by default the same cluster.",
+        ),
     ] = None,
-    follow: Annotated[bool, typer.Option("--follow", help="Go on with what comes, until Ctrl-C.")] = False,
-    trigger: Annotated[str, typer.Option("--trigger", help="How often --follow copies.")] = "5 seconds",
+    follow: Annotated[bool, typer.Option("--follow", help="Continue with new messages until Ctrl-C.")] = False,
+    trigger: Annotated[str, typer.Option("--trigger", help="Interval at which --follow copies.")] = "5 seconds",
     checkpoint: Annotated[
         str | None,
-        typer.Option("--checkpoint", metavar="PATH", help="Where it is kept how far the copy is."),
+        typer.Option("--checkpoint", metavar="PATH", help="Folder that records how far the copy is."),
     ] = None,
     rate: Rate = None,
     order: Order = "queue",
@@ -196,13 +217,14 @@ def copy(
     conf: Conf = None,
     json: ProgressJson = False,
 ) -> None:
-    """Copy a topic to another one, of this cluster or another, in its order; what is there now, or as it comes.
+    """Copy a topic to another topic of this or another cluster, in order.
 
-    With --checkpoint the next copy goes on where this one ends; --follow wants one.
+    The command ends at the end of the topic, or with --follow continues until Ctrl-C. With
+    --checkpoint the next copy continues where this one ends; --follow needs a checkpoint.
     """
     given = pairs(options, "--option")
     if follow and checkpoint is None:
-        raise UsageError("--follow wants --checkpoint: a folder in which it is kept how far the copy is")
+        raise UsageError("--follow needs --checkpoint: a folder that records how far the copy is")
     addresses = known([topic], namesrv)
     to_addresses = known([to], to_namesrv if to_namesrv is not None else addresses, to_send=True)
     from rmqkit.spark.pipelines.topic_copy import copy as run

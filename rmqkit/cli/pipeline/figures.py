@@ -1,4 +1,7 @@
-"""`rmqkit pipeline stats` and `audit`: Spark jobs whose answer is a table (registered by `command.py`)."""
+"""`rmqkit pipeline stats` and `audit`: Spark jobs that print a table.
+
+`command.py` registers both.
+"""
 
 from pathlib import Path
 from typing import Annotated
@@ -37,22 +40,24 @@ KEYS: output.Columns = {
 
 def stats(
     topics: Annotated[list[str] | None, typer.Argument(metavar="[TOPIC...]", autocompletion=complete_topics)] = None,
-    path: Annotated[str | None, typer.Option("--from", metavar="PATH", help="Of a lake instead of topics.")] = None,
+    path: Annotated[str | None, typer.Option("--from", metavar="PATH", help="Read a lake instead of topics.")] = None,
     since: Since = None,
     until: Until = None,
-    hot_keys: Annotated[int, typer.Option("--hot-keys", min=0, help="So many keys an hour.")] = 5,
-    plot: Annotated[Path | None, typer.Option("--plot", metavar="FILE", help="Draw it too: .svg, .png or .pdf.")] = None,
+    hot_keys: Annotated[int, typer.Option("--hot-keys", min=0, help="Number of hot keys to show for each hour.")] = 5,
+    plot: Annotated[
+        Path | None, typer.Option("--plot", metavar="FILE", help="Also draw a plot to this file: .svg, .png or .pdf.")
+    ] = None,
     options: Options = None,
     namesrv: Namesrv = None,
     master: Master = None,
     conf: Conf = None,
     json: Json = False,
 ) -> None:
-    """Messages, rates, sizes, latencies from born to stored, and hot keys, by topic and hour."""
+    """Show messages, rates, sizes, latencies (birth to storage) and hot keys, by topic and hour."""
     given = pairs(options, "--option")
     since_ms, until_ms = bounds(since, until)
     if (path is None) == (not topics):
-        raise UsageError("name topics, or a lake with --from" + ("" if path is None else ", not both"))
+        raise UsageError("give topics, or a lake with --from" + ("" if path is None else ", not both"))
     addresses = known(topics or [], namesrv) if path is None else None
     shown = ProgressPrinter(f"stats of {path or ', '.join(topics or [])}")
     with running("rmqkit stats", master, conf) as spark, shown as tell:
@@ -80,18 +85,18 @@ def stats(
 
 
 def audit(
-    runs: Annotated[list[str], typer.Argument(metavar="RUN...", help="Names of runs, their folders, or last.")],
+    runs: Annotated[list[str], typer.Argument(metavar="RUN...", help="Names or folders of runs, or last.")],
     to: Annotated[
         Path | None,
-        typer.Option("--to", metavar="FOLDER", help="Write the tables and findings there as Parquet."),
+        typer.Option("--to", metavar="FOLDER", help="Also write the tables and findings to this folder as Parquet."),
     ] = None,
     master: Master = None,
     conf: Conf = None,
     json: Json = False,
 ) -> None:
-    """Judge the promises of drills from their histories, as Spark SQL over all of them at once.
+    """Judge the promises of drills from their histories, with Spark SQL over all of them at once.
 
-    Exit code: 0 every promise was kept, 1 one is broken, 4 inconclusive.
+    Exit code: 0 every promise was kept, 1 a promise is broken, 4 inconclusive.
     """
     from rmqkit.cluster.layout.home import home_folder
     from rmqkit.drill import runs as folders

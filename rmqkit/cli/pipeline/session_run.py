@@ -1,10 +1,10 @@
-"""What the commands of `rmqkit pipeline` share: a session, progress, how the end is asked for, errors in one line.
+"""Shared by the commands of `rmqkit pipeline`: the Spark session, progress, signals, errors.
 
-A pipeline that loops is ended by its `stop` (`StopSignal`): Ctrl-C and SIGTERM only set a flag, and it ends between two
-looks at Spark. A second Ctrl-C does not wait for that. Where no loop asks, Spark's own handler cancels its jobs.
-
-Errors of a query come as a text of Spark's with the traceback of a Python worker inside. `plain` finds what rmqkit said
-there.
+- A pipeline that loops polls its `stop` (`StopSignal`). Ctrl-C and SIGTERM only set a flag, and the
+  loop ends at its next poll. A second Ctrl-C ends it at once. Without a loop, Spark's own handler
+  cancels the jobs.
+- The error of a query is a text of Spark's with the traceback of a Python worker inside. `plain`
+  extracts the message that rmqkit raised there.
 """
 
 import contextlib
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 
     from rmqkit.spark.pipelines.progress import PipelineProgress
 
-#: a line of a traceback that names an error of ours: its class, what it says
+#: a traceback line with an rmqkit error: its class and message
 OURS = re.compile(r"^\s*(?:pyspark\.[\w.]+: )?(rmqkit(?:\.\w+)+): (.+)$", re.MULTILINE)
-#: what py4j puts before an error of the JVM
+#: the beginning of py4j's line before an error of the JVM
 CALLING = "An error occurred while calling"
-#: what lies below an error of the JVM; the last one of the outermost is why it all failed
+#: the causes below an error of the JVM; the last one is the root cause
 CAUSED = re.compile(r"^Caused by: (?!.*Traceback)(.+)$", re.MULTILINE)
-#: what Spark says when its worker has not reported within seconds, the why of which it does not know
+#: Spark's message when a Python worker has not connected in time; Spark does not know why
 NO_WORKER = "Python worker failed to connect back"
 #: Spark's own first line: [CLASS_OF_ERROR] text. SQLSTATE: 12345
 SQLSTATE = re.compile(r" SQLSTATE: \w+")
@@ -42,7 +42,10 @@ SQLSTATE = re.compile(r" SQLSTATE: \w+")
 def running(
     app: str, master: str | None, conf: Sequence[str] | None, more: Mapping[str, str] | None = None
 ) -> "Iterator[SparkSession]":
-    """A session, stopped at the end unless it ran before. What Spark raises within leaves as one line."""
+    """Open a Spark session; stop it at the end unless it already ran before.
+
+    Raises SparkFailed, with one line, for an error of Spark inside the block.
+    """
     from rmqkit.spark.sessions import check_installed, session
 
     settings = {**(more or {}), **pairs(conf, "--conf")}
@@ -51,7 +54,7 @@ def running(
     from pyspark.core.context import SparkContext
     from pyspark.errors import PySparkException
 
-    # It logs what is raised anyway, with a stack.
+    # py4j logs each error with a stack trace, and the error is raised anyway.
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     was_running = SparkContext._active_spark_context is not None
     waiting = output.WaitNote(after_s=0.0)
@@ -70,11 +73,15 @@ def running(
 
 
 class SparkFailed(Failed):
-    """A query ended with an error; `exit_code` is that of what rmqkit raised inside it."""
+    """A query failed; `exit_code` is that of the rmqkit error inside it."""
 
 
 def plain(error: Exception) -> SparkFailed:
-    """A query's error as one line: what rmqkit raised in a worker or planner, else Spark's first line and its cause."""
+    """Return a query's error as one line.
+
+    This is the message that rmqkit raised in a worker or planner, else Spark's first line and its
+    cause.
+    """
     text = str(error)
     ours = OURS.findall(text)
     if ours:
@@ -102,9 +109,9 @@ def _exit_code(path: str) -> int:
 
 
 class StopSignal:
-    """Ctrl-C and SIGTERM as a flag while the context lasts. Calling it returns whether one has arrived.
+    """Ctrl-C and SIGTERM as a flag while the context lasts. A call returns whether one has arrived.
 
-    A signal that is ignored already stays ignored. `check` then ends as an interrupted command
+    A signal that is already ignored stays ignored. `check` then ends as an interrupted command
     does, except that Ctrl-C is the regular end of an `endless` command.
     """
 
@@ -119,7 +126,7 @@ class StopSignal:
         for number in (signal.SIGINT, signal.SIGTERM):
             if signal.getsignal(number) is signal.SIG_IGN:
                 continue
-            # None: not the main thread, or set by somebody outside Python
+            # ValueError: this is not the main thread. A handler of None was set outside Python.
             with contextlib.suppress(ValueError):
                 self._before[number] = signal.signal(number, self._asked)
         return self
@@ -133,16 +140,16 @@ class StopSignal:
         if self.number:
             raise KeyboardInterrupt
         self.number = number
-        output.note("ending")
+        output.note("stopping")
 
     def check(self, *, endless: bool) -> None:
-        """Raises Interrupted; not for Ctrl-C where nothing else ends a command."""
+        """Raises Interrupted after a signal, except after Ctrl-C in an `endless` command."""
         if self.number and not (endless and self.number == signal.SIGINT):
             raise Interrupted(self.number)
 
 
 class ProgressPrinter:
-    """Progress: a bar on a terminal's stderr, an object a line with --json, silent elsewhere."""
+    """Prints progress: a bar on a terminal's stderr, with --json a line of JSON, else nothing."""
 
     def __init__(self, what: str, *, json: bool = False) -> None:
         self._json = json
@@ -162,11 +169,11 @@ class ProgressPrinter:
                 SpinnerColumn(),
                 TextColumn("{task.description}", markup=False),
                 BarColumn(),
-                TextColumn("{task.fields[told]}", markup=False),
+                TextColumn("{task.fields[state]}", markup=False),
                 TimeElapsedColumn(),
             )
             self._bar = Bar(*columns, console=Console(stderr=True), transient=True)
-            self._task = self._bar.add_task(self._what, total=None, told="")
+            self._task = self._bar.add_task(self._what, total=None, state="")
             self._bar.start()
         return self._tell
 
@@ -180,17 +187,17 @@ class ProgressPrinter:
         if self._bar is None:
             return
         if progress.tasks:
-            told = f"{progress.tasks_done} of {count_text(progress.tasks, 'task')}"
-            self._bar.update(self._task, completed=progress.tasks_done, total=progress.tasks, told=told)
+            state = f"{progress.tasks_done} of {count_text(progress.tasks, 'task')}"
+            self._bar.update(self._task, completed=progress.tasks_done, total=progress.tasks, state=state)
             return
         behind = f", {progress.lag} to go" if progress.lag is not None else ""
         total = None if progress.lag is None else progress.rows + progress.lag
-        told = f"{progress.rows} rows, {progress.rows_per_s:.0f}/s{behind}"
-        self._bar.update(self._task, completed=progress.rows, total=total, told=told)
+        state = f"{progress.rows} rows, {progress.rows_per_s:.0f}/s{behind}"
+        self._bar.update(self._task, completed=progress.rows, total=total, state=state)
 
 
 def builtins(value: Any) -> Any:
-    """A pipeline's answer as JSON has it."""
+    """Return a pipeline's result as JSON types."""
     import msgspec
 
     return msgspec.to_builtins(value)

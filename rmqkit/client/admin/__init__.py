@@ -1,1 +1,1 @@
-"""Administration from the client core: topics, groups, offsets, messages, figures."""
+"""Administration from the client core: topics, groups, offsets, messages and statistics."""

@@ -1,11 +1,15 @@
-"""Admin: what administrators ask of name servers and brokers. One method is one task, most of them several calls.
+"""Admin, first part: the cluster, topics, brokers and name servers.
 
-A broker is named by its address (`host:port`), its broker name (the master), `name:id` or `name-id`.
-Tasks that change something go to every place that must know: a topic is created at the masters of a
-cluster and deleted at all its brokers and at every name server. Errors are BrokerError,
-PeerUnreachable, NoRoute; a task of several calls stops at the first.
+A method is one task, often several calls.
+
+A broker is given as its broker name (which means the master), `name:id`, `name-id` or `host:port`.
+A task that changes state goes to every node that must know: a topic is created at the masters of a
+cluster, and deleted at all its brokers and at every name server. Errors are BrokerError,
+PeerUnreachable and NoRoute. A task of several calls stops at the first error.
 
 Groups, offsets and messages are in `groups.py`.
+
+The docstrings of public methods are the documentation of `rmqkit.Admin`.
 
 Source: `tools/.../admin/DefaultMQAdminExtImpl.java`, `client/.../impl/MQAdminImpl.java`.
 """
@@ -30,7 +34,7 @@ from rmqkit.wire.schemas.topics import (
 )
 
 MASTER_ID = 0
-#: brokers listen on no port below this
+#: Brokers listen on no port below this. So `name:5` is a broker id, and `host:10911` an address.
 PORT_MIN = 1024
 QUEUE_NUMS = 8
 ROUTED_TRIES = 40
@@ -39,7 +43,7 @@ _NONE_FOUND = frozenset({ResponseCode.SUCCESS, ResponseCode.QUERY_NOT_FOUND})
 
 
 class AdminBrokers:
-    """Name servers, brokers and topics."""
+    """Administers name servers, brokers and topics."""
 
     def __init__(self, client: Client) -> None:
         self.client = client
@@ -47,30 +51,56 @@ class AdminBrokers:
     # --- cluster and routes
 
     async def cluster_info(self) -> bodies.ClusterInfo:
-        """Brokers by name with their addresses, and broker names by cluster."""
+        """Return the addresses of all brokers by broker name, and the broker names by cluster."""
         return decoded(await self._name_server(RequestCode.GET_BROKER_CLUSTER_INFO), bodies.ClusterInfo.decode)
 
     async def topics(self) -> list[str]:
-        """Every topic that the name server knows, the system's own among them."""
+        """Return all topics that the name server knows, system topics included, sorted."""
         reply = await self._name_server(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
         return sorted(decoded(reply, bodies.TopicList.decode).topic_list)
 
     async def topics_of_cluster(self, cluster: str) -> list[str]:
+        """Return the topics of a cluster, sorted.
+
+        Args:
+            cluster: The cluster's name.
+        """
         request = schemas.GetTopicsByClusterRequest(cluster=cluster)
         reply = await self._name_server(RequestCode.GET_TOPICS_BY_CLUSTER, request)
         return sorted(decoded(reply, bodies.TopicList.decode).topic_list)
 
     async def route(self, topic: str) -> bodies.TopicRoute:
-        """The route as the name server has it now. Raises BrokerError with code 17 for an unknown topic."""
+        """Return the name server's current route of a topic.
+
+        Args:
+            topic: The topic.
+
+        Raises:
+            BrokerError: With code 17 (TOPIC_NOT_EXIST) for an unknown topic.
+        """
         request = schemas.GetRouteInfoRequest(topic=topic, accept_standard_json_only=True)
         return decoded(await self._name_server(RequestCode.GET_ROUTEINFO_BY_TOPIC, request), bodies.TopicRoute.decode)
 
     async def queues(self, topic: str) -> list[MessageQueue]:
-        """The queues of a topic that can be read. Raises NoRoute."""
+        """Return the queues of a topic that can be read.
+
+        Args:
+            topic: The topic.
+
+        Raises:
+            NoRoute: If no name server knows the topic.
+        """
         return list((await self.client.routes.fetch(topic)).subscribe)
 
     async def broker_address(self, broker: str) -> Address:
-        """The address behind `host:port` or a name that `find_broker` knows. Raises ClientError."""
+        """Return the address of a broker.
+
+        Args:
+            broker: A broker name (its master), `name:id`, `name-id` or `host:port`.
+
+        Raises:
+            ClientError: If the broker is unknown or not registered. The error lists those that are.
+        """
         groups = (await self.cluster_info()).broker_addr_table
         name, broker_id = find_broker(broker, groups) or ("", MASTER_ID)
         members = groups[name].broker_addrs if name else {}
@@ -87,7 +117,14 @@ class AdminBrokers:
             raise ClientError(f"broker {broker!r} is not known; there are: {known}") from None
 
     async def masters(self, cluster: str | None = None) -> dict[str, Address]:
-        """Addresses of the masters of a cluster (of all by default) by broker name. Raises ClientError for none."""
+        """Return the addresses of masters by broker name.
+
+        Args:
+            cluster: Only masters of this cluster. None: of all clusters.
+
+        Raises:
+            ClientError: If the cluster is unknown.
+        """
         return {name: members[MASTER_ID] for name, members in (await self._groups(cluster)).items() if MASTER_ID in members}
 
     # --- topics
@@ -105,10 +142,33 @@ class AdminBrokers:
         broker: str | None = None,
         attributes: Mapping[str, str] | None = None,
     ) -> list[str]:
-        """Create a topic or change it, at one broker or at all masters of a cluster (of all clusters by default).
+        """Create or change a topic, at one broker or at all masters of a cluster.
 
-        The addresses where that was done. Returns when the name server shows it, so that the next send or subscription
-        finds it. `perm`: 4 read, 2 write.
+        Waits up to 2 s until the name server shows the topic, so that the next send or subscription
+        finds it.
+
+        Args:
+            topic: The topic, at most 127 characters.
+            queue_nums: Number of queues per broker.
+            read_queue_nums: Number of queues to read from. Default: `queue_nums`.
+            write_queue_nums: Number of queues to write to. Default: `queue_nums`.
+            perm: Permissions, the sum of 4 (read) and 2 (write).
+            order: Whether the topic is marked as ordered.
+            cluster: Only the masters of this cluster. None: of all clusters.
+            broker: Only this broker.
+            attributes: Topic attributes of Apache 5.x.
+
+        Returns:
+            The addresses of the brokers that now have the topic.
+
+        Raises:
+            InvalidMessage: If `topic` is not a valid name.
+            ClientError: If no master is registered, or the broker or cluster is unknown.
+
+        Example:
+            Create a topic with four queues on every master:
+
+                admin.create_topic("orders", queue_nums=4)
         """
         check_topic(topic)
         if broker is not None:
@@ -134,7 +194,12 @@ class AdminBrokers:
         return [str(target) for target in targets]
 
     async def delete_topic(self, topic: str, *, cluster: str | None = None) -> None:
-        """Delete a topic at every broker of a cluster (of all by default), then at every name server."""
+        """Delete a topic at every broker of a cluster, then at every name server.
+
+        Args:
+            topic: The topic.
+            cluster: Only this cluster. None: all clusters.
+        """
         for members in (await self._groups(cluster)).values():
             for broker_id in sorted(members):
                 request = DeleteTopicRequest(topic=topic)
@@ -144,7 +209,12 @@ class AdminBrokers:
         )
 
     async def topic_config(self, topic: str, broker: str) -> bodies.TopicConfig | None:
-        """A topic's settings at one broker, None when it is not there."""
+        """Return the settings of a topic at one broker, or None if it does not have the topic.
+
+        Args:
+            topic: The topic.
+            broker: As in `broker_address`.
+        """
         address = await self.broker_address(broker)
         accept = frozenset({ResponseCode.SUCCESS, ResponseCode.TOPIC_NOT_EXIST})
         request = GetTopicConfigRequest(topic=topic)
@@ -152,7 +222,12 @@ class AdminBrokers:
         return decoded(reply, bodies.TopicConfig.decode) if reply.is_ok else None
 
     async def topic_stats(self, topic: str) -> dict[MessageQueue, bodies.TopicOffset]:
-        """Smallest and next offset of every queue, and when it last grew."""
+        """Return the smallest and next offset of every queue, and when it was last written to (Unix
+        ms).
+
+        Args:
+            topic: The topic.
+        """
         table: dict[MessageQueue, bodies.TopicOffset] = {}
         request = GetTopicStatsInfoRequest(topic=topic)
         for name in (await self.client.routes.fetch(topic)).brokers:
@@ -164,71 +239,157 @@ class AdminBrokers:
     # --- brokers
 
     async def broker_config(self, broker: str) -> dict[str, str]:
+        """Return the settings of a running broker.
+
+        Args:
+            broker: As in `broker_address`.
+        """
         reply = await self.client.ask(await self.broker_address(broker), RequestCode.GET_BROKER_CONFIG)
         return properties_text.decode(reply.body)
 
     async def update_broker_config(self, broker: str, changes: Mapping[str, str]) -> None:
-        """Change settings of a running broker. Raises BrokerError for a key that cannot be changed."""
+        """Change settings of a running broker.
+
+        Args:
+            broker: As in `broker_address`.
+            changes: New values by key.
+
+        Raises:
+            BrokerError: If a key cannot be changed.
+
+        Example:
+            Make a broker read-only:
+
+                admin.update_broker_config("broker-a", {"brokerPermission": "4"})
+        """
         body = properties_text.encode(changes).encode()
         await self.client.ask(await self.broker_address(broker), RequestCode.UPDATE_BROKER_CONFIG, None, body)
 
     async def broker_runtime(self, broker: str) -> dict[str, str]:
-        """Facts about a running broker, as upstream names them."""
+        """Return the runtime facts of a broker, under Apache's names.
+
+        Args:
+            broker: As in `broker_address`.
+        """
         reply = await self.client.ask(await self.broker_address(broker), RequestCode.GET_BROKER_RUNTIME_INFO)
         return decoded(reply, bodies.KVTable.decode).table
 
     async def ask_broker(
         self, broker: str, code: int, ext: Ext | Mapping[str, str] | None = None, body: bytes = b""
     ) -> Reply:
-        """Any request to a broker, as for codes that plug-ins add; its answer. Raises BrokerError for an error answer."""
+        """Send any request to a broker and return its response. Useful for codes that plug-ins add.
+
+        Args:
+            broker: As in `broker_address`.
+            code: The request code.
+            ext: The ext fields.
+            body: The body.
+
+        Raises:
+            BrokerError: If the broker responds with an error code.
+        """
         return await self.client.ask(await self.broker_address(broker), code, ext, body)
 
     async def timer_counts(self, broker: str) -> dict[str, int]:
-        """How many timer messages wait at a broker for each topic."""
+        """Return the number of timer messages that wait at a broker, by topic.
+
+        Args:
+            broker: As in `broker_address`.
+        """
         reply = await self.client.ask(await self.broker_address(broker), RequestCode.GET_TIMER_METRICS)
         table = decoded(reply, bodies.TimerMetrics.decode).timing_count
         return {topic: metric.count for topic, metric in table.items()}
 
     async def ha_status(self, broker: str) -> bodies.HARuntimeInfo:
+        """Return a broker's replication status: for a master its slaves, for a slave its own
+        progress.
+
+        Args:
+            broker: As in `broker_address`.
+        """
         reply = await self.client.ask(await self.broker_address(broker), RequestCode.GET_BROKER_HA_STATUS)
         return decoded(reply, bodies.HARuntimeInfo.decode)
 
     # --- name servers
 
     async def nameserver_config(self) -> dict[str, dict[str, str]]:
-        """Settings of each name server by its address."""
+        """Return the settings of each name server, by its address."""
         replies = await self._each_name_server(RequestCode.GET_NAMESRV_CONFIG)
         return {str(reply.address): properties_text.decode(reply.body) for reply in replies}
 
     async def update_nameserver_config(self, changes: Mapping[str, str]) -> None:
+        """Change settings of all name servers.
+
+        Args:
+            changes: New values by key.
+        """
         body = properties_text.encode(changes).encode()
         await self._each_name_server(RequestCode.UPDATE_NAMESRV_CONFIG, None, body)
 
     async def wipe_write_perm(self, broker_name: str) -> int:
-        """Take the write permission from all topics of a broker, at every name server; how many topics, at most."""
+        """Remove the write permission from all topics of a broker, at every name server.
+
+        Args:
+            broker_name: The broker name.
+
+        Returns:
+            The number of topics, the largest that a name server reports.
+        """
         request = schemas.WipeWritePermOfBrokerRequest(broker_name=broker_name)
         replies = await self._each_name_server(RequestCode.WIPE_WRITE_PERM_OF_BROKER, request)
         return max(fields(reply, schemas.WipeWritePermOfBrokerResponse).wipe_topic_count for reply in replies)
 
     async def add_write_perm(self, broker_name: str) -> int:
+        """Restore the write permission of all topics of a broker, at every name server.
+
+        Args:
+            broker_name: The broker name.
+
+        Returns:
+            The number of topics, the largest that a name server reports.
+        """
         request = schemas.AddWritePermOfBrokerRequest(broker_name=broker_name)
         replies = await self._each_name_server(RequestCode.ADD_WRITE_PERM_OF_BROKER, request)
         return max(fields(reply, schemas.AddWritePermOfBrokerResponse).add_topic_count for reply in replies)
 
     async def put_kv(self, namespace: str, key: str, value: str) -> None:
+        """Store a value in the key-value configuration of every name server.
+
+        Args:
+            namespace: The namespace of the key.
+            key: The key.
+            value: The value.
+        """
         request = schemas.PutKVConfigRequest(namespace=namespace, key=key, value=value)
         await self._each_name_server(RequestCode.PUT_KV_CONFIG, request)
 
     async def get_kv(self, namespace: str, key: str) -> str | None:
+        """Return a value of the name servers' key-value configuration, or None.
+
+        Args:
+            namespace: The namespace of the key.
+            key: The key.
+        """
         request = schemas.GetKVConfigRequest(namespace=namespace, key=key)
         reply = await self._name_server(RequestCode.GET_KV_CONFIG, request, accept=_NONE_FOUND)
         return fields(reply, schemas.GetKVConfigResponse).value if reply.is_ok else None
 
     async def delete_kv(self, namespace: str, key: str) -> None:
+        """Delete a key from the key-value configuration of every name server.
+
+        Args:
+            namespace: The namespace of the key.
+            key: The key.
+        """
         request = schemas.DeleteKVConfigRequest(namespace=namespace, key=key)
         await self._each_name_server(RequestCode.DELETE_KV_CONFIG, request)
 
     async def kv_list(self, namespace: str) -> dict[str, str]:
+        """Return all keys and values of a namespace. Empty if the namespace is unknown.
+
+        Args:
+            namespace: The namespace.
+        """
         request = schemas.GetKVListByNamespaceRequest(namespace=namespace)
         reply = await self._name_server(RequestCode.GET_KVLIST_BY_NAMESPACE, request, accept=_NONE_FOUND)
         return decoded(reply, bodies.KVTable.decode).table if reply.is_ok else {}
@@ -236,7 +397,10 @@ class AdminBrokers:
     # --- inside
 
     async def _until_routed(self, topic: str, targets: Sequence[Address]) -> None:
-        """Brokers tell their name servers of a new topic at once, but not before they answer."""
+        """Wait until the name server shows the topic at all targets, for 2 s at most.
+
+        Brokers register a new topic at once, but they respond before that.
+        """
         for _ in range(ROUTED_TRIES):
             try:
                 route = await self.client.routes.fetch(topic)
@@ -259,7 +423,10 @@ class AdminBrokers:
         return [await self.client.ask(each, code, ext, body) for each in self.client.name_servers.addresses]
 
     async def _groups(self, cluster: str | None) -> dict[str, dict[int, Address]]:
-        """Members by broker name and id. Raises ClientError for a cluster that is not there."""
+        """Return the addresses of members by broker name and id.
+
+        Raises ClientError if the cluster is unknown.
+        """
         info = await self.cluster_info()
         if cluster is not None and cluster not in info.cluster_addr_table:
             known = ", ".join(sorted(info.cluster_addr_table)) or "none"
@@ -273,7 +440,8 @@ class AdminBrokers:
 
 
 def find_broker(text: str, groups: Container[str]) -> tuple[str, int] | None:
-    """The broker name and id that a text means, registered or not; None if it names no known group.
+    """Return the broker name and id that a text names, registered or not. None if it names no
+    group.
 
     `broker-a` is the master of that group; `broker-a:1` and `broker-a-1` are its broker with id 1.
     """
@@ -281,7 +449,7 @@ def find_broker(text: str, groups: Container[str]) -> tuple[str, int] | None:
         return text, MASTER_ID
     for separator in ":-":
         name, _, number = text.rpartition(separator)
-        # A host may be called as a group is; its port is no broker id.
+        # A host may have the same name as a group. Then the number is a port.
         if name in groups and number.isdigit() and (separator == "-" or int(number) < PORT_MIN):
             return name, int(number)
     return None

@@ -25,7 +25,7 @@ from rmqkit.wire import properties as props
 from rmqkit.wire.fastjson import MessageQueue
 from rmqkit.wire.topic_names import DLQ_PREFIX
 
-#: messages between two commits
+#: Messages between two commits.
 BATCH = 32
 SEND_TIMEOUT_MS = 3000
 PRODUCER_GROUP = "rmqkit-dlq"
@@ -42,11 +42,12 @@ class DeadLetterQueue(NamedTuple):
 
     @property
     def total(self) -> int:
+        """Number of dead letters in the queue."""
         return self.offset_max - self.offset_min
 
     @property
     def fresh(self) -> int:
-        """How many were never requeued."""
+        """Number of dead letters that were never requeued."""
         return self.offset_max - self.offset_requeued
 
 
@@ -59,7 +60,11 @@ class RequeueStep(NamedTuple):
 
 
 async def dead_letters(admin: AdminCore, group: str | None = None) -> list[DeadLetterQueue]:
-    """Return the queues with dead letters of one group, or of all groups in order of their names."""
+    """Return the queues with dead letters, sorted by group.
+
+    Args:
+        group: Only this group. None: all groups.
+    """
     topics = [DLQ_PREFIX + group] if group is not None else sorted(await admin.topics())
     found = []
     for topic in topics:
@@ -73,6 +78,7 @@ async def dead_letters(admin: AdminCore, group: str | None = None) -> list[DeadL
 
 
 async def _state(admin: AdminCore, group: str, queue: MessageQueue) -> DeadLetterQueue:
+    """Return the current state of a queue with dead letters."""
     first, end = max(0, await admin.offset_min(queue)), await admin.offset_max(queue)
     mark = await admin.group_offset(TOOLS_GROUP, queue)
     return DeadLetterQueue(group, queue, first, min(max(first, mark or 0), end), end)
@@ -82,8 +88,19 @@ async def requeue(admin: AdminCore, message: MessageExt, group: str, topic: str 
     """Send a copy of a dead letter to the group's retry topic, or to `topic`.
 
     The copy keeps body, keys, tag and properties. In the retry topic it starts with no failed
-    delivery and is shown under its original topic. Raises ClientError if the send fails; after a
-    timeout the copy may be stored all the same.
+    delivery and is shown under its original topic.
+
+    Args:
+        message: The dead letter.
+        group: The group that failed to consume it.
+        topic: Send the copy to this topic instead.
+
+    Returns:
+        The result of the send.
+
+    Raises:
+        ClientError: If the original topic is unknown, or the send fails. After a timeout the copy
+            may still be stored.
     """
     producer = ProducerCore(admin.client, ProducerSettings(group=PRODUCER_GROUP))
     try:
@@ -110,7 +127,26 @@ def copy_of(message: MessageExt, group: str, topic: str | None) -> OutgoingMessa
 async def requeue_step(
     admin: AdminCore, state: DeadLetterQueue, *, topic: str | None = None, count_max: int = BATCH
 ) -> RequeueStep:
-    """Requeue up to `count_max` (at most `BATCH`) dead letters from `state.offset_requeued` on, and commit."""
+    """Requeue the next dead letters of a queue, then commit how far it got.
+
+    Args:
+        state: The queue, from `dead_letters` or the previous step.
+        topic: Send the copies to this topic instead of the group's retry topic.
+        count_max: Number of dead letters to requeue, at most 32.
+
+    Returns:
+        The new state, the number of copies, and the error that ended the step or None.
+
+    Example:
+        Requeue all dead letters of a group:
+
+            for state in admin.dead_letters("billing"):
+                while state.fresh:
+                    step = admin.requeue_step(state)
+                    state = step.state
+                    if step.error is not None:
+                        raise step.error
+    """
     messages, offset = await _next(admin, state, min(count_max, BATCH))
     producer = ProducerCore(admin.client, ProducerSettings(group=PRODUCER_GROUP))
     count, error = 0, None
@@ -147,6 +183,7 @@ async def _next(admin: AdminCore, state: DeadLetterQueue, count_max: int) -> tup
 
 
 async def _send(producer: ProducerCore, copy: OutgoingMessage) -> SendResult:
+    """Send a copy and return the result. Raises the error of the send."""
     promise: Deferred[SendOutcome | None] = Deferred()
     producer.send(copy, promise.resolve, timeout_ms=SEND_TIMEOUT_MS)
     outcome = await promise

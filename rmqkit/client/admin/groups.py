@@ -1,10 +1,15 @@
 """Admin, second part: offsets of queues and groups, groups and their members, single messages.
 
-A reset of a group's offsets is asked of the broker (222), which holds it until the next pull takes it, so members need not
-be stopped. Where that is not possible the offset is set as a member would commit it (15), which online members overwrite:
-a broker that does not know the request, or one that only passes it on to members (4.x; 5.x with `useServerSideResetOffset`
-off) while none is online. Such a broker goes by the request's time and not by its offset, so both are sent, and an offset
-that no time stands for is not asked of it (`move_group`).
+Resetting a group's offset. The broker gets a reset (222) and holds it until the next pull takes it,
+so members keep running. If a broker cannot do that, the offset is committed as a member would
+commit it (15), which online members overwrite. This happens with
+
+- a broker that does not know the request;
+- a broker that only forwards it to online members, while none is online: 4.x, or 5.x with
+  `useServerSideResetOffset` off.
+
+A broker of the second kind uses the request's time and ignores its offset, so the request carries
+both. An offset that corresponds to no time is therefore never sent to it as a reset (`move_group`).
 
 Source: `tools/.../admin/DefaultMQAdminExtImpl.java`, `client/.../impl/MQAdminImpl.java`.
 """
@@ -34,11 +39,11 @@ from rmqkit.wire.schemas.topics import QueryTopicConsumeByWhoRequest, QueryTopic
 T = TypeVar("T")
 C = TypeVar("C", bodies.ConsumerConnection, bodies.ProducerConnection)
 
-#: the group in whose name administrators read (`MixAll.TOOLS_CONSUMER_GROUP`)
+#: The group that administrators read under (`MixAll.TOOLS_CONSUMER_GROUP`).
 TOOLS_GROUP = "TOOLS_CONSUMER"
 QUERY_MAX = 64
 TIME_MAX_MS = 2**63 - 1
-#: of a reset: what a broker that only passes it on says when it cannot
+#: Response codes to a reset, those of brokers that cannot reset included.
 _NO_RESET = frozenset(
     {
         ResponseCode.SUCCESS,
@@ -47,12 +52,15 @@ _NO_RESET = frozenset(
         ResponseCode.SYSTEM_ERROR,
     }
 )
-#: the times that stand for the ends of a queue in a reset
+#: Times that stand for the beginning and the end of a queue in a reset.
 _TIME_FIRST, _TIME_LAST = 0, -1
 
 
 class OffsetMove(NamedTuple):
-    """Where a group was put in one queue. `way`: `reset` was asked of the broker (222), `commit` set the offset (15)."""
+    """The new offset of a group in one queue.
+
+    `way` is `reset` if the broker reset the offset (222), or `commit` if it was committed (15).
+    """
 
     offset: int
     way: str
@@ -61,24 +69,46 @@ class OffsetMove(NamedTuple):
 class AdminCore(AdminBrokers):
     # --- offsets of queues
 
+    """Administers groups, offsets and messages, in addition to `AdminBrokers`."""
+
     async def offset_min(self, queue: MessageQueue) -> int:
-        """The first offset that is still there."""
+        """Return the offset of the first message that the queue still has.
+
+        Args:
+            queue: The queue.
+        """
         request = offsets.GetMinOffsetRequest(topic=queue.topic, queue_id=queue.queue_id)
         reply = await self.client.ask(await self.reader(queue), RequestCode.GET_MIN_OFFSET, request)
         return fields(reply, offsets.GetMinOffsetResponse).offset
 
     async def offset_max(self, queue: MessageQueue) -> int:
-        """The offset of the next message."""
+        """Return the offset of the next message that will be stored.
+
+        Args:
+            queue: The queue.
+        """
         await self.client.routes.find(queue.topic)
         return await offset_max(self.client, queue)
 
     async def offset_for_time(self, queue: MessageQueue, timestamp_ms: int) -> int:
-        """The offset of the first message that was stored at that time or later."""
+        """Return the offset of the first message that was stored at that time or later.
+
+        Args:
+            queue: The queue.
+            timestamp_ms: Unix time in ms.
+        """
         await self.client.routes.find(queue.topic)
         return await offset_for_time(self.client, queue, timestamp_ms)
 
     async def earliest_store_time(self, queue: MessageQueue) -> int:
-        """When the first message that is still there was stored, in ms; -1 for an empty queue."""
+        """Return when the first message that the queue still has was stored, as Unix ms.
+
+        Args:
+            queue: The queue.
+
+        Returns:
+            The time, or -1 for an empty queue.
+        """
         request = offsets.GetEarliestMsgStoretimeRequest(topic=queue.topic, queue_id=queue.queue_id)
         reply = await self.client.ask(await self.reader(queue), RequestCode.GET_EARLIEST_MSG_STORETIME, request)
         return fields(reply, offsets.GetEarliestMsgStoretimeResponse).timestamp
@@ -86,7 +116,12 @@ class AdminCore(AdminBrokers):
     # --- offsets of groups
 
     async def group_offset(self, group: str, queue: MessageQueue) -> int | None:
-        """How far a group has consumed a queue, None when it never did."""
+        """Return the offset that a group has committed, or None if it never consumed the queue.
+
+        Args:
+            group: The consumer group.
+            queue: The queue.
+        """
         request = offsets.QueryConsumerOffsetRequest(
             consumer_group=group, topic=queue.topic, queue_id=queue.queue_id, set_zero_if_not_found=False
         )
@@ -96,23 +131,59 @@ class AdminCore(AdminBrokers):
         return fields(reply, offsets.QueryConsumerOffsetResponse).offset if reply.is_ok else None
 
     async def group_offsets(self, group: str, topic: str) -> dict[MessageQueue, int | None]:
+        """Return the committed offset of each queue of a topic. None for queues never consumed.
+
+        Args:
+            group: The consumer group.
+            topic: The topic.
+        """
         return {queue: await self.group_offset(group, queue) for queue in await self.queues(topic)}
 
     async def set_group_offset(self, group: str, queue: MessageQueue, offset: int) -> None:
-        """As a member of the group would commit it; online members may overwrite it. `reset_group_offset` is stronger."""
+        """Commit an offset as a member of the group would. Online members may overwrite it.
+
+        To move a group that has members online, use `reset_group_offset`.
+
+        Args:
+            group: The consumer group.
+            queue: The queue.
+            offset: The offset of the next message to consume.
+        """
         request = offsets.UpdateConsumerOffsetRequest(
             consumer_group=group, topic=queue.topic, queue_id=queue.queue_id, commit_offset=offset
         )
         await self.client.ask(await self.reader(queue), RequestCode.UPDATE_CONSUMER_OFFSET, request)
 
     async def reset_group_offset(self, group: str, queue: MessageQueue, offset: int) -> None:
-        """The group goes on at `offset`, whether it has members online or not."""
+        """Make a group continue at an offset, whether or not members are online.
+
+        Args:
+            group: The consumer group.
+            queue: The queue.
+            offset: The offset of the next message to consume.
+        """
         await self._reset(group, queue, offset, _TIME_LAST)
 
     async def reset_group_offsets(
         self, group: str, topic: str, *, to: str | None = None, timestamp_ms: int | None = None
     ) -> dict[MessageQueue, int]:
-        """All queues of a topic to `first`, `last`, or what was stored at `timestamp_ms` or later; the new offsets."""
+        """Move a group in all queues of a topic. Set either `to` or `timestamp_ms`.
+
+        Args:
+            group: The consumer group.
+            topic: The topic.
+            to: `first` or `last`.
+            timestamp_ms: Continue with messages that were stored at this Unix time in ms or later.
+
+        Returns:
+            The new offset of each queue.
+
+        Example:
+            Consume the last hour again:
+
+                an_hour_ago_ms = int(time.time() * 1000) - 3_600_000
+                admin.reset_group_offsets("billing", "orders", timestamp_ms=an_hour_ago_ms)
+        """
         moved = await self.move_group(group, topic, to=to, timestamp_ms=timestamp_ms)
         return {queue: each.offset for queue, each in moved.items()}
 
@@ -125,9 +196,24 @@ class AdminCore(AdminBrokers):
         timestamp_ms: int | None = None,
         offset: int | None = None,
     ) -> dict[MessageQueue, OffsetMove]:
-        """As `reset_group_offsets`, or to one `offset` in each queue (its nearest end where it has no such); says how.
+        """Move a group in all queues of a topic, and return how each queue was moved.
 
-        Raises ClientError when a broker can take a group with members online to a time only, and an offset was given.
+        Set exactly one of `to`, `timestamp_ms` and `offset`.
+
+        Args:
+            group: The consumer group.
+            topic: The topic.
+            to: `first` or `last`.
+            timestamp_ms: Continue with messages that were stored at this Unix time in ms or later.
+            offset: Continue at this offset in each queue, or at the nearer end of a queue without
+                it.
+
+        Returns:
+            By queue, the new offset and the way (`reset` or `commit`).
+
+        Raises:
+            ClientError: If not exactly one target is set; or for an `offset`, if members are online
+                and a broker can only reset to a time.
         """
         if sum(each is not None for each in (to, timestamp_ms, offset)) != 1 or to not in (None, "first", "last"):
             raise ClientError("say where to: to='first', to='last' or timestamp_ms=")
@@ -154,7 +240,7 @@ class AdminCore(AdminBrokers):
         return moved
 
     async def _reset(self, group: str, queue: MessageQueue, offset: int, time_ms: int) -> str:
-        """The way it went."""
+        """Reset the group's offset, or commit it if the broker cannot. Returns which one it did."""
         request = offsets.ResetOffsetRequest(
             topic=queue.topic, group=group, queue_id=queue.queue_id, offset=offset, timestamp=time_ms, is_force=True
         )
@@ -168,7 +254,7 @@ class AdminCore(AdminBrokers):
         return "commit"
 
     async def _resets_by_time(self, broker: str) -> bool:
-        """Whether that broker passes resets on to members, and so cannot be told an offset."""
+        """Return whether the broker only forwards resets to members. Then it ignores offsets."""
         return (await self.broker_config(broker)).get("useServerSideResetOffset") != "true"
 
     async def _commit_offline(self, group: str, queue: MessageQueue, offset: int) -> None:
@@ -180,14 +266,30 @@ class AdminCore(AdminBrokers):
         await self.set_group_offset(group, queue, offset)
 
     async def consume_stats(self, group: str, topic: str | None = None) -> dict[MessageQueue, bodies.ConsumeProgress]:
-        """How far a group is in each queue, and how far behind, over all brokers.
+        """Return a group's committed offset and the broker's next offset, by queue.
 
-        From the brokers (208), or for one topic put together from offsets when they do not know that request.
+        The brokers report it (208). For a broker that does not know the request, and if `topic` is
+        set, it is computed from single offsets.
+
+        Args:
+            group: The consumer group.
+            topic: Only this topic. None: all topics of the group.
+
+        Example:
+            Print how many messages a group is behind:
+
+                for queue, progress in admin.consume_stats("billing").items():
+                    print(queue, progress.broker_offset - progress.consumer_offset)
         """
         return (await self.group_progress(group, topic)).offset_table
 
     async def group_progress(self, group: str, topic: str | None = None) -> bodies.ConsumeStats:
-        """As `consume_stats`, with how many messages a second the group consumes."""
+        """Return the same as `consume_stats`, plus the messages per second that the group consumes.
+
+        Args:
+            group: The consumer group.
+            topic: Only this topic. None: all topics of the group.
+        """
         table: dict[MessageQueue, bodies.ConsumeProgress] = {}
         tps = 0.0
         request = groups.GetConsumeStatsRequest(consumer_group=group, topic=topic)
@@ -216,7 +318,7 @@ class AdminCore(AdminBrokers):
     # --- groups
 
     async def groups(self) -> dict[str, bodies.SubscriptionGroupConfig]:
-        """Subscription groups of all masters by name."""
+        """Return the settings of all subscription groups of all masters, by name."""
         found: dict[str, bodies.SubscriptionGroupConfig] = {}
         code = RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG
         for each in await self._of_masters(code, None, bodies.SubscriptionGroupTable.decode):
@@ -224,6 +326,12 @@ class AdminCore(AdminBrokers):
         return dict(sorted(found.items()))
 
     async def group_config(self, group: str, broker: str) -> bodies.SubscriptionGroupConfig | None:
+        """Return a group's settings at one broker, or None if the broker does not have the group.
+
+        Args:
+            group: The consumer group.
+            broker: As in `broker_address`.
+        """
         accept = frozenset({ResponseCode.SUCCESS, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST})
         request = groups.GetSubscriptionGroupConfigRequest(group=group)
         address = await self.broker_address(broker)
@@ -233,7 +341,20 @@ class AdminCore(AdminBrokers):
     async def create_group(
         self, group: str, *, cluster: str | None = None, config: bodies.SubscriptionGroupConfig | None = None
     ) -> list[str]:
-        """Create a group or change it at the masters of a cluster (of all by default); their addresses."""
+        """Create or change a consumer group at the masters of a cluster.
+
+        Args:
+            group: The consumer group.
+            cluster: Only the masters of this cluster. None: of all clusters.
+            config: The settings. Default: Apache's defaults.
+
+        Returns:
+            The addresses of the masters.
+
+        Raises:
+            InvalidMessage: If `group` is not a valid name.
+            ClientError: If the cluster is unknown.
+        """
         check_group(group)
         config = config or bodies.SubscriptionGroupConfig()
         config.group_name = group
@@ -244,13 +365,23 @@ class AdminCore(AdminBrokers):
         return [str(target) for target in targets]
 
     async def delete_group(self, group: str, *, cluster: str | None = None, clean_offset: bool = False) -> None:
-        """`clean_offset` also forgets how far it has consumed."""
+        """Delete a consumer group at the masters of a cluster.
+
+        Args:
+            group: The consumer group.
+            cluster: Only the masters of this cluster. None: of all clusters.
+            clean_offset: Whether to delete its committed offsets too.
+        """
         request = groups.DeleteSubscriptionGroupRequest(group_name=group, clean_offset=clean_offset)
         for target in (await self.masters(cluster)).values():
             await self.client.ask(target, RequestCode.DELETE_SUBSCRIPTIONGROUP, request)
 
     async def groups_of_topic(self, topic: str) -> list[str]:
-        """Groups that consume a topic or have."""
+        """Return the groups that consume a topic or have consumed it, sorted.
+
+        Args:
+            topic: The topic.
+        """
         found: set[str] = set()
         request = QueryTopicConsumeByWhoRequest(topic=topic)
         for name in (await self.client.routes.fetch(topic)).brokers:
@@ -260,27 +391,50 @@ class AdminCore(AdminBrokers):
         return sorted(found)
 
     async def topics_of_group(self, group: str) -> list[str]:
-        """Topics that a group consumes or has."""
+        """Return the topics that a group consumes or has consumed, sorted.
+
+        Args:
+            group: The consumer group.
+        """
         request = QueryTopicsByConsumerRequest(group=group)
         lists = await self._of_masters(RequestCode.QUERY_TOPICS_BY_CONSUMER, request, bodies.TopicList.decode)
         return sorted({topic for each in lists for topic in each.topic_list})
 
     async def consumer_connections(self, group: str) -> bodies.ConsumerConnection | None:
-        """Members of a group and what they subscribe to, None when nobody is online."""
+        """Return the online members of a group and their subscriptions. None if no member is
+        online.
+
+        Args:
+            group: The consumer group.
+        """
         request = groups.GetConsumerConnectionListRequest(consumer_group=group)
         code, none = RequestCode.GET_CONSUMER_CONNECTION_LIST, ResponseCode.CONSUMER_NOT_ONLINE
         return _merged(await self._of_masters(code, request, bodies.ConsumerConnection.decode, none))
 
     async def producer_connections(self, group: str) -> bodies.ProducerConnection | None:
-        """Open producers of a group, None when there is none."""
+        """Return the open producers of a group, or None if there are none.
+
+        Args:
+            group: The producer group.
+        """
         request = groups.GetProducerConnectionListRequest(producer_group=group)
-        # "No such producer" is the plain error code here.
+        # Brokers return the generic error code if the group has no producer.
         code, none = RequestCode.GET_PRODUCER_CONNECTION_LIST, ResponseCode.SYSTEM_ERROR
         merged = _merged(await self._of_masters(code, request, bodies.ProducerConnection.decode, none))
         return merged if merged is not None and merged.connection_set else None
 
     async def consumer_running_info(self, group: str, client_id: str, *, stack: bool = False) -> bodies.ConsumerRunningInfo:
-        """What one member says it is doing, with the `stack`s of its threads. Raises BrokerError when none reaches it."""
+        """Return the state that one member reports about itself.
+
+        Args:
+            group: The consumer group.
+            client_id: The member's client id, from `consumer_connections`.
+            stack: Whether to include the stacks of the member's threads.
+
+        Raises:
+            BrokerError: If no broker can reach the member.
+            ClientError: If no master is registered.
+        """
         last: ClientError | None = None
         request = GetConsumerRunningInfoRequest(consumer_group=group, client_id=client_id, jstack_enable=stack)
         for address in (await self.masters()).values():
@@ -289,12 +443,19 @@ class AdminCore(AdminBrokers):
                 return decoded(reply, bodies.ConsumerRunningInfo.decode)
             except ClientError as error:
                 last = error
-        raise last or ClientError(f"no master is registered, so nobody can ask {client_id}")
+        raise last or ClientError(f"no master is registered, so no broker can ask {client_id}")
 
     # --- messages
 
     async def view_message(self, offset_msg_id: str) -> MessageExt | None:
-        """A message by its offset id, which has the broker's address in it; None when it is not there (any more)."""
+        """Return a message by its offset id, or None if the broker does not have it (any more).
+
+        Args:
+            offset_msg_id: The id. It contains the broker's address.
+
+        Raises:
+            ClientError: If the text is not an offset id.
+        """
         try:
             place = decode_offset_id(offset_msg_id)
         except RemoteProtocolError as error:
@@ -306,7 +467,7 @@ class AdminCore(AdminBrokers):
         if not reply.is_ok:
             return None
         records = decoded(reply, lambda body: list(iter_records(body)))
-        # The id does not tell the broker's name; a route of the topic does.
+        # The id has the broker's address but not its name. The topic's route has both.
         try:
             await self.client.routes.fetch(records[0].topic)
         except ClientError:
@@ -323,7 +484,22 @@ class AdminCore(AdminBrokers):
         begin_ms: int = 0,
         end_ms: int = TIME_MAX_MS,
     ) -> list[MessageExt]:
-        """Messages that have `key` among their keys, or (`unique`) as their `msg_id`, in order of storing."""
+        """Return messages by key or unique id, in the order in which they were stored.
+
+        Args:
+            topic: The topic.
+            key: The key, or the `msg_id` if `unique` is set.
+            unique: Whether `key` is the `msg_id` of a message.
+            count_max: The largest number of messages to return. The broker has its own limit.
+            begin_ms: Only messages stored at this Unix time in ms or later.
+            end_ms: Only messages stored at this Unix time in ms or earlier.
+
+        Example:
+            Print all messages with a key:
+
+                for message in admin.query_messages("orders", "order-7"):
+                    print(message.msg_id, message.store_timestamp_ms, message.body)
+        """
         found: list[MessageExt] = []
         request = QueryMessageRequest(
             topic=topic,
@@ -339,12 +515,17 @@ class AdminCore(AdminBrokers):
             reply = await self.client.ask(address, RequestCode.QUERY_MESSAGE, request, timeout_ms=6000, accept=accept)
             if reply.is_ok:
                 found += [MessageExt(each, name) for each in decoded(reply, lambda body: list(iter_records(body)))]
-        # The index knows only hash codes.
+        # The broker's index stores only hash codes, so check the keys here.
         wanted = [each for each in found if (each.msg_id == key if unique else key in (each.keys or "").split())]
         return sorted(wanted, key=lambda each: (each.store_timestamp_ms, each.queue, each.queue_offset))[:count_max]
 
     async def message_at(self, queue: MessageQueue, offset: int) -> MessageExt | None:
-        """The message at one place of a queue."""
+        """Return the message at an offset of a queue, or None.
+
+        Args:
+            queue: The queue.
+            offset: The queue offset.
+        """
         await self.client.routes.find(queue.topic)
         subscription = bodies.parse_subscription(queue.topic, "*")
         pulled = await pull(
@@ -357,19 +538,22 @@ class AdminCore(AdminBrokers):
     # --- inside
 
     async def reader(self, queue: MessageQueue) -> Address:
-        """The broker that answers for a queue: its master, else a slave. Raises NoRoute, PeerUnreachable."""
+        """Return the broker that answers for a queue: its master, else a slave.
+
+        Raises NoRoute or PeerUnreachable.
+        """
         await self.client.routes.find(queue.topic)
         return self.client.routes.address_to_read(queue.broker_name)
 
     async def _of_masters(self, code: int, ext: Ext | None, decode: Callable[[bytes], T], none: int = 0) -> list[T]:
-        """What each master answers. A master that answers with the code `none` has nothing to say."""
+        """Return the result of each master, without those that respond with the code `none`."""
         accept = frozenset({ResponseCode.SUCCESS, none})
         replies = [await self.client.ask(each, code, ext, accept=accept) for each in (await self.masters()).values()]
         return [decoded(reply, decode) for reply in replies if reply.is_ok]
 
 
 def _merged(found: Sequence[C]) -> C | None:
-    """The clients of several brokers, each once; None without any broker."""
+    """Merge the clients of several brokers, without duplicates. None if no broker has any."""
     for each in found[1:]:
         known = {client.client_id for client in found[0].connection_set}
         found[0].connection_set += [client for client in each.connection_set if client.client_id not in known]

@@ -1,9 +1,11 @@
-"""Admin, single messages: one by whichever id is known, who has consumed it, and giving it to one member again.
+"""Admin, single messages: find one by any id, see which groups consumed it, redeliver it.
 
-An offset id and a unique id look alike (`wire/msgid.py`). An id whose first bytes are the address of a broker of this
-cluster is looked up there first; then it is taken for a unique id, which an index has by topic.
+An offset id and a unique id look alike (`wire/msgid.py`). If the first bytes of an id are the
+address of a broker of this cluster, that broker is asked first. Otherwise, or if it does not have
+the message, the id is taken for a unique id, which each topic has an index of.
 
-Source: `tools/.../admin/DefaultMQAdminExtImpl.{messageTrackDetail,consumed,consumeMessageDirectly}`,
+Source:
+`tools/.../admin/DefaultMQAdminExtImpl.{messageTrackDetail,consumed,consumeMessageDirectly}`,
 `tools/.../command/message/QueryMsgByUniqueKeySubCommand.java`.
 """
 
@@ -20,17 +22,22 @@ from rmqkit.wire.msgid import decode_offset_id
 from rmqkit.wire.schemas.calls import ConsumeMessageDirectlyRequest
 from rmqkit.wire.topic_names import DLQ_PREFIX, RETRY_PREFIX
 
-#: a member's listener has this long for the message it is given directly
+#: Time for a member's listener to consume the message.
 DIRECTLY_TIMEOUT_MS = 15_000
-#: copies of a message under topics of the broker's own making are looked for last
+#: Retry and dead letter topics hold copies of messages, so they are searched last.
 _COPIES = (RETRY_PREFIX, DLQ_PREFIX)
 
 
 class Track(NamedTuple):
-    """Whether one group has consumed a message.
+    """Whether one group has consumed a message. `online` if the group has members online.
 
-    `state` is CONSUMED, CONSUMED_BUT_FILTERED (it went past it: its subscription does not want that tag),
-    NOT_CONSUME_YET, CONSUME_BROADCASTING (only the members know) or UNKNOWN (the group has no offset there).
+    `state` is one of
+
+    - CONSUMED
+    - CONSUMED_BUT_FILTERED: the group is past it, but its subscription excludes the tag
+    - NOT_CONSUME_YET
+    - CONSUME_BROADCASTING: only the members know
+    - UNKNOWN: the group has no offset in that queue
     """
 
     group: str
@@ -39,10 +46,20 @@ class Track(NamedTuple):
 
 
 async def find_message(admin: AdminCore, msg_id: str, topic: str | None = None) -> MessageExt | None:
-    """A message by its offset id or its unique id, None when it is not there (any more).
+    """Return a message by its offset id or its unique id, or None if no broker has it (any more).
 
-    With `topic` a unique id is looked up in that topic only, else in every topic of the cluster. Raises ClientError for
-    what can be no id.
+    Args:
+        msg_id: The id, in hex.
+        topic: The topic of a unique id. None: search every topic of the cluster.
+
+    Raises:
+        ClientError: If the text is not an id.
+        NoRoute: If `topic` is unknown.
+
+    Example:
+        Find the message of an earlier send:
+
+            message = admin.find_message(result.msg_id, "orders")
     """
     try:
         place = decode_offset_id(msg_id)
@@ -68,7 +85,12 @@ async def find_message(admin: AdminCore, msg_id: str, topic: str | None = None) 
 
 
 async def message_track(admin: AdminCore, message: MessageExt) -> list[Track]:
-    """Which groups have consumed a message: those that consume its topic, or have."""
+    """Return, for each group that consumes the message's topic or has, whether it consumed the
+    message.
+
+    Args:
+        message: The message.
+    """
     tracks = []
     for group in await admin.groups_of_topic(message.queue.topic):
         members = await admin.consumer_connections(group)
@@ -93,15 +115,24 @@ def _state(message: MessageExt, offset: int | None, members: ConsumerConnection 
 async def consume_directly(
     admin: AdminCore, group: str, message: MessageExt, client_id: str | None = None
 ) -> tuple[str, ConsumeMessageDirectlyResult]:
-    """Give one message to the listener of one member of a group, now; which member, and how its listener ended.
+    """Have one member of a group consume a message now. Offsets do not change.
 
-    Without `client_id` it is the first one that is online. Offsets do not change. Raises ClientError when nobody is there,
-    BrokerError when the member cannot be reached.
+    Args:
+        group: The consumer group.
+        message: The message, from `find_message` for example.
+        client_id: The member. None: the online member with the smallest client id.
+
+    Returns:
+        The member's client id, and the outcome that it reports.
+
+    Raises:
+        ClientError: If no member is online.
+        BrokerError: If the member cannot be reached.
     """
     if client_id is None:
         members = await admin.consumer_connections(group)
         if members is None or not members.connection_set:
-            raise ClientError(f"nobody of group {group} is online, so nobody can consume the message")
+            raise ClientError(f"no member of group {group} is online, so none can consume the message")
         client_id = min(each.client_id for each in members.connection_set)
     request = ConsumeMessageDirectlyRequest(
         consumer_group=group,

@@ -1,10 +1,11 @@
-"""Admin, figures and upkeep over several brokers: how far groups are, what goes in and out, cleaning, cloning offsets.
+"""Admin, statistics and maintenance: rates, permissions, cleaning, cloning of offsets.
 
-Counters (315) are asked for by name and key. A broker answers with an error for a counter that it never counted, which is
-the same as nothing; only a broker that does not know the request at all is told of.
+Counters (315) are queried by name and key. A broker responds with an error for a counter that it
+never counted, which means zero. Only a broker that does not know the request at all is an error.
 
-Source: `tools/.../admin/DefaultMQAdminExtImpl.java`, `tools/.../command/stats/StatsAllSubCommand.java`,
-`store/.../stats/BrokerStatsManager.java`, `common/.../stats/Stats.java`.
+Source: `tools/.../admin/DefaultMQAdminExtImpl.java`,
+`tools/.../command/stats/StatsAllSubCommand.java`, `store/.../stats/BrokerStatsManager.java`,
+`common/.../stats/Stats.java`.
 """
 
 from collections.abc import Iterable
@@ -25,19 +26,25 @@ from rmqkit.wire.topic_names import RETRY_PREFIX
 TOPIC_PUT_NUMS = "TOPIC_PUT_NUMS"
 GROUP_GET_NUMS = "GROUP_GET_NUMS"
 CLEAN_TIMEOUT_MS = 15_000
-#: of a counter: "The stats <name> <key> not exist" is the plain error
+#: For an unknown counter, brokers return SYSTEM_ERROR "The stats <name> <key> not exist".
 _NO_COUNTER = frozenset({ResponseCode.SUCCESS, ResponseCode.SYSTEM_ERROR})
 
 
 class Rate(NamedTuple):
-    """Messages a second over the last minute, and how many in the last 24 hours (less where it has not run that long)."""
+    """Messages per second over the last minute, and messages of the last 24 hours.
+
+    `today` covers less if the broker has not run that long.
+    """
 
     tps: float = 0.0
     today: int = 0
 
 
 class TopicRates(NamedTuple):
-    """What went into a topic, and out of it to each group, with how far that group is behind."""
+    """The rates of a topic: into it, and out of it to each group.
+
+    `behind` has the number of messages that each group has yet to consume.
+    """
 
     topic: str
     into: Rate
@@ -46,7 +53,13 @@ class TopicRates(NamedTuple):
 
 
 async def broker_stats(admin: AdminCore, broker: str, name: str, key: str) -> BrokerStatsData | None:
-    """One counter of a broker, None when it never counted that key."""
+    """Return one counter of a broker, or None if it never counted that key.
+
+    Args:
+        broker: As in `broker_address`.
+        name: The counter, such as `TOPIC_PUT_NUMS`.
+        key: What is counted: a topic, or `topic@group`.
+    """
     address = await admin.broker_address(broker)
     request = ViewBrokerStatsDataRequest(stats_name=name, stats_key=key)
     reply = await admin.client.ask(address, RequestCode.VIEW_BROKER_STATS_DATA, request, accept=_NO_COUNTER)
@@ -54,7 +67,15 @@ async def broker_stats(admin: AdminCore, broker: str, name: str, key: str) -> Br
 
 
 async def topic_rates(admin: AdminCore, topic: str) -> TopicRates:
-    """Raises NoRoute; BrokerError for a broker that keeps no counters."""
+    """Return the rates of a topic, summed over its masters.
+
+    Args:
+        topic: The topic.
+
+    Raises:
+        NoRoute: If no name server knows the topic.
+        BrokerError: If a broker has no counters.
+    """
     brokers = list((await admin.client.routes.fetch(topic)).brokers)
     masters = {name: address for name, address in (await admin.masters()).items() if name in brokers}
     into = await _sum(admin, masters.values(), TOPIC_PUT_NUMS, topic)
@@ -78,10 +99,20 @@ async def _sum(admin: AdminCore, addresses: Iterable[Address], name: str, key: s
 
 
 async def set_topic_perm(admin: AdminCore, topic: str, perm: int, broker: str | None = None) -> dict[str, int]:
-    """Give a topic another permission (4 read, 2 write) at one broker, or at every one that has it.
+    """Change the permissions of a topic, at one broker or at every master that has it.
 
-    The permission that it had, by the broker's name or address; everything else about the topic stays. Raises ClientError
-    when no broker has the topic.
+    All other settings of the topic stay.
+
+    Args:
+        topic: The topic.
+        perm: The sum of 4 (read) and 2 (write).
+        broker: Only this broker, as in `broker_address`. None: all masters.
+
+    Returns:
+        The previous permissions, by broker.
+
+    Raises:
+        ClientError: If no broker has the topic.
     """
     targets = {broker: await admin.broker_address(broker)} if broker is not None else await admin.masters()
     before: dict[str, int] = {}
@@ -113,10 +144,19 @@ def _as_request(config: TopicConfig, perm: int) -> CreateTopicRequest:
 async def clone_group(
     admin: AdminCore, source: str, target: str, topic: str | None = None, *, offline: bool = False
 ) -> dict[MessageQueue, int]:
-    """Put a group where another one is, in one topic or in all that the other has consumed; where it is now.
+    """Copy one group's offsets to another group.
 
-    Unless `offline`, a topic that the source's online members no longer read is left out. Topics are asked for one by one:
-    Apache's broker answers success to a request without a topic and does nothing (`AdminBrokerProcessor.cloneGroupOffset`).
+    Each topic is a request of its own: Apache's broker reports success for a request without a
+    topic but does nothing (`AdminBrokerProcessor.cloneGroupOffset`).
+
+    Args:
+        source: The group to copy from.
+        target: The group to copy to.
+        topic: Only this topic. None: all topics that `source` has consumed.
+        offline: Whether to include topics that the online members of `source` no longer consume.
+
+    Returns:
+        The new offsets of `target`, by queue.
     """
     if topic is None:
         topics = [each for each in await admin.topics_of_group(source) if not each.startswith(RETRY_PREFIX)]
@@ -135,12 +175,26 @@ async def clone_group(
 
 
 async def clean_unused_topics(admin: AdminCore, broker: str | None = None) -> list[str]:
-    """Remove the queues of topics that a broker no longer has (316); the brokers that were asked."""
+    """Remove the queues of topics that a broker no longer has (316).
+
+    Args:
+        broker: Only this broker, as in `broker_address`. None: all masters.
+
+    Returns:
+        The brokers that did it.
+    """
     return await _clean(admin, RequestCode.CLEAN_UNUSED_TOPIC, broker)
 
 
 async def clean_expired_queues(admin: AdminCore, broker: str | None = None) -> list[str]:
-    """Remove queues whose messages are all gone (306); the brokers that were asked."""
+    """Remove queues whose messages have all expired (306).
+
+    Args:
+        broker: Only this broker, as in `broker_address`. None: all masters.
+
+    Returns:
+        The brokers that did it.
+    """
     return await _clean(admin, RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE, broker)
 
 

@@ -1,15 +1,15 @@
-"""Concurrent consumption: batches of a queue are delivered side by side and end in any order.
+"""Concurrent consumption: batches of a queue are delivered in parallel and end in any order.
 
-A message that failed is sent back (`redelivery.py`): it comes again later from the group's retry topic, and in the end
-goes to the dead letter queue. When nobody takes it the message stays here, is delivered again after a delay with one more
-failed delivery counted, and holds the queue's offset back, so it cannot be lost. In broadcasting there are no retries: a
-failure is logged and counts as done.
+A failed message is sent back (`redelivery.py`): it is redelivered from the group's retry topic, and
+in the end goes to the dead letters. If no broker takes it, the message stays here and is
+redelivered after a delay, counting one more failure. It holds the queue's offset back, so it cannot
+be lost. Broadcasting has no retries: a failure is logged, and the message counts as consumed.
 
-A listener that is at work for longer than `consume_timeout_ms` must not hold the queue's offset back for ever: its
-messages are sent back as if it had failed, and what it says in the end does not count.
+A listener that takes longer than `consume_timeout_ms` must not hold the queue's offset back
+forever. Its messages are sent back as if it had failed, and its later outcome is ignored.
 
-Source: `client/.../impl/consumer/ConsumeMessageConcurrentlyService.java` (`processConsumeResult`, `cleanExpireMsg`),
-`ProcessQueue.java` (`cleanExpiredMsg`).
+Source: `client/.../impl/consumer/ConsumeMessageConcurrentlyService.java` (`processConsumeResult`,
+`cleanExpireMsg`), `ProcessQueue.java` (`cleanExpiredMsg`).
 """
 
 from collections.abc import Callable, Sequence
@@ -23,16 +23,18 @@ if TYPE_CHECKING:
     from rmqkit.client.consumers.push_consumer import PushConsumerCore
 
 MAX_RECONSUME_TIMES = 16
-#: the delay level of messages whose listener took too long
+#: Delay level of messages whose listener took too long.
 EXPIRED_LEVEL = 3
 
 
 class ConcurrentConsumption:
+    """The concurrent `Consumption` of one push consumer."""
+
     def __init__(self, consumer: "PushConsumerCore", dispatch: Callable[[ListenerBatch], None]) -> None:
         self._consumer = consumer
         self._dispatch = dispatch
         self._duty = f"consume-timeout-{consumer.group}"
-        #: handed to the listener, and not ended
+        #: Batches that were dispatched and have not ended. A dict as an ordered set.
         self._out: dict[ListenerBatch, None] = {}
 
     async def enter(self, work: QueueWork) -> bool:
@@ -42,7 +44,7 @@ class ConcurrentConsumption:
         pass
 
     def start(self) -> None:
-        self._consumer.client.duties.add(self._duty, self._look, None)
+        self._consumer.client.duties.add(self._duty, self._expire, None)
 
     def stop(self) -> None:
         self._consumer.client.duties.remove(self._duty)
@@ -58,7 +60,7 @@ class ConcurrentConsumption:
             consumer.client.duties.wake(self._duty, consumer.client.clock.mono_ms + consumer.settings.consume_timeout_ms)
 
     def undelivered(self, batch: ListenerBatch) -> None:
-        # Its messages are still cached and hold the offset back.
+        # Its messages stay cached and hold the offset back.
         self._out.pop(batch, None)
 
     def finished(self, batch: ListenerBatch, ok: bool) -> None:
@@ -69,7 +71,7 @@ class ConcurrentConsumption:
         if ok:
             self._done(work, batch.messages)
         elif batch.expired:
-            pass  # they have been sent back, or are about to be
+            pass  # its messages have been sent back, or will be
         elif consumer.settings.broadcasting:
             consumer.client.log.warning(
                 "message-failed-and-dropped",
@@ -80,12 +82,12 @@ class ConcurrentConsumption:
         else:
             start(self._failed(work, batch.messages), consumer.background_failed)
 
-    def _look(self, now_ms: int) -> int | None:
-        """Whether listeners took too long; when to look again."""
+    def _expire(self, now_ms: int) -> int | None:
+        """Send back batches whose listener takes too long. Returns when the next one is due."""
         timeout_ms = self._consumer.settings.consume_timeout_ms
         due_ms: int | None = None
         for batch in list(self._out):
-            # One that waits for its listener may begin now at the earliest.
+            # A batch that still waits for a thread begins now at the earliest.
             end_ms = now_ms + timeout_ms if batch.started_ms is None else batch.started_ms + timeout_ms
             if batch.expired:
                 continue
@@ -97,29 +99,30 @@ class ConcurrentConsumption:
         return due_ms
 
     async def _expired(self, batch: ListenerBatch) -> None:
+        """Send back a batch whose listener takes too long."""
         work, consumer = batch.work, self._consumer
         if work.is_idle:
             return
         ids = ",".join(each.msg_id for each in batch.messages)
         consumer.client.log.warning("listener-takes-too-long", group=consumer.group, messages=ids)
-        kept = await self._send_back(work, batch.messages, EXPIRED_LEVEL)
-        if not kept or work.dropped:
+        refused = await self._send_back(work, batch.messages, EXPIRED_LEVEL)
+        if not refused or work.dropped:
             return
         if batch in self._out:
-            # The listener is still at it; what it says counts again for these.
-            batch.messages = kept
+            # The listener is still running. Its outcome counts again, for these messages.
+            batch.messages = refused
             batch.started_ms, batch.expired = consumer.client.clock.mono_ms, False
             consumer.client.duties.wake(self._duty, batch.started_ms + consumer.settings.consume_timeout_ms)
         else:
-            await self._again(work, [each for each in kept if each in work.cached])
+            await self._redeliver_locally(work, [each for each in refused if each in work.cached])
 
     async def _failed(self, work: QueueWork, messages: Sequence[MessageExt]) -> None:
-        kept = await self._send_back(work, messages, 0)
-        if kept and not work.dropped:
-            await self._again(work, kept)
+        refused = await self._send_back(work, messages, 0)
+        if refused and not work.dropped:
+            await self._redeliver_locally(work, refused)
 
     async def _send_back(self, work: QueueWork, messages: Sequence[MessageExt], delay_level: int) -> list[MessageExt]:
-        """Those that nobody took; the others are done with."""
+        """Send messages back. Returns those that no broker took; the rest count as consumed."""
         consumer = self._consumer
         limit = consumer.settings.max_reconsume_times
         times_max = MAX_RECONSUME_TIMES if limit < 0 else limit
@@ -130,8 +133,8 @@ class ConcurrentConsumption:
             self._done(work, back)
         return [each for each, is_sent in zip(messages, sent, strict=True) if not is_sent]
 
-    async def _again(self, work: QueueWork, messages: Sequence[MessageExt]) -> None:
-        """Deliver messages that nobody took once more, later."""
+    async def _redeliver_locally(self, work: QueueWork, messages: Sequence[MessageExt]) -> None:
+        """Redeliver messages after a delay, because no broker took them back."""
         consumer = self._consumer
         await consumer.client.timers.sleep(consumer.settings.retry_delay_ms)
         if work.is_idle or not messages:

@@ -1,14 +1,17 @@
-"""Offset stores: how far a group has consumed each queue. Remote with the broker (clustering), or in a local file
-(broadcasting, where every member has its own).
+"""Offset stores: how far a group has consumed each queue.
 
-`update` is memory only; `persist` brings what has changed to its place. A read answers from the place, never from memory:
-it is asked for when a queue is taken over.
+In clustering the brokers store the offsets. In broadcasting each member stores its own in a local
+file.
 
-With the brokers the place is the master or, while it is gone, a slave. Whoever has not been told an offset is told it,
-changed or not: the slave may have taken over without it, and the master come back without what the slave was told.
+`update` changes only memory. `persist` stores what has changed. `read` returns the stored offset,
+never the one in memory, because it is called when a queue is taken over.
 
-The local file is upstream's: `<folder>/<client id>/<group>/offsets.json`, a map keyed by queue objects, kept with its
-predecessor as `.bak`. It goes through the disk port.
+Remote offsets are stored at the master or, while the master is down, at a slave. A broker that has
+not yet received an offset gets it even if the offset has not changed: a slave may have taken over
+without it, and a master may return without the offsets that the slave received.
+
+The local file is Apache's: `<folder>/<client id>/<group>/offsets.json`, a map keyed by queue
+objects. Its previous version is kept as `.bak`. It goes through the disk port.
 
 Source: `client/.../consumer/store/{RemoteBrokerOffsetStore,LocalFileOffsetStore}.java`.
 """
@@ -39,45 +42,51 @@ from rmqkit.wire.schemas.offsets import (
 
 PERSIST_TIMEOUT_MS = 5000
 
-#: a queue, what is stored where once the answer is there
+#: A queue, the broker and offset that are stored once the call succeeds, and the call.
 _Commit = tuple[MessageQueue, tuple[Address, int], Deferred[Reply]]
 
 
 class OffsetStore(ABC):
+    """The offsets of one consumer."""
+
     def __init__(self) -> None:
         self._offsets: dict[MessageQueue, int] = {}
 
     def update(self, queue: MessageQueue, offset: int, *, increase_only: bool = True) -> None:
+        """Set the offset in memory. With `increase_only`, ignore a smaller one."""
         if not increase_only or offset > self._offsets.get(queue, -1):
             self._offsets[queue] = offset
 
     def get(self, queue: MessageQueue) -> int | None:
-        """What `update` said last."""
+        """Return the offset of the last `update`, or None."""
         return self._offsets.get(queue)
 
     def forget(self, queue: MessageQueue) -> None:
-        """Forget what `update` said; a file keeps its offset, as the queue may come back."""
+        """Remove the offset from memory. A local file keeps it, because the queue may return."""
         self._offsets.pop(queue, None)
 
     @abstractmethod
     async def read(self, queue: MessageQueue) -> int | None:
-        """The stored offset, None when this group never consumed the queue. Raises ClientError when nobody can tell."""
+        """Return the stored offset, or None if the group never consumed the queue.
+
+        Raises ClientError if no broker can tell.
+        """
 
     @abstractmethod
     async def persist(self, queues: Iterable[MessageQueue]) -> list[ClientError]:
-        """Store what has changed; what could not be stored is tried again next time."""
+        """Store the offsets that have changed. Returns the errors; the next call retries those."""
 
 
 class RemoteOffsets(OffsetStore):
-    """With the brokers: codes 14 and 15."""
+    """Offsets at the brokers: codes 14 and 15."""
 
     def __init__(self, client: Client, group: str) -> None:
         super().__init__()
         self._client = client
         self._group = group
-        #: with the broker that has it
+        #: The broker that has the offset, and the offset.
         self._stored: dict[MessageQueue, tuple[Address, int]] = {}
-        #: topics and brokers that have an offset of this group
+        #: Pairs of topic and broker at which this group has an offset.
         self._begun: set[tuple[str, Address]] = set()
 
     async def read(self, queue: MessageQueue) -> int | None:
@@ -112,8 +121,9 @@ class RemoteOffsets(OffsetStore):
             if (queue.topic, address) in self._begun:
                 calls.append((queue, (address, offset), call))
                 continue
-            # The first goes alone: of several first commits of a group and topic that come at once, Apache's broker
-            # keeps one and loses the others (`ConsumerOffsetManager.commitOffset` makes their table without a lock).
+            # Send the first commit of a group and topic alone: if several arrive at once,
+            # Apache's broker keeps only one, because `ConsumerOffsetManager.commitOffset`
+            # creates their table without a lock.
             await self._settle([(queue, (address, offset), call)], errors)
             if self._stored.get(queue) == (address, offset):
                 self._begun.add((queue.topic, address))
@@ -136,7 +146,7 @@ class RemoteOffsets(OffsetStore):
 
 
 class LocalOffsetTable(Body, kw_only=True):
-    """The local file (`OffsetSerializeWrapper`)."""
+    """The content of the local file (`OffsetSerializeWrapper`)."""
 
     HAS_QUEUES: ClassVar[bool] = True
 
@@ -144,7 +154,10 @@ class LocalOffsetTable(Body, kw_only=True):
 
 
 class LocalOffsets(OffsetStore):
-    """In a file of this member. Raises AtomicFileDamaged when the file and its predecessor are both beyond reading."""
+    """Offsets in a file of this member.
+
+    Raises AtomicFileDamaged if neither the file nor its previous version can be read.
+    """
 
     def __init__(self, disk: Disk, folder: str, client_id: str, group: str) -> None:
         super().__init__()

@@ -1,15 +1,22 @@
-"""Orderly consumption: one batch of a queue at a time, in the order of the queue, by one member of the group.
+"""Orderly consumption: one batch of a queue at a time, in queue order, by one member of the group.
 
-That nobody else works on the queue is what the broker's lock is for (41): taken before the queue is begun, renewed every
-20 s, valid here for 30 s (at the broker 60 s), given back (42) when the queue is let go and its offset is stored. A queue
-whose lock was refused or ran out is dropped; the next rebalance takes it up again where the stored offset says. With a
-broker that knows no locks order holds only as long as the group does not change; that is said once.
+The broker's lock makes sure that no other member consumes the queue:
 
-A batch that failed is delivered again after a pause, before anything behind it. After `max_reconsume_times` (by default
-never) a message goes to the dead letter queue by way of its broker (36).
+- The member locks a queue (41) before it begins with it, and renews the lock every 20 s.
+- The lock is a lease: this member trusts it for 30 s, the broker keeps it for 60 s.
+- The member unlocks the queue (42) when it releases the queue and has stored its offset.
+- If the lock is refused or expires, the member drops the queue. The next rebalance takes it up
+  again at the stored offset.
 
-Source: `client/.../impl/consumer/ConsumeMessageOrderlyService.java`, `RebalanceImpl.java` (`lock`, `lockAll`),
-`RebalancePushImpl.java` (`removeUnnecessaryMessageQueue`).
+If a broker does not support locks, order holds only while the group does not change. This is logged
+once.
+
+A failed batch is redelivered after a pause, before any message behind it. After
+`max_reconsume_times` (no limit by default) a message goes to the dead letters through its broker
+(36).
+
+Source: `client/.../impl/consumer/ConsumeMessageOrderlyService.java`, `RebalanceImpl.java` (`lock`,
+`lockAll`), `RebalancePushImpl.java` (`removeUnnecessaryMessageQueue`).
 """
 
 from collections.abc import Callable, Sequence
@@ -28,12 +35,17 @@ if TYPE_CHECKING:
     from rmqkit.client.consumers.push_consumer import PushConsumerCore
 
 LOCK_TIMEOUT_MS = 1000
-#: a listener that is still at work this long after its queue was let go is not waited for
+#: How long to wait for a running listener before its queue is unlocked.
 UNLOCK_DELAY_MS = 20_000
 TO_DEAD_LETTERS = -1
 
 
 class OrderlyConsumption:
+    """The orderly `Consumption` of one push consumer.
+
+    Invariant: at most one batch per queue is with the listener (`work.delivering`).
+    """
+
     def __init__(self, consumer: "PushConsumerCore", dispatch: Callable[[ListenerBatch], None]) -> None:
         self._consumer = consumer
         self._dispatch = dispatch
@@ -83,7 +95,7 @@ class OrderlyConsumption:
         try:
             locked = await self._lock(broker_name, [work.queue for work in works])
         except ClientError as error:
-            # The lease decides: it may be renewed in time by the next round.
+            # Keep the queues until the lease expires: the next round may renew it in time.
             self._consumer.client.log.warning("lock-not-renewed", broker=broker_name, error=str(error))
             return
         until_ms = self._consumer.client.clock.mono_ms + self._live_ms
@@ -96,7 +108,10 @@ class OrderlyConsumption:
                 self._consumer.drop(work, "another member has its lock")
 
     async def _lock(self, broker_name: str, queues: Sequence[MessageQueue]) -> set[MessageQueue]:
-        """The queues that are ours now. Raises ClientError when the broker gives no answer."""
+        """Lock queues and return those that this member now holds.
+
+        Raises ClientError if the broker does not respond.
+        """
         client = self._consumer.client
         if broker_name in self._without_locks:
             return set(queues)
@@ -137,12 +152,12 @@ class OrderlyConsumption:
         self._next(work)
 
     def _next(self, work: QueueWork) -> None:
-        """Deliver the next batch, unless one is out already or the queue waits after a failure."""
+        """Deliver the next batch, unless one is in flight or the queue pauses after a failure."""
         consumer = self._consumer
         if work.is_idle or work.delivering or work.waiting_again:
             return
         if work.locked_until_ms is not None and work.locked_until_ms <= consumer.client.clock.mono_ms:
-            consumer.drop(work, "its lock ran out")
+            consumer.drop(work, "its lock expired")
             return
         messages = work.cached.take(consumer.settings.consume_message_batch_max_size)
         if messages:
@@ -175,6 +190,7 @@ class OrderlyConsumption:
             leaving()
 
     async def _failed(self, work: QueueWork, messages: Sequence[MessageExt]) -> None:
+        """Redeliver the messages after a pause, or send them to the dead letters."""
         consumer = self._consumer
         limit = consumer.settings.max_reconsume_times
         given_up = limit >= 0 and all(each.reconsume_times >= limit for each in messages)

@@ -1,10 +1,11 @@
-"""ProcessQueue: the messages of one queue that were pulled and are not done with.
+"""ProcessQueue: the messages of one queue that were pulled but not yet consumed.
 
-The offset that may be committed is that of the first message still here, or one past the last that ever was; a message
-that failed and waits for another delivery stays here and holds the offset back.
+The offset that may be committed is the offset of the first message still here. If none is left, it
+is one past the last message that ever was here. A failed message that waits for redelivery stays
+here and so holds the offset back.
 
-Concurrent consumption removes messages in any order. Orderly consumption takes them from the front, and either commits or
-puts back what it took.
+Concurrent consumption removes messages in any order. Orderly consumption takes them from the front,
+and then either commits them or puts them back.
 
 Source: `client/.../impl/consumer/ProcessQueue.java`.
 """
@@ -15,18 +16,23 @@ from rmqkit.client.message import MessageExt
 
 
 class ProcessQueue:
+    """The messages of one queue that are held. Invariant: `count` and `size` include taken
+    messages.
+    """
+
     __slots__ = ("_taken", "_waiting", "count", "offset_last", "size")
 
     def __init__(self) -> None:
-        # Both by queue offset, in rising order: pulls only ever add at the end.
+        # Both are keyed by queue offset, in ascending order, because pulls only append.
         self._waiting: dict[int, MessageExt] = {}
         self._taken: dict[int, MessageExt] = {}
         self.count = 0
-        #: bytes of all bodies as they came
+        #: Bytes of all bodies, as received.
         self.size = 0
         self.offset_last = -1
 
     def put(self, messages: Sequence[MessageExt]) -> None:
+        """Append pulled messages. Messages below the last offset are skipped as duplicates."""
         for message in messages:
             offset = message.queue_offset
             if offset > self.offset_last:
@@ -37,12 +43,12 @@ class ProcessQueue:
 
     @property
     def span(self) -> int:
-        """Distance between the first and the last message."""
+        """The distance between the offsets of the first and the last message."""
         first = self._first()
         return 0 if first is None else self.offset_last - first
 
     def remove(self, messages: Sequence[MessageExt]) -> int:
-        """Done with these; the offset to commit, or -1 when nothing was here."""
+        """Remove consumed messages. Returns the offset to commit, or -1 if the queue was empty."""
         if not self.count:
             return -1
         for message in messages:
@@ -50,6 +56,7 @@ class ProcessQueue:
         return self.offset_done()
 
     def offset_done(self) -> int:
+        """Return the offset up to which all messages are consumed."""
         first = self._first()
         return self.offset_last + 1 if first is None else first
 
@@ -59,14 +66,14 @@ class ProcessQueue:
     # --- orderly
 
     def take(self, batch_max: int) -> list[MessageExt]:
-        """Up to `batch_max` messages from the front."""
+        """Take up to `batch_max` messages from the front."""
         offsets = [offset for offset, _ in zip(self._waiting, range(batch_max), strict=False)]
         taken = [self._waiting.pop(offset) for offset in offsets]
         self._taken |= zip(offsets, taken, strict=True)
         return taken
 
     def commit(self) -> int:
-        """Done with what was taken; the offset to commit, or -1 when nothing was."""
+        """Remove the taken messages. Returns the offset to commit, or -1 if none were taken."""
         if not self._taken:
             return -1
         offset_next = max(self._taken) + 1
@@ -75,7 +82,7 @@ class ProcessQueue:
         return offset_next
 
     def put_back(self) -> None:
-        """What was taken comes first again."""
+        """Put the taken messages back to the front."""
         self._waiting = self._taken | self._waiting
         self._taken = {}
 

@@ -1,22 +1,23 @@
-"""One pull: the request, and its answer as a value.
+"""One pull: the request, and its response as a value.
 
-    answer    status         what the caller does
-    0         FOUND          takes the messages, goes on at `next_offset`
-    19        NO_NEW         goes on at `next_offset` (the broker has waited: long polling)
-    20        NO_MATCHED     goes on at `next_offset`, nothing up to there was wanted
-    21        OFFSET_ILLEGAL its offset is outside the queue: starts again at `next_offset`
+    code      status         the caller then
+    0         FOUND          takes the messages and continues at `next_offset`
+    19        NO_NEW         continues at `next_offset` (the broker has waited: long polling)
+    20        NO_MATCHED     continues at `next_offset`; no message before it matched the filter
+    21        OFFSET_ILLEGAL restarts at `next_offset`: its offset is outside the queue
 
-Any other code is a BrokerError, no answer a PeerUnreachable. Messages whose tag is not subscribed to are left out here:
-the broker compares hash codes only.
+Any other code raises BrokerError, and a missing response PeerUnreachable. The broker compares only
+hash codes of tags, so messages whose tag is not subscribed to are removed here.
 
-A slave cannot tell an offset that is wrong from one that it has not reached: it says 20 with the offset that was asked for.
-Then, unless it sends us elsewhere, the caller gets the answer a moment later and does not ask without end.
+A slave cannot distinguish an invalid offset from one that it has not reached. It returns 20 with
+the requested offset. Unless the response also suggests another broker, the result is delayed by
+`STUCK_MS`, so that the caller does not pull in a tight loop.
 
-An inner batch is one record with several messages in its body (brokers of Apache's with batch queues store them): they
-come out as messages of their own, numbered from the record's offset on.
+An inner batch is one record with several messages in its body. Apache's brokers with batch queues
+store them. They become separate messages, numbered from the record's offset.
 
-Source: `client/.../impl/consumer/PullAPIWrapper.java`, `impl/MQClientAPIImpl.java` (`processPullResponse`),
-`common/.../message/MessageDecoder.java` (`decodeMessage`).
+Source: `client/.../impl/consumer/PullAPIWrapper.java`, `impl/MQClientAPIImpl.java`
+(`processPullResponse`), `common/.../message/MessageDecoder.java` (`decodeMessage`).
 """
 
 from collections.abc import Iterator
@@ -38,15 +39,17 @@ from rmqkit.wire.schemas.pull import PullMessageRequest, PullMessageResponse
 
 BATCH_SIZE = 32
 BATCH_BYTES_MAX = 256 * 1024
-#: before an offset that a slave does not have is asked for again
+#: Delay before an offset that a slave does not have is pulled again.
 STUCK_MS = 100
 _TAGS = props.PROPERTY_TAGS.encode()
 _WRAPPED = MessageSysFlag.INNER_BATCH | MessageSysFlag.NEED_UNWRAP
-#: what is true of the record alone, not of the messages in it
+#: Flags of the record only, not of the messages in it.
 _OF_RECORD = _WRAPPED | MessageSysFlag.COMPRESSED | MessageSysFlag.COMPRESSION_MASK
 
 
 class PullStatus(Enum):
+    """The kinds of successful responses to a pull."""
+
     FOUND = ResponseCode.SUCCESS
     NO_NEW = ResponseCode.PULL_NOT_FOUND
     NO_MATCHED = ResponseCode.PULL_RETRY_IMMEDIATELY
@@ -57,6 +60,8 @@ _STATUS = {int(status.value): status for status in PullStatus}
 
 
 class PullResult(NamedTuple):
+    """The response to a pull. `messages` is empty unless the status is FOUND."""
+
     status: PullStatus
     next_offset: int
     offset_min: int
@@ -79,9 +84,11 @@ async def pull(
     broker_id: int = 0,
     send_subscription: bool = False,
 ) -> PullResult:
-    """Pull from the broker with that id, or another of its group. `suspend_ms` 0 asks for an answer at once.
+    """Pull from the broker with this id, or from a substitute of its group.
 
-    With `send_subscription` the broker filters by what is sent here, else by what heartbeats told it.
+    `suspend_ms` is how long the broker may hold the request; with 0 it responds at once. With
+    `send_subscription` the broker filters by the subscription in the request, otherwise by the one
+    from heartbeats. Raises BrokerError or PeerUnreachable.
     """
     reader = client.routes.reader(queue.broker_name, broker_id)
     if reader is None:
@@ -138,13 +145,13 @@ async def pull(
 def _records(body: bytes, offset: int) -> list[Record]:
     records = list(iter_records(body))
     if any(record.sys_flag & _WRAPPED == _WRAPPED for record in records):
-        # An offset within a batch gets all of it.
+        # A pull at an offset within a batch returns the whole batch.
         records = [each for each in unwrapped_records(body) if each.queue_offset >= offset]
     return records
 
 
 def unwrapped_records(body: bytes) -> list[Record]:
-    """The records of a pull answer, those of inner batches one by one. Raises CorruptRecord."""
+    """Return the records of a pull response, with inner batches unwrapped. Raises CorruptRecord."""
     return [each for record in iter_records(body) for each in _unwrapped(record)]
 
 
@@ -158,7 +165,7 @@ def _unwrapped(record: Record) -> Iterator[Record]:
             body = inflate_body(body, record.sys_flag)
         messages = decode_batch(body)
     except (RemoteProtocolError, CompressionMissing):
-        # Better one message that nobody understands than none that anybody hears of.
+        # Deliver the record undecoded: an unreadable message is better than a lost one.
         yield record
         return
     for number, message in enumerate(messages):

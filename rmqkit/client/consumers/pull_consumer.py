@@ -1,18 +1,20 @@
-"""PullConsumer: the user asks for messages when it wants them; pulls run ahead in the background.
+"""PullConsumer: the caller asks for messages when it wants them, while pulls run ahead in the
+background.
 
-Queues are either assigned by hand or, after `subscribe`, shared with the other members of the group. Each has a `_Part`
-with its own loop of pulls, which stops while as much is held as the settings allow. `poll` hands out what is there, queue
-by queue in turn, or waits for the first message to come.
+Queues are either assigned by hand or, after `subscribe`, shared with the other members of the
+group. Each queue has a `_Part` with its own pull loop, which pauses while the buffer is full.
+`poll` returns buffered messages, with queues taking turns, or waits for the first message.
 
-    position   the offset of the next message that `poll` would hand out
-    commit     stores positions: what was handed out counts as done
-    auto       with `auto_commit`, a poll marks what earlier polls handed out as done, and what is done is stored every
-               `persist_interval_ms` and at the end
+    position   the offset of the next message that `poll` would return
+    commit     stores the positions: messages that were returned count as consumed
+    auto       with `auto_commit`, a poll marks the messages of earlier polls as consumed; these
+               offsets are stored every `persist_interval_ms` and at the end
 
-A seek replaces the part: the answer to a pull that is under way belongs to the old one and is dropped with it.
+A seek replaces the part. The response to a pull in flight belongs to the old part and is dropped
+with it.
 
-Two things are told of as they happen, by `on_share` and `on_queues`: a new share of a topic (after `subscribe`), and that a
-topic that is watched has other queues than before (for those who `assign`).
+Two callbacks report changes: `on_share` a change of this member's queues (after `subscribe`), and
+`on_queues` that the queues of a watched topic changed (for callers of `assign`).
 
 Source: `client/.../impl/consumer/DefaultLitePullConsumerImpl.java`, `AssignedMessageQueue.java`.
 """
@@ -55,14 +57,17 @@ POLL_MAX = 32
 
 @dataclass(kw_only=True)
 class PullConsumerSettings(ConsumerSettings):
+    """Settings of a pull consumer."""
+
     auto_commit: bool = True
-    #: whether brokers are told that this client is in the group; a reader that commits nothing need not be
+    #: Whether heartbeats announce this client as a member of the group. A reader that commits
+    #: nothing need not be announced.
     announce: bool = True
 
 
 @dataclass(slots=True, eq=False)
 class _Part:
-    """One queue being read. `dropped` ends its loop."""
+    """One queue that is being read. `dropped` ends its pull loop."""
 
     queue: MessageQueue
     pull_offset: int | None
@@ -72,9 +77,10 @@ class _Part:
     dropped: bool = False
     paused: bool = False
     suggest_broker_id: int = 0
-    #: the error of the last try to read the queue, None after an answer
+    #: The error of the last pull, None after a response.
     failure: ClientError | None = None
-    #: resolved when it is known where the queue is begun; fails, and is replaced, with each try to find out
+    #: Resolved once the start offset is known. Each failed attempt to find it fails the promise and
+    #: replaces it.
     begun: Deferred[None] = field(default_factory=Deferred)
 
     def __post_init__(self) -> None:
@@ -106,6 +112,8 @@ class _Part:
 
 
 class PullConsumerCore:
+    """The sans-IO pull consumer of one group."""
+
     def __init__(self, client: Client, settings: PullConsumerSettings, offsets: OffsetStore) -> None:
         self.client = client
         self.settings = settings
@@ -113,11 +121,11 @@ class PullConsumerCore:
         self.offsets = offsets
         self.subscriptions: dict[str, SubscriptionData] = {}
         self.closed = False
-        #: called with a topic, its queues, and those of them that are this member's now
-        self.on_share: Callable[[str, list[MessageQueue], list[MessageQueue]], None] = _nobody
-        #: called with a topic that is watched and its queues
-        self.on_queues: Callable[[str, list[MessageQueue]], None] = _nobody
-        #: topics that are watched, with the queues they had when that was said last
+        #: Called with a topic, all its queues, and the queues that this member now has.
+        self.on_share: Callable[[str, list[MessageQueue], list[MessageQueue]], None] = _ignore
+        #: Called with a watched topic and all its queues.
+        self.on_queues: Callable[[str, list[MessageQueue]], None] = _ignore
+        #: Watched topics, with the queues that were last reported.
         self._watched: dict[str, list[MessageQueue]] = {}
         self._parts: dict[MessageQueue, _Part] = {}
         self._rebalance: Rebalance | None = None
@@ -147,11 +155,11 @@ class PullConsumerCore:
     ) -> None:
         """Read exactly these queues.
 
-        Raises ClientError after `subscribe`, NoRoute for a topic that is not there, BrokerError for a filter that will
-        not do.
+        Raises ClientError after `subscribe`, NoRoute for an unknown topic, and BrokerError if a
+        broker refuses the filter.
         """
         if self._rebalance is not None:
-            raise ClientError("assign() and subscribe() exclude each other; make another PullConsumer for the other one")
+            raise ClientError("assign() and subscribe() exclude each other; create a second PullConsumer")
         wanted = list(dict.fromkeys(queues))
         for topic in dict.fromkeys(queue.topic for queue in wanted):
             await self._add_topic(topic, expression, expression_type)
@@ -159,10 +167,13 @@ class PullConsumerCore:
         self.client.heartbeats.soon()
 
     async def subscribe(self, topic: str, expression: str, expression_type: str) -> None:
-        """Take part in the group's share of a topic. Raises NoRoute for a topic that is not there, BrokerError for a filter
-        that will not do."""
+        """Consume this member's share of a topic.
+
+        Raises ClientError after `assign`, NoRoute for an unknown topic, and BrokerError if a broker
+        refuses the filter.
+        """
         if self._parts and self._rebalance is None:
-            raise ClientError("assign() and subscribe() exclude each other; make another PullConsumer for the other one")
+            raise ClientError("assign() and subscribe() exclude each other; create a second PullConsumer")
         await self._add_topic(topic, expression, expression_type)
         if self._rebalance is None:
             self._rebalance = Rebalance(self.client, self.settings, self.subscriptions, self._apply)
@@ -175,7 +186,10 @@ class PullConsumerCore:
             self._rebalance.soon()
 
     def unsubscribe(self, topic: str) -> None:
-        """Read nothing of a topic any more; what is done is stored. Nothing to do for a topic that was not subscribed."""
+        """Stop reading a topic and store its consumed offsets.
+
+        Does nothing for a topic that is not subscribed.
+        """
         if self.subscriptions.pop(topic, None) is None:
             return
         self.client.routes.unwatch(topic)
@@ -184,7 +198,7 @@ class PullConsumerCore:
         self.members_changed()
 
     async def watch(self, topic: str) -> None:
-        """Tell `on_queues` when the topic has other queues than now. Raises NoRoute for a topic that is not there."""
+        """Call `on_queues` when a topic's queues change. Raises NoRoute for an unknown topic."""
         route = await self.client.routes.find(topic)
         if topic not in self._watched:
             self.client.routes.watch(topic)
@@ -193,6 +207,7 @@ class PullConsumerCore:
         self._watched[topic] = sorted(route.subscribe)
 
     def unwatch(self, topic: str) -> None:
+        """Stop watching a topic."""
         if self._watched.pop(topic, None) is not None:
             self.client.routes.unwatch(topic)
             if not self._watched:
@@ -217,6 +232,7 @@ class PullConsumerCore:
 
     @property
     def assignment(self) -> list[MessageQueue]:
+        """The queues that are being read, sorted."""
         return sorted(self._parts)
 
     def _apply(self, topic: str, queues: Sequence[MessageQueue], alone: bool) -> bool:
@@ -239,12 +255,12 @@ class PullConsumerCore:
             if self.settings.auto_commit and part.done is not None:
                 self.offsets.update(queue, part.done)
         if gone:
-            start(self._let_go(gone))
+            start(self._release(gone))
         for queue in queues:
             if queue not in self._parts:
                 self._begin(queue, None)
 
-    async def _let_go(self, queues: Sequence[MessageQueue]) -> None:
+    async def _release(self, queues: Sequence[MessageQueue]) -> None:
         if self.settings.auto_commit:
             await self.offsets.persist(queues)
         for queue in queues:
@@ -254,7 +270,11 @@ class PullConsumerCore:
     # --- reading
 
     async def poll(self, count_max: int = POLL_MAX, timeout_ms: int = 1000) -> list[MessageExt]:
-        """Up to `count_max` messages; waits up to `timeout_ms` for the first one, then gives an empty list."""
+        """Return up to `count_max` messages.
+
+        Waits up to `timeout_ms` for the first message, then returns an empty list. Raises
+        ClientError if another poll is waiting.
+        """
         for part in self._parts.values():
             if part.pull_offset is not None:
                 part.done = part.position
@@ -263,7 +283,7 @@ class PullConsumerCore:
             return messages
         self._check_open()
         if self._poll is not None:
-            raise ClientError("poll() is running in another thread already; a PullConsumer belongs to one at a time")
+            raise ClientError("another thread is already in poll(); a PullConsumer belongs to one thread at a time")
         waiting = self._poll = Deferred()
         timer = self.client.timers.after(timeout_ms, self.wake)
         await waiting
@@ -271,13 +291,13 @@ class PullConsumerCore:
         return self._hand_out(count_max)
 
     def wake(self) -> None:
-        """A poll that waits ends now."""
+        """End a waiting poll now."""
         if self._poll is not None:
             waiting, self._poll = self._poll, None
             waiting.resolve(None)
 
     def _hand_out(self, count_max: int) -> list[MessageExt]:
-        """From each queue in turn, beginning after the one that was served last."""
+        """Return buffered messages, starting with the queue after the one that was served last."""
         parts = [part for part in self._parts.values() if part.buffer and not part.paused]
         queues = [part.queue for part in parts]
         if self._last_served in queues:
@@ -293,7 +313,9 @@ class PullConsumerCore:
         return messages
 
     def put_back(self, messages: Sequence[MessageExt]) -> None:
-        """Messages that were handed out and not looked at: the next poll gives them again."""
+        """Return messages to their buffers: the caller has not looked at them, so the next poll
+        returns them.
+        """
         for message in reversed(messages):
             part = self._parts.get(message.queue)
             if part is not None and part.pull_offset is not None and message.queue_offset < part.position:
@@ -304,23 +326,27 @@ class PullConsumerCore:
 
     @property
     def failures(self) -> dict[MessageQueue, ClientError]:
+        """The last error of each queue that cannot be read now."""
         return {queue: part.failure for queue, part in list(self._parts.items()) if part.failure is not None}
 
     async def position(self, queue: MessageQueue) -> int:
-        """Raises ClientError if a queue that has no position yet cannot be read."""
+        """Return the offset of the next message.
+
+        Raises ClientError if the queue has no position yet and cannot be read.
+        """
         while (part := self._part(queue)).pull_offset is None:
             await part.begun
         return part.position
 
     def seek(self, queue: MessageQueue, offset: int) -> None:
-        """Go on at `offset`; what is held of the queue is dropped."""
+        """Continue at `offset` and drop the queue's buffer."""
         old = self._part(queue)
         self._begin(queue, offset, paused=old.paused)
-        # After the new one is there: who waits for the position looks again at once.
+        # Drop the old part last: callers that wait for the position then find the new part.
         old.drop()
 
     def pause(self, queues: Iterable[MessageQueue], paused: bool) -> None:
-        """While paused, `poll` gives nothing of these queues."""
+        """Pause or resume queues. `poll` returns no messages of paused queues."""
         for queue in queues:
             self._part(queue).paused = paused
         self.wake()
@@ -335,9 +361,10 @@ class PullConsumerCore:
     # --- committing
 
     async def commit(self, held: Sequence[MessageExt] = (), queues: Iterable[MessageQueue] | None = None) -> None:
-        """Store the positions, or those of some `queues`; `held` are messages that were handed out and are not done.
+        """Store the positions of all queues, or of some `queues`.
 
-        Raises ClientError for a queue that is not assigned, and the first error of a broker.
+        `held` are messages that `poll` has returned but that are not consumed yet. Raises
+        ClientError for a queue that is not assigned, and the first error of a broker.
         """
         for part in self._parts.values() if queues is None else [self._part(queue) for queue in queues]:
             if part.pull_offset is not None:
@@ -346,6 +373,7 @@ class PullConsumerCore:
         await self._persist(self._parts)
 
     async def commit_offsets(self, offsets: Mapping[MessageQueue, int]) -> None:
+        """Store the given offsets. Raises the first error of a broker."""
         for queue, offset in offsets.items():
             self.offsets.update(queue, offset, increase_only=False)
         await self._persist(offsets)
@@ -427,20 +455,20 @@ class PullConsumerCore:
             if not part.paused:
                 self.wake()
 
-    # --- asked by brokers
+    # --- requests from brokers
 
     async def reset_offsets(self, offsets: Mapping[MessageQueue, int]) -> None:
-        """Go on at these offsets (220)."""
+        """Continue at these offsets (220)."""
         for queue, offset in offsets.items():
             if queue in self._parts:
                 self.seek(queue, offset)
 
     def consumed_offsets(self) -> dict[MessageQueue, int]:
-        """How far each queue is (221)."""
+        """Return the position of each queue (221)."""
         return {queue: part.position for queue, part in sorted(self._parts.items()) if part.pull_offset is not None}
 
     def running_info(self) -> ConsumerRunningInfo:
-        """What is going on here (307)."""
+        """Return the state of this consumer (307)."""
         info = ConsumerRunningInfo(subscription_set=list(self.subscriptions.values()))
         info.properties = {"PROP_CONSUME_TYPE": "CONSUME_ACTIVELY"}
         for queue, part in sorted(self._parts.items()):
@@ -460,7 +488,11 @@ class PullConsumerCore:
             raise ClientClosed(f"pull consumer of group {self.group} is closed")
 
     async def close(self, commit_positions: bool = False) -> None:
-        """Leave the group; with `auto_commit` what is done is stored, with `commit_positions` all that was handed out."""
+        """Leave the group.
+
+        With `auto_commit` the consumed offsets are stored; with `commit_positions`, too, all
+        messages that `poll` has returned count as consumed.
+        """
         if self.closed:
             return
         self.closed = True
@@ -483,5 +515,5 @@ class PullConsumerCore:
         await self.client.remove_consumer(self)
 
 
-def _nobody(*told: object) -> None:
-    """Nobody wants to know."""
+def _ignore(*arguments: object) -> None:
+    """The default callback."""

@@ -1,21 +1,25 @@
-"""PushConsumer: takes part in a group, pulls its share of the queues all the time, and hands messages to a listener.
+"""PushConsumer: joins a group, pulls its share of the queues, and passes messages to a listener.
 
-The listener itself is outside: `dispatch` takes a `ListenerBatch` away (to a pool of threads), `finished` brings its
-outcome back. Everything between is here: which queues (`rebalance.py`), where they are begun, pulls and flow control, what
-is done with the outcome (`concurrent.py`, `orderly.py`), and storing offsets every 5 s, when a queue is let go and at the
-end.
+The listener runs outside: `dispatch` hands a `ListenerBatch` to a pool of threads, and `finished`
+reports its outcome. Everything in between is here:
 
-    pull answer      then
-    FOUND            messages go to the listener, the next pull follows at once
-    NO_NEW           the next pull follows at once (the broker has waited)
-    NO_MATCHED       the same; with nothing held back the offset moves on
-    OFFSET_ILLEGAL   go on where the broker says; what is held is let go first, results that still come are ignored
-    an error         again in 3 s (20 ms when the broker is busy)
+- which queues to consume (`rebalance.py`) and where to start in them
+- pulls and flow control
+- the effects of an outcome (`concurrent.py`, `orderly.py`)
+- storing offsets: every 5 s, when a queue is released, and at the end
 
-Limits of one queue: 1000 messages, 100 MiB, and, when concurrent, a span of 2000 between the first and last held offset.
+    pull response    then
+    FOUND            pass the messages to the listener; pull again at once
+    NO_NEW           pull again at once (the broker has waited)
+    NO_MATCHED       the same; if no message is held, the offset advances
+    OFFSET_ILLEGAL   continue at the broker's offset; release held messages first, ignore outcomes
+    an error         pull again in 3 s (20 ms if the broker is busy)
 
-Source: `client/.../impl/consumer/DefaultMQPushConsumerImpl.java` (`pullMessage`), `RebalanceImpl.java`
-(`updateProcessQueueTableInRebalance`).
+Limits per queue: 1000 messages, 100 MiB, and, if concurrent, a distance of 2000 between the first
+and last held offset.
+
+Source: `client/.../impl/consumer/DefaultMQPushConsumerImpl.java` (`pullMessage`),
+`RebalanceImpl.java` (`updateProcessQueueTableInRebalance`).
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -49,6 +53,8 @@ from rmqkit.wire.topic_names import RETRY_PREFIX
 
 
 class PushConsumerCore:
+    """The sans-IO push consumer of one group."""
+
     def __init__(
         self,
         client: Client,
@@ -56,7 +62,7 @@ class PushConsumerCore:
         offsets: OffsetStore,
         dispatch: Callable[[ListenerBatch], None],
     ) -> None:
-        """For each batch that `dispatch` gets, `finished` or `undelivered` must be called once."""
+        """For each batch that `dispatch` gets, call `finished` or `undelivered` exactly once."""
         self.client = client
         self.settings = settings
         self.group = settings.group
@@ -71,11 +77,11 @@ class PushConsumerCore:
         self._dispatch = dispatch
         self._rebalance = Rebalance(client, settings, self.subscriptions, self._apply)
         self._duty = f"offsets-{settings.group}"
-        #: queues that are being let go: they are begun again only after their offset is stored
-        self._letting_go: dict[MessageQueue, Deferred[None]] = {}
+        #: Queues that are being released. They can start again only after their offset is stored.
+        self._releasing: dict[MessageQueue, Deferred[None]] = {}
         self._redelivery = Redelivery(client, settings.group)
         self._flow_controls = 0
-        #: nothing is pulled; what is here is still delivered
+        #: No pulls. Messages that are held are still delivered.
         self.suspended = False
 
     # --- member of the client
@@ -90,7 +96,9 @@ class PushConsumerCore:
     # --- life
 
     def subscribe(self, topic: str, expression: str, expression_type: str) -> None:
-        """Before or after `start`. Raises ClientError for an expression that means nothing."""
+        """Subscribe to a topic, before or after `start`. Raises ClientError for an invalid
+        expression.
+        """
         data = subscription(topic, expression, expression_type, self.client.clock.wall_ms)
         if topic not in self.subscriptions:
             self.client.routes.watch(topic)
@@ -98,16 +106,17 @@ class PushConsumerCore:
         self._changed()
 
     async def check(self, topic: str, expression: str, expression_type: str) -> None:
-        """Once started: whether a subscription will do. Raises ClientError."""
+        """If started: ask brokers to check a subscription. Raises ClientError if it is invalid."""
         if self.started:
             data = subscription(topic, expression, expression_type, self.client.clock.wall_ms)
             await check_filter(self.client, self.group, data)
 
     def unsubscribe(self, topic: str) -> None:
+        """Unsubscribe from a topic and release its queues."""
         if self.subscriptions.pop(topic, None) is not None:
             self.client.routes.unwatch(topic)
             for work in [work for work in self.works.values() if work.queue.topic == topic]:
-                self._let_go(work)
+                self._release(work)
             self._changed()
 
     def _changed(self) -> None:
@@ -116,10 +125,11 @@ class PushConsumerCore:
             self._rebalance.soon()
 
     async def start(self) -> None:
-        """Join the group. Raises ClientError without a subscription, or when the group is consumed by this client already,
-        BrokerError for a filter that will not do.
+        """Join the group.
 
-        A topic that does not exist yet, or a broker that is down, is no error: rebalance finds them later.
+        An unknown topic or an unreachable broker is no error: a later rebalance finds it. Raises
+        ClientError without a subscription, or if this client already consumes for the group, and
+        BrokerError if a broker refuses a filter.
         """
         if not self.subscriptions:
             raise ClientError(f"group {self.group} subscribes to nothing; call subscribe() before start()")
@@ -148,13 +158,13 @@ class PushConsumerCore:
         self._rebalance.start()
 
     def quiesce(self) -> None:
-        """Pull and deliver nothing more; outcomes that still come count."""
+        """Stop pulling and delivering. Outcomes of running listeners still count."""
         self._rebalance.stop()
         for work in self.works.values():
             work.stopped = True
 
     async def close(self) -> None:
-        """Store offsets, give locks back, leave the group."""
+        """Store the offsets, release the locks and leave the group."""
         if self.closed:
             return
         self.closed = True
@@ -163,7 +173,7 @@ class PushConsumerCore:
             self._consumption.stop()
             self.client.duties.remove(self._duty)
             works = list(self.works.values())
-            await gather(list(self._letting_go.values()))
+            await gather(list(self._releasing.values()))
             self._report(await self.offsets.persist(list(self.works)))
             await gather([start(self._consumption.leave(work)) for work in works])
             for work in works:
@@ -192,9 +202,9 @@ class PushConsumerCore:
         wanted = set(queues)
         for work in [each for each in self.works.values() if each.queue.topic == topic]:
             if work.queue not in wanted:
-                self._let_go(work)
+                self._release(work)
         for queue in queues:
-            if queue not in self.works and queue not in self._letting_go:
+            if queue not in self.works and queue not in self._releasing:
                 work = self.works[queue] = QueueWork.begun_at(queue, self.client.clock.mono_ms)
                 start(self._begin(work, alone))
         return wanted <= self.works.keys()
@@ -202,7 +212,7 @@ class PushConsumerCore:
     async def _begin(self, work: QueueWork, alone: bool) -> None:
         try:
             if not await self._consumption.enter(work):
-                self._forsake(work)
+                self._give_up(work)
                 return
             if not alone:
                 await self.client.timers.sleep(self.settings.first_pull_delay_ms)
@@ -212,39 +222,39 @@ class PushConsumerCore:
         except ClientError as error:
             if not work.is_idle:
                 self.client.log.warning("queue-not-begun", group=self.group, queue=str(tuple(work.queue)), error=str(error))
-                # Its broker may be no master any more.
+                # Its broker may no longer be the master.
                 self.client.routes.refresh_soon(work.queue.topic)
-                self._forsake(work)
+                self._give_up(work)
             return
         await self._pull_loop(work)
 
-    def _forsake(self, work: QueueWork) -> None:
-        """It could not be begun; rebalance tries again soon."""
+    def _give_up(self, work: QueueWork) -> None:
+        """Drop a queue that could not start. The next rebalance retries soon."""
         if self.works.get(work.queue) is work:
             del self.works[work.queue]
         work.dropped = True
         self.client.timers.after(UNBALANCED_MS, self.members_changed)
 
     def drop(self, work: QueueWork, why: str) -> None:
-        """Let a queue go that something is wrong with; rebalance takes it up again."""
+        """Release a queue because of an error. A rebalance takes it up again."""
         self.client.log.warning("queue-dropped", group=self.group, queue=str(tuple(work.queue)), why=why)
-        self._let_go(work)
+        self._release(work)
         self.members_changed()
 
-    def _let_go(self, work: QueueWork) -> None:
+    def _release(self, work: QueueWork) -> None:
         if self.works.get(work.queue) is work:
             del self.works[work.queue]
         work.dropped = True
-        ended = self._letting_go[work.queue] = start(self._leave(work))
-        ended.when_done(lambda: self._let_gone(work.queue))
+        ended = self._releasing[work.queue] = start(self._leave(work))
+        ended.when_done(lambda: self._released(work.queue))
 
-    def _let_gone(self, queue: MessageQueue) -> None:
-        self._letting_go.pop(queue, None)
+    def _released(self, queue: MessageQueue) -> None:
+        self._releasing.pop(queue, None)
         self.members_changed()
 
     async def _leave(self, work: QueueWork) -> None:
         if work.delivering:
-            # The lock is still ours: what the listener is doing right now may count.
+            # The lock is still ours, so the outcome of the running listener may count.
             listener_done: Deferred[None] = Deferred()
 
             def done() -> None:
@@ -338,9 +348,10 @@ class PushConsumerCore:
         )
         self.offsets.update(work.queue, offset, increase_only=False)
         if work.cached.count:
-            # Outcomes of what is out would move the offset again, so this work ends and another one begins.
+            # Outcomes of batches in flight would move the offset again. End this work; a
+            # new one starts.
             work.results_count = False
-            self._let_go(work)
+            self._release(work)
         else:
             work.pull_offset = offset
 
@@ -351,7 +362,7 @@ class PushConsumerCore:
     # --- outcomes
 
     def finished(self, batch: ListenerBatch, ok: bool, error: str = "") -> None:
-        """The listener is done with a batch; `error` says why it was not."""
+        """Process the outcome of a batch. `error` is the text of the listener's exception."""
         if batch.answer is not None:
             batch.answer(ok, error)
             return
@@ -359,45 +370,50 @@ class PushConsumerCore:
         self._consumption.finished(batch, ok)
 
     def began(self, batch: ListenerBatch) -> None:
-        """A listener begins with a batch; may be called in any thread."""
+        """Record that a listener begins with a batch. Any thread may call this."""
         batch.started_ms = self.client.clock.mono_ms
 
     def undelivered(self, batch: ListenerBatch) -> None:
-        """No listener will see the batch: its queue was let go, or the consumer closes."""
+        """Process a batch that no listener will see: its queue was released, or the consumer
+        closes.
+        """
         if batch.answer is not None:
             batch.answer(False, "the consumer is closing")
         else:
             self._consumption.undelivered(batch)
 
     def deliver_directly(self, message: MessageExt, answer: Callable[[bool, str], None]) -> None:
-        """A message that an administrator wants consumed now; it belongs to no queue that is worked on."""
+        """Deliver a message that an administrator wants consumed now.
+
+        It belongs to no queue that this consumer works on, so its outcome moves no offset.
+        """
         self._show_first_topic(message)
         self._dispatch(ListenerBatch(QueueWork.begun_at(message.queue, self.client.clock.mono_ms), [message], answer))
 
     async def send_back(self, message: MessageExt, *, delay_level: int, max_times: int) -> bool:
-        """Have the message delivered again later; False when nobody took it."""
+        """Have a message redelivered later. Returns False if no broker took it."""
         return await self._redelivery.send_back(message, delay_level=delay_level, times_max=max_times)
 
     def background_failed(self, error: RmqkitError) -> None:
         self.client.log.error("consumption-failed", group=self.group, error=str(error))
 
-    # --- asked by brokers
+    # --- requests from brokers
 
     async def reset_offsets(self, offsets: Mapping[MessageQueue, int]) -> None:
-        """Go on at these offsets (220)."""
+        """Continue at these offsets (220)."""
         for queue, offset in offsets.items():
             work = self.works.get(queue)
             if work is not None:
                 work.results_count = False
                 self.offsets.update(queue, offset, increase_only=False)
-                self._let_go(work)
+                self._release(work)
 
     def consumed_offsets(self) -> dict[MessageQueue, int]:
-        """How far each queue is (221)."""
+        """Return the consumed offset of each queue (221)."""
         return {queue: offset for queue in sorted(self.works) if (offset := self.offsets.get(queue)) is not None}
 
     def running_info(self) -> ConsumerRunningInfo:
-        """What is going on here (307)."""
+        """Return the state of this consumer (307)."""
         info = ConsumerRunningInfo(subscription_set=list(self.subscriptions.values()))
         info.properties = {
             "PROP_CONSUMEORDERLY": "true" if self.settings.orderly else "false",

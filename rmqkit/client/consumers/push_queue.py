@@ -1,12 +1,12 @@
-"""QueueWork: one queue that a push consumer works on, from taking it over to letting it go.
+"""QueueWork: one queue that a push consumer works on, from its start to its release.
 
-    begin:  (orderly: lock) → (others in the group: wait a moment) → where to begin → loop of pulls
-    end:    `dropped`: nothing is pulled, delivered or counted any more; answers and results that still come are ignored
+    begin:  (orderly: lock) → (other members in the group: wait 500 ms) → start offset → pull loop
+    end:    `dropped`: no more pulls, deliveries or counted outcomes; late responses are ignored
 
-The moment of waiting lets the member that had the queue store its offset, which is read only after it.
+The wait lets the previous member of the queue store its offset before this member reads it.
 
-`Consumption` is what differs between concurrent and orderly listeners; a `ListenerBatch` is what a listener gets in one
-call.
+`Consumption` is the part that differs between concurrent and orderly listeners. A `ListenerBatch`
+is the input of one listener call.
 
 Source: `client/.../impl/consumer/{DefaultMQPushConsumerImpl,ProcessQueue,PullRequest}.java`.
 """
@@ -23,61 +23,69 @@ from rmqkit.wire.fastjson import MessageQueue
 
 @dataclass(kw_only=True)
 class PushConsumerSettings(ConsumerSettings):
-    """Names and defaults are upstream's (`DefaultMQPushConsumer`) where it has them."""
+    """Settings of a push consumer. Names and defaults are those of Apache's
+    `DefaultMQPushConsumer`.
+    """
 
     orderly: bool = False
     consume_message_batch_max_size: int = 1
-    #: deliveries before a message goes to the dead letter queue; -1: 16, and without end when orderly
+    #: Redeliveries before a message goes to the dead letters. -1: 16, or no limit if orderly.
     max_reconsume_times: int = -1
-    #: a listener that is at work on messages for longer no longer counts: they are sent back; not when orderly
+    #: Messages whose listener takes longer are sent back. Not used if orderly.
     consume_timeout_ms: int = 900_000
-    #: until a message that could not be sent back is delivered again
+    #: Delay before a message that could not be sent back is redelivered.
     retry_delay_ms: int = 5000
-    #: until an orderly queue whose message failed goes on
+    #: Pause of an orderly queue after a failed message.
     suspend_current_queue_time_ms: int = 1000
-    #: between taking a queue over from another member and reading its offset
+    #: Wait between taking over a queue from another member and reading its offset.
     first_pull_delay_ms: int = 500
-    #: orderly: between two renewals of the locks, and how long this member trusts one (the broker keeps it for longer)
+    #: Orderly: interval between lock renewals, and how long this member trusts a lock. The broker
+    #: keeps it for 60 s.
     lock_interval_ms: int = 20_000
     lock_live_ms: int = 30_000
 
 
 @dataclass(slots=True, eq=False)
 class QueueWork:
+    """One queue that a push consumer works on."""
+
     queue: MessageQueue
     last_pull_ms: int
     last_consume_ms: int
     cached: ProcessQueue = field(default_factory=ProcessQueue)
-    #: None until it is known where the queue is begun
+    #: None until the start offset is known.
     pull_offset: int | None = None
     dropped: bool = False
-    #: nothing new is begun, results still count (a consumer that closes)
+    #: The consumer is closing: no new pulls or deliveries, but outcomes still count.
     stopped: bool = False
     suggest_broker_id: int = 0
     # --- orderly
     delivering: bool = False
     waiting_again: bool = False
-    #: lease of the lock in monotonic ms; None without one
+    #: When the lease of the lock expires, in monotonic ms. None without a lock.
     locked_until_ms: int | None = None
-    #: false when the offset was moved by somebody else while the listener was at work
+    #: False if the offset was moved (reset or corrected) while the listener was running.
     results_count: bool = True
-    #: what to do once the listener is done with a queue that is being let go
+    #: Called when the listener of a queue that is being released has ended.
     leaving: Callable[[], None] | None = None
 
     @classmethod
     def begun_at(cls, queue: MessageQueue, now_ms: int) -> Self:
+        """Return the work of a queue that starts now."""
         return cls(queue, last_pull_ms=now_ms, last_consume_ms=now_ms)
 
     @property
     def is_idle(self) -> bool:
+        """Whether the queue has no more pulls and deliveries."""
         return self.dropped or self.stopped
 
 
 @dataclass(slots=True, eq=False)
 class ListenerBatch:
-    """Messages for one call of the listener, all of one queue. `answer` is for a message that an administrator sent.
+    """The messages of one listener call, all of one queue.
 
-    `started_ms` (monotonic) is set when the listener begins, perhaps by another thread; `expired` when it took too long.
+    `answer` is set for a message that an administrator sent. `started_ms` (monotonic) is set when
+    the listener begins, by any thread. `expired` is set when the listener takes too long.
     """
 
     work: QueueWork
@@ -92,20 +100,25 @@ class ListenerBatch:
 
 
 class Consumption(Protocol):
+    """What differs between concurrent and orderly consumption."""
+
     async def enter(self, work: QueueWork) -> bool:
-        """May the queue be begun? Raises ClientError when nobody can tell."""
+        """Return whether the queue may start. Raises ClientError if no broker can tell."""
 
     def arrived(self, work: QueueWork, messages: Sequence[MessageExt]) -> None:
-        """Messages have been pulled."""
+        """Process pulled messages."""
 
     def finished(self, batch: ListenerBatch, ok: bool) -> None:
-        """The listener is done with a batch."""
+        """Process the outcome of a batch."""
 
     def undelivered(self, batch: ListenerBatch) -> None:
-        """Nobody will see the batch."""
+        """Process a batch that no listener will see."""
 
     async def leave(self, work: QueueWork) -> None:
-        """The queue has been let go; its offset is stored."""
+        """Release the queue. Its offset has been stored."""
 
-    def start(self) -> None: ...
-    def stop(self) -> None: ...
+    def start(self) -> None:
+        """Start the duties."""
+
+    def stop(self) -> None:
+        """Stop the duties."""

@@ -1,10 +1,12 @@
-"""Rebalance: which queues of its topics a consumer works on.
+"""Rebalance: decides which queues of its topics a consumer works on.
 
-Every 20 s, at once when a broker says that the group has changed (40) or a route has, and every second as long as the last
-round left something undone: the queues of each topic and the ids of the members are sorted, the allocator picks this
-member's share, and the consumer is told to work on exactly that (`apply`). In broadcasting everybody has all queues.
+A round runs every 20 s, at once when a broker reports a change of the group (40) or a route
+changes, and every second while the last round is incomplete. It sorts the queues of each topic and
+the client ids of the members. The allocator picks this member's share, and `apply` makes the
+consumer work on exactly these queues. In broadcasting every member has all queues.
 
-A round that cannot see the group (no broker tells who is in it, or this member is not in it yet) changes nothing.
+A round changes nothing if it does not know the group: no broker returns the members, or this member
+is not yet among them.
 
 Source: `client/.../impl/consumer/RebalanceImpl.java` (`rebalanceByTopic`), `RebalanceService.java`,
 `impl/factory/MQClientInstance.java` (`findConsumerIdList`).
@@ -27,20 +29,21 @@ from rmqkit.wire.topic_names import RETRY_PREFIX
 
 UNBALANCED_MS = 1000
 
-#: topic, this member's queues, whether it is the only member -> whether all of them are being worked on
+#: Takes the topic, this member's queues, and whether it is the only member. Returns whether the
+#: consumer now works on all of these queues.
 Apply = Callable[[str, Sequence[MessageQueue], bool], bool]
 
 
 @dataclass(slots=True, eq=False)
 class Rebalance:
-    """`topics` are looked at in each round."""
+    """The rebalance of one consumer. Each round covers all `topics`."""
 
     client: Client
     settings: ConsumerSettings
     topics: Collection[str]
     apply: Apply
     _running: bool = False
-    _again: bool = False
+    _run_again: bool = False
     _stopped: bool = False
     _last_error: str = ""
 
@@ -49,10 +52,12 @@ class Rebalance:
         return f"rebalance-{self.settings.group}"
 
     def start(self) -> None:
+        """Run the first round and listen to route changes."""
         self.client.duties.add(self._duty, self._run, self.client.clock.mono_ms)
         self.client.routes.on_change.append(self._route_changed)
 
     def stop(self) -> None:
+        """Run no more rounds. The result of a running one is ignored."""
         if not self._stopped:
             self._stopped = True
             self.client.duties.remove(self._duty)
@@ -60,8 +65,8 @@ class Rebalance:
                 self.client.routes.on_change.remove(self._route_changed)
 
     def soon(self) -> None:
-        """Something has changed; during a round: another one after it."""
-        self._again = self._running
+        """Run a round now or, during a round, right after it."""
+        self._run_again = self._running
         self.client.duties.wake(self._duty, self.client.clock.mono_ms)
 
     def _route_changed(self, topic: str) -> None:
@@ -81,7 +86,7 @@ class Rebalance:
                 done = await self._topic(topic)
                 self._last_error = ""
             except RmqkitError as error:
-                # A group's retry topic is made by its brokers; until then there is nothing to do there.
+                # Brokers create a group's retry topic later. Until then it needs no work.
                 done = topic.startswith(RETRY_PREFIX)
                 if not done and str(error) != self._last_error:
                     self._last_error = str(error)
@@ -90,8 +95,8 @@ class Rebalance:
                 return
             balanced = balanced and done
         self._running = False
-        pause_ms = 0 if self._again else self.settings.rebalance_interval_ms if balanced else UNBALANCED_MS
-        self._again = False
+        pause_ms = 0 if self._run_again else self.settings.rebalance_interval_ms if balanced else UNBALANCED_MS
+        self._run_again = False
         self.client.duties.wake(self._duty, self.client.clock.mono_ms + pause_ms)
 
     async def _topic(self, topic: str) -> bool:
@@ -107,12 +112,15 @@ class Rebalance:
         try:
             share = allocator.allocate(self.settings.group, client_id, queues, ids)
         except Exception as error:
-            # An allocator may be a plug-in's; upstream too leaves everything as it is when one fails.
+            # The allocator may be a plug-in's. If it fails, keep the current queues, as in Apache.
             raise ClientError(f"allocator {allocator.name}: {type(error).__name__}: {error}") from None
         return self.apply(topic, share, len(ids) == 1)
 
     async def _members(self, route: Route) -> list[str]:
-        """Client ids of the group as one of the topic's brokers has them. Raises the last broker's error."""
+        """Return the client ids of the group from one of the topic's brokers.
+
+        Raises the error of the last broker if none responds.
+        """
         names = sorted(route.brokers)
         first = self.client.ports.entropy.randrange(len(names)) if names else 0
         last: ClientError | None = None
@@ -126,7 +134,8 @@ class Rebalance:
                 return decoded(reply, ConsumerListByGroup.decode).consumer_id_list
             except ClientError as error:
                 if isinstance(error, PeerUnreachable):
-                    # Its slaves may be there: a member that comes right after a master's death learned an old route.
+                    # Its slaves may be up: a member that starts right after the master's death has
+                    # an old route.
                     self.client.routes.refresh_soon(route.topic)
                 last = error
         raise last or ClientError(f"topic {route.topic} has no broker that could tell who consumes it")

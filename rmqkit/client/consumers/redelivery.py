@@ -1,13 +1,19 @@
-"""How a consumer has a message delivered again later.
+"""Has failed messages redelivered later.
 
-It asks the broker of the message to send it back (36). When that fails, for whatever reason, it sends a copy to the retry
-topic of its group by an ordinary send, to any broker that takes it: then a message whose broker is down is retried, too.
-Both wait by the broker's delay levels and end in the dead-letter topic. What neither takes is the caller's again.
+1. The consumer asks the message's broker to send it back (36).
+2. If that fails for any reason, the consumer sends a copy to the retry topic of its group with a
+   normal send, to any broker. So a message is retried even if its broker is down.
+3. If that fails too, the caller keeps the message.
 
-The copy is what came, byte for byte; only its properties say where it was first, and the request how often it has failed.
+In the first two cases the broker's delay levels apply, and in the end the message goes to the dead
+letters.
 
-Source: `client/.../impl/consumer/DefaultMQPushConsumerImpl.java` (`sendMessageBack`, `sendMessageBackAsNormalMessage`),
-`client/.../impl/producer/DefaultMQProducerImpl.java` (`sendKernelImpl`: what becomes header fields).
+The copy is byte for byte the received message. Its properties say where it came from, and the
+request says how often it has failed.
+
+Source: `client/.../impl/consumer/DefaultMQPushConsumerImpl.java` (`sendMessageBack`,
+`sendMessageBackAsNormalMessage`), `client/.../impl/producer/DefaultMQProducerImpl.java`
+(`sendKernelImpl`: what becomes header fields).
 """
 
 from typing import TYPE_CHECKING
@@ -28,15 +34,17 @@ if TYPE_CHECKING:
 
 SEND_BACK_TIMEOUT_MS = 5000
 COPY_TIMEOUT_MS = 3000
-#: the group that Java's clients send such copies by
+#: The producer group under which Java's clients send such copies.
 INNER_PRODUCER = "CLIENT_INNER_PRODUCER"
-#: the delay level of a message that failed once more is so much more than the times it failed before
+#: Delay level after the first failure. Each further failure adds one.
 FIRST_LEVEL = 3
 
 _BODY_FLAGS = MessageSysFlag.COMPRESSED | MessageSysFlag.COMPRESSION_MASK
 
 
 class Redelivery:
+    """Sends back the failed messages of one consumer."""
+
     def __init__(self, client: "Client", group: str) -> None:
         self._client = client
         self._group = group
@@ -44,7 +52,11 @@ class Redelivery:
         self._producer: ProducerCore | None = None
 
     async def send_back(self, message: MessageExt, *, delay_level: int, times_max: int) -> bool:
-        """Whether somebody has taken it. `delay_level`: 0 leaves it to the broker, below 0 means the dead letters."""
+        """Send a message back. Returns whether a broker has taken it.
+
+        `delay_level`: 0 lets the broker choose, below 0 means the dead letters. `times_max`:
+        redeliveries before the dead letters.
+        """
         error = await self._ask_broker(message, delay_level, times_max)
         if not error:
             return True
@@ -55,11 +67,12 @@ class Redelivery:
         return False
 
     async def close(self) -> None:
+        """Close the producer of the copies."""
         if self._producer is not None:
             await self._producer.close()
 
     async def _ask_broker(self, message: MessageExt, delay_level: int, times_max: int) -> str:
-        """Why its broker did not take it, or ""."""
+        """Ask the broker to take the message back. Returns "", or why it did not."""
         client = self._client
         master = client.routes.master(message.broker_name)
         if master is None:
@@ -96,9 +109,11 @@ class Redelivery:
 
 
 def copy_for_retry(message: MessageExt, group: str, times_max: int) -> OutgoingMessage:
+    """Return the copy of a message for the retry topic of its group."""
     record = message.record
     properties = dict(message.properties)
-    # A client before 4.6.1 left it there, and the broker took the copy for half of a transaction.
+    # Clients before 4.6.1 left this property in the copy, so the broker took it for a half message
+    # of a transaction.
     properties.pop(props.PROPERTY_TRANSACTION_PREPARED, None)
     properties.setdefault(props.PROPERTY_ORIGIN_MESSAGE_ID, message.msg_id)
     properties[props.PROPERTY_RETRY_TOPIC] = message.topic

@@ -1,8 +1,12 @@
-"""What push and pull consumers have in common: their settings, what they subscribe to, and where a queue is begun.
+"""Shared by push and pull consumers: settings, subscriptions, and the start offset of a queue.
 
-Where a queue is begun: at the group's stored offset; without one, by `consume_from`: `last` is the end (of a retry topic
-the beginning), `first` is 0, which the first pull corrects to what is still there, `timestamp` is a search by time (of a
-retry topic the end). A broker that cannot tell the stored offset starts nothing: the caller tries again.
+A queue starts at the group's committed offset. Without one, `consume_from` decides:
+
+- `last`: the end; of a retry topic the beginning.
+- `first`: offset 0, which the first pull corrects to the first message that is left.
+- `timestamp`: found by a search by time; of a retry topic the end.
+
+If no broker can tell the committed offset, the queue does not start, and the caller retries.
 
 Source: `client/.../impl/consumer/RebalancePushImpl.java` (`computePullFromWhereWithException`),
 `client/.../impl/factory/MQClientInstance.java` (`checkClientInBroker`).
@@ -37,6 +41,8 @@ MIB = 1024 * 1024
 
 
 class ConsumeFrom(StrEnum):
+    """Where a group starts in a queue without a committed offset."""
+
     LAST = "last"
     FIRST = "first"
     TIMESTAMP = "timestamp"
@@ -51,25 +57,25 @@ CONSUME_FROM_WIRE: Mapping[ConsumeFrom, str] = {
 
 @dataclass(kw_only=True)
 class ConsumerSettings:
-    """Of both kinds; limits are upstream's (`DefaultMQPushConsumer`)."""
+    """Settings of both kinds of consumers. Limits are Apache's (`DefaultMQPushConsumer`)."""
 
     group: str
     broadcasting: bool = False
     consume_from: ConsumeFrom = ConsumeFrom.LAST
-    #: for `timestamp`: wall time in ms
+    #: Unix ms, for `timestamp`.
     consume_timestamp_ms: int = 0
     allocator: Allocator = field(default_factory=Average)
     pull_batch_size: int = 32
-    #: messages, bytes and span of offsets that are held of one queue
+    #: Limits for what is held of one queue: messages, bytes, and distance between offsets.
     pull_threshold_for_queue: int = 1000
     pull_threshold_size_for_queue: int = 100 * MIB
     consume_concurrently_max_span: int = 2000
     persist_interval_ms: int = 5000
-    #: how long a broker may hold a pull that finds nothing, and until an answer counts as lost (which is the longer one:
-    #: a broker that stands still is noticed after it)
+    #: How long a broker may hold a pull that finds no message, and the timeout of a pull. The
+    #: timeout is longer; after it the client notices a stalled broker.
     suspend_ms: int = SUSPEND_MS
     pull_timeout_ms: int = PULL_TIMEOUT_MS
-    #: between a pull that failed and the next
+    #: Pause after a failed pull.
     retry_after_error_ms: int = RETRY_AFTER_ERROR_MS
     rebalance_interval_ms: int = REBALANCE_MS
 
@@ -77,7 +83,7 @@ class ConsumerSettings:
 def heartbeat_of(
     settings: ConsumerSettings, consume_type: str, subscriptions: Mapping[str, SubscriptionData]
 ) -> ConsumerData:
-    """What heartbeats say of a consumer."""
+    """Return a consumer's part of a heartbeat."""
     return ConsumerData(
         group_name=settings.group,
         consume_type=consume_type,
@@ -88,7 +94,7 @@ def heartbeat_of(
 
 
 class Sql(str):
-    """An expression of type SQL92, wherever an expression is wanted."""
+    """An expression of type SQL92, accepted wherever an expression is."""
 
     __slots__ = ()
 
@@ -96,15 +102,23 @@ class Sql(str):
 
 
 def sql(expression: str) -> Sql:
-    """Messages by their properties: `consumer.subscribe("orders", sql("price BETWEEN 10 AND 20 AND region = 'eu'"))`.
+    """Return a filter that selects messages by their properties.
 
-    The broker does the filtering; it needs `enablePropertyFilter`.
+    The broker evaluates it, and needs `enablePropertyFilter`.
+
+    Args:
+        expression: A condition in SQL92, with property names as variables. At most 8192 characters.
+
+    Example:
+        Consume only some orders:
+
+            consumer.subscribe("orders", sql("price BETWEEN 10 AND 20 AND region = 'eu'"))
     """
     return Sql(expression)
 
 
 def subscription(topic: str, expression: str, expression_type: str, wall_ms: int) -> SubscriptionData:
-    """Raises ClientError for an expression that means nothing."""
+    """Return the subscription to a topic. Raises ClientError for an invalid expression."""
     if isinstance(expression, Sql):
         expression_type = expression.expression_type
     try:
@@ -114,9 +128,10 @@ def subscription(topic: str, expression: str, expression_type: str, wall_ms: int
 
 
 async def check_filter(client: Client, group: str, data: SubscriptionData) -> None:
-    """Ask the brokers of a topic whether a filter will do (46). Raises BrokerError, whose text says what is wrong with it.
+    """Ask the brokers of a topic to check a filter (46).
 
-    Tags always do. A broker that is not there now is not asked: its pulls will tell.
+    Tag filters are always valid. A broker that does not respond is skipped: its pulls will report
+    an invalid filter. Raises BrokerError whose text says what is invalid.
     """
     if data.is_tag_type:
         return
@@ -136,7 +151,7 @@ async def check_filter(client: Client, group: str, data: SubscriptionData) -> No
 
 
 async def first_offset(client: Client, offsets: OffsetStore, settings: ConsumerSettings, queue: MessageQueue) -> int:
-    """Where to begin a queue. Raises ClientError when nobody can tell."""
+    """Return the start offset of a queue. Raises ClientError if no broker can tell."""
     stored = await offsets.read(queue)
     if stored is not None and stored >= 0:
         return stored
@@ -153,12 +168,14 @@ async def first_offset(client: Client, offsets: OffsetStore, settings: ConsumerS
 
 
 async def offset_max(client: Client, queue: MessageQueue) -> int:
+    """Return the offset of the next message that the broker will store in a queue."""
     request = GetMaxOffsetRequest(topic=queue.topic, queue_id=queue.queue_id)
     reply = await client.ask(client.routes.address_to_read(queue.broker_name), RequestCode.GET_MAX_OFFSET, request)
     return fields(reply, GetMaxOffsetResponse).offset
 
 
 async def offset_for_time(client: Client, queue: MessageQueue, timestamp_ms: int) -> int:
+    """Return the offset of the first message stored at `timestamp_ms` (Unix ms) or later."""
     request = SearchOffsetRequest(topic=queue.topic, queue_id=queue.queue_id, timestamp=timestamp_ms)
     address = client.routes.address_to_read(queue.broker_name)
     reply = await client.ask(address, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, request)

@@ -1,1 +1,1 @@
-"""The producer side of the client core: sends, requests, compression, traces."""
+"""The producer side of the client core: sends, requests, compression and traces."""

@@ -1,7 +1,8 @@
-"""Compressing message bodies: zlib always, LZ4 and ZSTD with the extra `compression`. Inflating is `wire.inflate`.
+"""Compression of message bodies: zlib always, LZ4 and ZSTD with the extra `compression`.
 
-A compressed message has bit 0 of its sysFlag and the algorithm in bits 8-10. Brokers store the bytes as they are, so who
-reads a message must know its algorithm: Go's and ali-ons' clients know only zlib.
+A compressed message has bit 0 of its sysFlag set, and the algorithm in bits 8-10. Brokers store the
+bytes unchanged, so every reader must know the algorithm: the clients of Go and ali-ons only know
+zlib. `wire.inflate` decompresses.
 
 Source: `common/.../compression/{CompressionType,ZlibCompressor,Lz4Compressor,ZstdCompressor}.java`.
 """
@@ -16,7 +17,7 @@ from rmqkit.wire.codes import MessageSysFlag
 
 
 class Compression(NamedTuple):
-    """One algorithm: the sysFlag bits of its messages and its function of body and level."""
+    """One algorithm: the sysFlag bits of its messages, and its function of body and level."""
 
     name: str
     sys_flag: int
@@ -24,7 +25,10 @@ class Compression(NamedTuple):
 
 
 def compression(name: str) -> Compression:
-    """An algorithm by name: zlib, lz4, zstd. Raises ClientError for another name or a missing package."""
+    """Return the algorithm with this name: zlib, lz4 or zstd.
+
+    Raises ClientError if the name is unknown or a package is missing.
+    """
     found = COMPRESSIONS.get(name.lower())
     if found is None:
         raise ClientError(f"compression {name!r} is not known; choose one of {', '.join(COMPRESSIONS)}")
@@ -33,8 +37,9 @@ def compression(name: str) -> Compression:
 
 
 def _lz4_compress(body: bytes, level: int) -> bytes:
-    """The level is zlib's and ZSTD's; LZ4 is there to be fast, and Java's takes none either."""
-    # Java reads frames of independent blocks only (`LZ4FrameInputStream`: "BLOCK_INDEPENDENCE must be set").
+    """Compress with LZ4. Like Java's, it ignores the level, which is only for zlib and ZSTD."""
+    # Java only reads frames of independent blocks (`LZ4FrameInputStream`: "BLOCK_INDEPENDENCE must
+    # be set").
     compressed: bytes = _package("lz4.frame").compress(body, block_linked=False)
     return compressed
 

@@ -1,10 +1,11 @@
-"""From a `Message` to what goes over the wire: checks, unique id, compression, properties text, batch body.
+"""Checks messages and prepares them for send requests: unique id, compression, properties, batches.
 
-`Prepare` is pure but for its counter and may run in any thread: the thread that sends pays for compressing its own
-message, and the thread that serves the connections does not.
+`Prepare` is pure except for its id counter, and any thread may call it. So the sending thread pays
+for compressing its message, not the I/O thread that serves all connections.
 
-Source: `client/.../Validators.java`, `impl/producer/DefaultMQProducerImpl.java` (`sendKernelImpl`, `tryToCompressMessage`),
-`common/.../message/MessageBatch.java`, `common/.../topic/TopicValidator.java`.
+Source: `client/.../Validators.java`, `impl/producer/DefaultMQProducerImpl.java` (`sendKernelImpl`,
+`tryToCompressMessage`), `common/.../message/MessageBatch.java`,
+`common/.../topic/TopicValidator.java`.
 """
 
 import re
@@ -26,7 +27,7 @@ GROUP_SIZE_MAX = 120
 MESSAGE_SIZE_MAX = 4 * 1024 * 1024
 COMPRESS_OVER = 4096
 COMPRESS_LEVEL = 5
-#: more than any broker has: `messageDelayLevel` has 18 by default
+#: More levels than any broker has; `messageDelayLevel` has 18 by default.
 DELAY_LEVEL_MAX = 1000
 #: the year 2286; what is later was meant in another unit
 TIME_MAX_MS = 10_000_000_000_000
@@ -34,8 +35,10 @@ _NAME = re.compile(r"[%|a-zA-Z0-9_-]+")
 
 
 class OutgoingMessage(NamedTuple):
-    """A message or batch, ready to be put into a send request of that `code`. `msg_id` is its unique id, of a batch all of
-    them."""
+    """A message or batch, ready for a send request with this `code`.
+
+    `msg_id` is the unique id; of a batch, all ids joined by commas.
+    """
 
     topic: str
     body: bytes
@@ -45,14 +48,14 @@ class OutgoingMessage(NamedTuple):
     msg_id: str
     is_batch: bool
     code: RequestCode
-    #: of a copy for a retry topic
+    #: Only set in copies for a retry topic.
     reconsume_times: int = 0
     max_reconsume_times: int | None = None
 
 
 @dataclass(slots=True)
 class Prepare:
-    """Checks messages and makes them `OutgoingMessage`. All its methods raise InvalidMessage."""
+    """Checks messages and makes each an `OutgoingMessage`. All methods raise InvalidMessage."""
 
     ids: UniqueIds
     message_size_max: int = MESSAGE_SIZE_MAX
@@ -61,6 +64,7 @@ class Prepare:
     compress_level: int = COMPRESS_LEVEL
 
     def message(self, message: Message, wall_ms: int) -> OutgoingMessage:
+        """Prepare one message. `wall_ms` is the current Unix time in ms."""
         _check_type(message)
         body = self._checked_body(message)
         own = message.own_properties
@@ -77,7 +81,10 @@ class Prepare:
         return OutgoingMessage(message.topic, body, message.flag, sys_flag, properties.decode(), msg_id, False, code)
 
     def batch(self, messages: Sequence[Message], wall_ms: int) -> OutgoingMessage:
-        """One topic, nothing compressed; the limit of a message holds for the batch as a whole."""
+        """Prepare messages of one topic as a batch.
+
+        Nothing is compressed. `message_size_max` applies to each body and to the encoded batch.
+        """
         if not messages:
             raise InvalidMessage("a batch needs at least one message")
         for message in messages:
@@ -107,9 +114,9 @@ class Prepare:
         return OutgoingMessage(topic, encoded, 0, 0, "", ",".join(ids), True, RequestCode.SEND_BATCH_MESSAGE)
 
     def request(self, message: Message, wall_ms: int, client_id: str, timeout_ms: int) -> OutgoingMessage:
-        """A message whose consumer is to reply to this client."""
+        """Prepare a message whose consumer should reply to this client within `timeout_ms`."""
         if message.own_properties is not None:
-            raise InvalidMessage("a reply is no request; ask with a message of your own")
+            raise InvalidMessage("a reply is not a request; send a new message as the request")
         plain = self.message(message, wall_ms)
         added = {
             props.PROPERTY_CORRELATION_ID: plain.msg_id,
@@ -124,7 +131,7 @@ class Prepare:
         check_topic(message.topic)
         body = message.body
         if not body:
-            raise InvalidMessage(f"message to {message.topic} has an empty body, which no broker takes")
+            raise InvalidMessage(f"message to {message.topic} has an empty body, which no broker accepts")
         if len(body) > self.message_size_max:
             raise InvalidMessage(
                 f"body of {len(body)} bytes, more than the limit of {self.message_size_max} (max_message_size)"
@@ -132,7 +139,7 @@ class Prepare:
         return body
 
     def _properties(self, message: Message, wall_ms: int) -> tuple[str, bytes]:
-        """The unique id and all properties as the wire has them."""
+        """Return the unique id and the encoded properties."""
         user = message.properties
         for name in user:
             if name in props.RESERVED_NAMES and name not in (props.PROPERTY_KEYS, props.PROPERTY_TAGS):
@@ -163,7 +170,10 @@ def _check_size(size: int) -> None:
 
 
 def _level(level: int) -> str:
-    """Brokers take a level beyond their last one for the last; one below zero would be delivered at once."""
+    """Return the level as text.
+
+    Brokers take a level above their last one for the last, and deliver one below zero at once.
+    """
     if not 0 < level <= DELAY_LEVEL_MAX:
         raise InvalidMessage(f"delay_level {level} of a message is not within 1 and {DELAY_LEVEL_MAX}")
     return str(level)
@@ -184,16 +194,19 @@ def _due(message: Message) -> dict[str, str]:
 
 
 def check_topic(topic: str, *, to_send: bool = True) -> None:
-    """Raises InvalidMessage for a name that no broker takes, or that is the broker's own (`to_send`)."""
+    """Raise InvalidMessage if the topic's name is invalid, or with `to_send` if it is a system
+    topic.
+    """
     if not _NAME.fullmatch(topic):
         raise InvalidMessage(f"topic {topic[:140]!r} is not a name: use letters, digits, _ - % and |")
     if len(topic) > TOPIC_SIZE_MAX:
         raise InvalidMessage(f"topic of {len(topic)} characters, more than {TOPIC_SIZE_MAX}")
     if to_send and topic in SEND_FORBIDDEN:
-        raise InvalidMessage(f"topic {topic} is the broker's own and takes no sends")
+        raise InvalidMessage(f"topic {topic} is a system topic and accepts no sends")
 
 
 def check_group(group: str) -> None:
+    """Raise InvalidMessage if the group's name is invalid."""
     if not _NAME.fullmatch(group):
         raise InvalidMessage(f"group {group[:140]!r} is not a name: use letters, digits, _ - % and |")
     if len(group) > GROUP_SIZE_MAX:

@@ -1,22 +1,28 @@
-"""Producer: sends prepared messages and tries again until one is acknowledged, the tries or the time are used up.
+"""Producer: sends prepared messages, and retries attempts that fail.
 
-A send goes through `_SendFlow`, one object per message:
+Each send is one `_SendFlow` object:
 
     find the route → pick a queue → call the broker → acknowledged: done
-                          ▲                         └→ failed: may it be tried again? ──no──► SendFailed
-                          └────────────yes─────────────────────┘
+                          ▲                         └→ failed: retriable? ──no──► SendFailed
+                          └────────────yes────────────────────┘
 
-- Tried again: no answer (refused, lost, timed out), and answers with one of `retry_response_codes`. Another broker is
-  preferred. Sends to a chosen queue, or by ordering key, are tried once, as upstream: elsewhere would be out of order.
-- The timeout is that of the whole send. Each try may use what is left of it, or `send_msg_max_timeout_per_request_ms`.
-- FLUSH_DISK_TIMEOUT, FLUSH_SLAVE_TIMEOUT and SLAVE_NOT_AVAILABLE are results; with
-  `retry_another_broker_when_not_store_ok` a try at another broker follows, and the last result counts when that fails.
-- `maybe_stored` of a SendFailed: some try reached its broker and its answer is unknown or says nothing about storing.
+- Retried: no response (refused, lost, timed out), and responses with one of `retry_response_codes`.
+  Another broker is preferred. A send to a given queue or by ordering key is tried once, as in
+  Apache: another queue would break the order.
+- The timeout covers the whole send. Each attempt may use the time that is left, or
+  `send_msg_max_timeout_per_request_ms`.
+- FLUSH_DISK_TIMEOUT, FLUSH_SLAVE_TIMEOUT and SLAVE_NOT_AVAILABLE are results. With
+  `retry_another_broker_when_not_store_ok` an attempt at another broker follows; if that fails, the
+  earlier result counts.
+- `maybe_stored` of a SendFailed: an attempt reached its broker, and the response is unknown or does
+  not say whether the message was stored.
 
-Unlike upstream, whose asynchronous sends stop at any error answer, synchronous and asynchronous sends follow one rule.
+In Apache, asynchronous sends stop at any error response. Here, synchronous and asynchronous sends
+follow the same rules.
 
 Source: `client/.../impl/producer/DefaultMQProducerImpl.java` (`sendDefaultImpl`, `sendKernelImpl`),
-`impl/MQClientAPIImpl.java` (`sendMessageAsync`, `processSendResponse`), `producer/selector/SelectMessageQueueByHash.java`.
+`impl/MQClientAPIImpl.java` (`sendMessageAsync`, `processSendResponse`),
+`producer/selector/SelectMessageQueueByHash.java`.
 """
 
 from collections.abc import Callable, Collection
@@ -52,9 +58,9 @@ STATUS_BY_CODE = {
     ResponseCode.FLUSH_SLAVE_TIMEOUT: SendStatus.FLUSH_SLAVE_TIMEOUT,
     ResponseCode.SLAVE_NOT_AVAILABLE: SendStatus.SLAVE_NOT_AVAILABLE,
 }
-#: answers of a broker that is no master (any more): routes may say who is
+#: Response codes of a broker that is not the master (any more). A new route may name the master.
 MOVED_CODES = (ResponseCode.SERVICE_NOT_AVAILABLE, ResponseCode.NO_PERMISSION)
-#: error answers that brokers give before they store anything
+#: Error codes that brokers return before they store anything.
 NOT_STORED_CODES = frozenset(
     {
         ResponseCode.SYSTEM_BUSY,
@@ -72,18 +78,18 @@ NOT_STORED_CODES = frozenset(
         ResponseCode.GO_AWAY,
     }
 )
-#: how a broker of ours, which stores nothing then, begins its SYSTEM_ERROR; Apache's say it without the figures, and its
-#: DLedger brokers also of what they have stored
+#: Begins the remark of a SYSTEM_ERROR with which rmqkit's broker refused to store the message.
+#: Apache's remark has no colon and no numbers; its DLedger brokers also send it after storing.
 NOT_STORED_REMARK = "in-sync replicas not enough: "
 
 SendOutcome = SendResult | ClientError
-#: None is the outcome of a one-way send that was handed to a connection
+#: None is the outcome of a one-way send, once a connection has taken it.
 SendThen = Callable[[SendOutcome | None], None]
 
 
 @dataclass(kw_only=True)
 class ProducerSettings:
-    """Names and defaults are upstream's (`DefaultMQProducer`)."""
+    """Settings of a producer. Names and defaults are those of Apache's `DefaultMQProducer`."""
 
     group: str
     retry_times_when_send_failed: int = 2
@@ -97,13 +103,15 @@ class ProducerSettings:
 
 
 class ProducerCore:
+    """The sans-IO producer of one group."""
+
     def __init__(self, client: Client, settings: ProducerSettings) -> None:
         self.client = client
         self.settings = settings
         self.closed = False
-        #: hears of acknowledged sends; None when nobody wants traces
+        #: Records acknowledged sends. None if traces are off.
         self.trace: ProducerTrace | None = None
-        #: topics that were sent to; their routes are kept fresh
+        #: Topics that were sent to. Their routes are watched.
         self._topics: dict[str, None] = {}
         self._rings: dict[str, QueueRing] = {}
         client.add_producer(settings.group)
@@ -119,7 +127,7 @@ class ProducerCore:
         ordering_key: str | None = None,
         oneway: bool = False,
     ) -> None:
-        """Start a send; `then` is called exactly once, perhaps before this returns."""
+        """Start a send. `then` is called exactly once, perhaps before this returns."""
         if self.closed or self.client.stopping:
             then(ClientClosed(f"producer {self.settings.group} is closed"))
             return
@@ -146,7 +154,10 @@ class ProducerCore:
         queue: MessageQueue | None = None,
         ordering_key: str | None = None,
     ) -> Deferred[MessageExt]:
-        """Send a request (`Prepare.request`); the promise is of the reply. It fails with RequestTimeout without one."""
+        """Send a request (`Prepare.request`) and return a promise of the reply.
+
+        Without a reply the promise fails with RequestTimeout.
+        """
         settings, routes = self.settings, self.client.routes
 
         async def clusters() -> tuple[str, ...]:
@@ -163,10 +174,10 @@ class ProducerCore:
         return self.client.requests.ask(self, outgoing, lambda: start(clusters()), send, timeout_ms)
 
     async def recall(self, handle: str, timeout_ms: int) -> str:
-        """Take back the timer message of this handle, and return its id.
+        """Recall the timer message of this handle, and return its id.
 
-        A message that has been delivered cannot be told from one that waits: the broker refuses only a time that has
-        passed. Raises InvalidMessage for a handle that is none, ClientError when its broker has no master or refuses.
+        Raises InvalidMessage for a handle that is not one, ClientError if its broker has no master
+        or refuses.
 
         Source: `DefaultMQProducerImpl.recallMessage`.
         """
@@ -192,7 +203,11 @@ class ProducerCore:
         return reply.read(RecallMessageResponse).msg_id
 
     def ring(self, route: Route) -> QueueRing:
-        """The round robin of a topic; it starts anywhere, so that producers do not march in step."""
+        """Return the round robin of a topic.
+
+        It starts at a random queue, so that producers do not all use the same queue at the same
+        time.
+        """
         ring = self._rings.get(route.topic)
         if ring is None:
             index = self.client.ports.entropy.randrange(len(route.publish))
@@ -202,7 +217,7 @@ class ProducerCore:
         return ring
 
     async def close(self) -> None:
-        """Leaves the heartbeats; sends that are under way still end by themselves."""
+        """Unregister the group. Sends in flight still end by themselves."""
         if not self.closed:
             self.closed = True
             self.client.requests.drop(self, ClientClosed(f"producer {self.settings.group} is closed"))
@@ -213,7 +228,7 @@ class ProducerCore:
 
 @dataclass(slots=True, eq=False)
 class _SendFlow:
-    """One message on its way."""
+    """One send, from the route to its outcome."""
 
     producer: ProducerCore
     outgoing: OutgoingMessage
@@ -233,15 +248,17 @@ class _SendFlow:
     failure: ClientError | None = None
     failures: list[str] = field(default_factory=list)
 
-    # --- where to
+    # --- attempts
 
     async def find_route(self) -> None:
+        """Find a route to publish to, then make the first attempt."""
         settings, routes = self.producer.settings, self.producer.client.routes
         topic = self.outgoing.topic
         route = await routes.find_to_publish(topic, settings.create_topic_key, settings.default_topic_queue_nums)
         self.attempt(route)
 
     def attempt(self, route: Route) -> None:
+        """Make one attempt, or give up if the time is over."""
         client = self.producer.client
         now_ms = client.clock.mono_ms
         left_ms = self.deadline_ms - now_ms
@@ -296,7 +313,7 @@ class _SendFlow:
             broker_name=queue.broker_name,
         )
 
-    # --- what came of it
+    # --- outcomes
 
     def _answered(self, outcome: Outcome) -> None:
         conn, queue = self.conn, self.queue
@@ -325,7 +342,7 @@ class _SendFlow:
             read = reply.read(SendMessageResponse)
         except RemoteProtocolError as error:
             self.maybe_stored = True
-            self._failed(ClientError(f"{reply.address} acknowledged with an answer that cannot be read: {error}"), queue)
+            self._failed(ClientError(f"{reply.address} sent an acknowledgement that cannot be decoded: {error}"), queue)
             return
         status = STATUS_BY_CODE[ResponseCode(reply.code)]
         self.result = SendResult(
@@ -382,15 +399,18 @@ class _SendFlow:
             self.give_up("")
 
     def give_up(self, why: str) -> None:
+        """End the send with the earlier result, or with SendFailed. `why` counts if no attempt
+        failed.
+        """
         if self.result is not None:
             self.then(self.result)
             return
         topic = self.outgoing.topic
         route = self.producer.client.routes.routes.get(topic)
-        told = "; ".join(dict.fromkeys(self.failures)) or why
+        reasons = "; ".join(dict.fromkeys(self.failures)) or why
         last = self.failure
         text = (
-            f"send to {topic} failed after {self.tries} {'try' if self.tries == 1 else 'tries'} ({told}); "
+            f"send to {topic} failed after {self.tries} {'try' if self.tries == 1 else 'tries'} ({reasons}); "
             f"{'it may have been stored' if self.maybe_stored else 'it was not stored'}"
         )
         brokers = dict.fromkeys(queue.broker_name for queue in route.publish) if route is not None else {}
@@ -408,5 +428,5 @@ class _SendFlow:
         )
 
     def fail(self, error: RmqkitError) -> None:
-        """No route."""
+        """End the send: there is no route."""
         self.then(error if isinstance(error, ClientError) else ClientError(str(error)))

@@ -1,14 +1,15 @@
-"""Traces: a producer or consumer writes what became of its messages into the trace topic, where tools look for them.
+"""Traces: producers and consumers record the fate of their messages in the trace topic.
 
     a send was acknowledged   → one Pub for each message
     a listener begins / ends  → SubBefore, SubAfter (one request id)
 
-`TraceDispatch` collects records and sends up to 20 of them in a message, when so many are there and every 5 s. It never
-delays what it writes about: at most `RECORDS_MAX` records wait, at most `SENDS_MAX` trace messages are under way, and what
-comes beyond that, or cannot be sent, is dropped, counted and said once for each 5 s. `append` may be called by any thread.
+`TraceDispatch` collects records. It sends up to 20 of them in one message, as soon as there are 20,
+and every 5 s. It never delays the traced messages. At most `RECORDS_MAX` records wait, and at most
+`SENDS_MAX` trace messages are in flight. Records above these limits, and records that cannot be
+sent, are dropped, counted, and logged at most once per 5 s. Any thread may call `append`.
 
-A message is not traced when its broker does not want it (TRACE_ON is false in its answer, or in the message's properties).
-The trace messages go out through a producer of their own, which is not traced.
+A message is not traced if its broker does not want that: TRACE_ON is false in the response or in
+the message's properties. The trace messages have a producer of their own, which is not traced.
 
 Source: `client/.../trace/AsyncTraceDispatcher.java`, `trace/hook/SendMessageTraceHookImpl.java`,
 `trace/hook/ConsumeMessageTraceHookImpl.java`.
@@ -45,74 +46,80 @@ GROUP_PREFIX = "_INNER_TRACE_PRODUCER"
 
 
 class TraceDispatch:
+    """Collects trace records and sends them in batches."""
+
     def __init__(
         self, client: Client, ids: UniqueIds, *, topic: str, group: str, ask_flush: Callable[[], None] | None = None
     ) -> None:
-        """`ask_flush` has `flush` called in the client's own thread; without it the node's duty does."""
+        """`ask_flush` makes the client's own thread call `flush`. Default: the node's duty does."""
         number = client.next_number()
         self.topic = topic
-        #: records that were lost
+        #: Number of records that were lost.
         self.dropped = 0
         self._client = client
         self._ids = ids
         self._duty = f"trace-{number}"
         self._ask_flush = ask_flush or (lambda: client.duties.wake(self._duty, client.clock.mono_ms))
-        self._asked = False
+        self._flush_requested = False
         self._records: deque[TraceRecord] = deque()
         self._prepare = Prepare(ids, message_size_max=2 * BODY_SIZE_MAX)
         self._producer = ProducerCore(client, ProducerSettings(group=f"{GROUP_PREFIX}-{group}"[:100] + f"-{number}"))
-        self._under_way = 0
-        self._dropped_said = 0
+        self._in_flight = 0
+        self._dropped_logged = 0
         self._drained: Deferred[None] | None = None
         client.duties.add(self._duty, self._run, client.clock.mono_ms + FLUSH_MS)
 
     def append(self, record: TraceRecord) -> None:
+        """Queue a record, or drop and count it if too many wait. Any thread may call this."""
         records = self._records
         if len(records) >= RECORDS_MAX:
             self.dropped += 1
             return
         records.append(record)
-        if len(records) >= BATCH_COUNT and not self._asked:
-            self._asked = True
+        if len(records) >= BATCH_COUNT and not self._flush_requested:
+            self._flush_requested = True
             self._ask_flush()
 
     def request_id(self, wall_ms: int) -> str:
+        """Return a new id that links the SubBefore and SubAfter of one listener call."""
         return self._ids.next(wall_ms)
 
     def flush(self, *, all_of_them: bool = False) -> None:
-        """Send what fills a message; the rest too when it has waited long enough."""
-        self._asked = False
+        """Send full batches; with `all_of_them` also the rest."""
+        self._flush_requested = False
         records = self._records
-        while self._under_way < SENDS_MAX and (len(records) >= BATCH_COUNT or (all_of_them and records)):
+        while self._in_flight < SENDS_MAX and (len(records) >= BATCH_COUNT or (all_of_them and records)):
             self._send(self._take())
 
     async def close(self) -> None:
-        """Send what is there, and wait a while for the answers."""
+        """Send all records, and wait up to `CLOSE_WAIT_MS` for the responses."""
         client = self._client
         client.duties.remove(self._duty)
         self.flush(all_of_them=True)
-        if self._under_way:
+        if self._in_flight:
             self._drained = Deferred()
             timer = client.timers.after(CLOSE_WAIT_MS, self._end_drain)
             await self._drained
             timer.cancel()
         self.dropped += len(self._records)
         self._records.clear()
-        self._say_dropped()
+        self._log_dropped()
         await self._producer.close()
 
     def _run(self, now_ms: int) -> int:
         self.flush(all_of_them=True)
-        self._say_dropped()
+        self._log_dropped()
         return now_ms + FLUSH_MS
 
-    def _say_dropped(self) -> None:
-        if self.dropped != self._dropped_said:
-            count, self._dropped_said = self.dropped - self._dropped_said, self.dropped
+    def _log_dropped(self) -> None:
+        if self.dropped != self._dropped_logged:
+            count, self._dropped_logged = self.dropped - self._dropped_logged, self.dropped
             self._client.log.warning("traces-dropped", topic=self.topic, count=count)
 
     def _take(self) -> list[tuple[TraceRecord, str]]:
-        """The records of the next message, within its bounds."""
+        """Remove and return the records of the next message, with their text, within its size
+        limits.
+        """
         taken: list[tuple[TraceRecord, str]] = []
         size = keys_size = 0
         records = self._records
@@ -137,15 +144,15 @@ class TraceDispatch:
         except (InvalidMessage, UnicodeEncodeError):
             self.dropped += len(taken)
             return
-        self._under_way += 1
+        self._in_flight += 1
 
         def ended(outcome: SendOutcome | None) -> None:
-            self._under_way -= 1
+            self._in_flight -= 1
             if isinstance(outcome, RmqkitError):
                 self.dropped += len(taken)
             if self._drained is not None:
                 self.flush(all_of_them=True)
-                if not self._under_way:
+                if not self._in_flight:
                     self._end_drain()
             elif len(self._records) >= BATCH_COUNT:
                 self.flush()
@@ -158,7 +165,7 @@ class TraceDispatch:
 
 
 class ProducerTrace(NamedTuple):
-    """What a producer tells of its sends (`ProducerCore.trace`)."""
+    """Records the sends of a producer (`ProducerCore.trace`)."""
 
     dispatch: TraceDispatch
     group: str
@@ -166,7 +173,10 @@ class ProducerTrace(NamedTuple):
     def stored(
         self, outgoing: OutgoingMessage, result: SendResult, broker: str, began_ms: int, cost_ms: int, ordered: bool
     ) -> None:
-        """An acknowledged send whose broker wants traces. A batch is traced message by message, without tags and keys."""
+        """Record an acknowledged send whose broker wants traces.
+
+        A batch has one record per message, without tags and keys.
+        """
         if outgoing.topic.startswith(self.dispatch.topic):
             return
         text = outgoing.properties.encode()
@@ -213,7 +223,7 @@ class ProducerTrace(NamedTuple):
 
 
 class ConsumerTrace:
-    """What a consumer tells of its listener, in the listener's thread."""
+    """Records the listener calls of a consumer. Called in the listeners' threads."""
 
     def __init__(self, dispatch: TraceDispatch, group: str) -> None:
         self.dispatch = dispatch
@@ -221,7 +231,10 @@ class ConsumerTrace:
         self._begun: dict[ListenerBatch, list[TraceRecord]] = {}
 
     def began(self, batch: ListenerBatch, wall_ms: int) -> None:
-        """Messages that an administrator has consumed directly are not traced."""
+        """Record that a listener begins with a batch.
+
+        A message that an administrator sent directly to the listener is not traced.
+        """
         if batch.answer is not None:
             return
         request_id = self.dispatch.request_id(wall_ms)
@@ -245,7 +258,7 @@ class ConsumerTrace:
             self.dispatch.append(record)
 
     def ended(self, batch: ListenerBatch, wall_ms: int, ok: bool, error: str) -> None:
-        """Each message has its share of the time, as in Java."""
+        """Record the outcome. The duration is divided evenly among the messages, as in Java."""
         code = ConsumeCode.SUCCESS if ok else ConsumeCode.EXCEPTION if error else ConsumeCode.FAILED
         for record in self._begun.pop(batch, ()):
             cost_ms = max(0, wall_ms - record.time_ms) // len(batch.messages)

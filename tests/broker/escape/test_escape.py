@@ -1,6 +1,7 @@
-"""What an acting master has that is due: delay levels and sends back escape to the master of another group.
+"""Escape: an acting master puts due delayed messages and sends back on another group's master.
 
-The group has lost its master, and its slave is told to act, as if it had found out; once it finds out by itself.
+The group has lost its master. In most tests the test itself makes the slave act; in one the slave
+notices the loss by itself.
 """
 
 import pytest
@@ -68,7 +69,7 @@ class Lab:
         return reply
 
     def takeover(self):
-        """The master dies, and its slave begins to act."""
+        """Kill the master and make its slave act."""
         slave, master = self.node(A1), self.node(A0)
         self.until(lambda: slave.store.offset_written == master.store.offset_written)
         for name in self.cluster.together(A0):
@@ -125,7 +126,7 @@ def test_due_messages_are_put_on_the_other_master_once_in_order_and_never_early(
 
 
 def test_takeover_and_return():
-    """What is due meanwhile escapes, what is due later does not; nothing comes twice."""
+    """Messages due while the master is away escape, later ones do not; no message arrives twice."""
     lab = Lab(acting=True)
     lab.send(b"soon", level=1)
     lab.send(b"meanwhile", level=2)
@@ -201,7 +202,7 @@ def test_what_cannot_be_put_stays_due_and_is_seen(lab):
 
 
 def test_a_lost_answer_is_a_message_that_comes_twice_and_none_is_lost(lab):
-    """The target takes the message in, and its answer does not come through."""
+    """The target stores the message, but its response gets lost."""
     lab.send(b"one", level=1)
     lab.send(b"two", level=1)
     lab.takeover()
@@ -246,7 +247,7 @@ def test_progress_is_saved_soon(lab):
 
 
 def test_what_arrives_without_an_append_of_its_own_is_found(lab):
-    """As a record does that is replicated."""
+    """A replicated record arrives like this."""
     lab.takeover()
     lab.world.run_for(1_000)
     assert lab.acting.view.delay.levels[1].offset == 0
@@ -284,7 +285,7 @@ def test_a_master_in_the_same_process_takes_it_without_a_connection(strategy):
 
 
 def test_the_master_in_the_same_process_may_not_take_it_and_another_does():
-    """It is out of service for the moment: its own role says so."""
+    """The master in the same process is out of service: its own role says so."""
     lab = Lab(containers=CONTAINERS)
     lab.send(b"one", level=1)
     lab.takeover()
@@ -297,7 +298,10 @@ def test_the_master_in_the_same_process_may_not_take_it_and_another_does():
 
 @pytest.mark.parametrize("meanwhile_ms", [0, 1, 5])
 def test_a_master_in_the_same_process_is_taken_out_of_it(meanwhile_ms):
-    """Whoever waits for it gets an answer, and the message comes when it is there again."""
+    """A caller that waits for the stopped master gets an answer.
+
+    The delayed message is put once the master is back.
+    """
     lab = Lab(containers=CONTAINERS, strategy="local")
     lab.send(b"one", level=1)
     lab.takeover()
@@ -385,11 +389,11 @@ def test_a_slave_that_does_not_act_or_has_no_way_out_refuses(strategy):
     assert "slave" in reply.remark
 
 
-# --- what is under way of a level, decided step by step
+# --- the puts in flight of a level, decided step by step
 
 
 class Held:
-    """A strategy whose answers the test gives."""
+    """An escape strategy whose answers the test gives."""
 
     def __init__(self, broker):
         self.asked = []
@@ -401,7 +405,7 @@ class Held:
         self.asked.append((message, then))
 
     def take(self):
-        """What was asked since the last time: queue ids, and who waits for answers."""
+        """Return the queue ids and the callbacks of the puts since the last call."""
         asked, self.asked = self.asked, []
         return [message.put.queue_id for message, _ in asked], [then for _, then in asked]
 
@@ -416,7 +420,10 @@ class Held:
 
 
 def held(make, queue_ids):
-    """A broker that acts, with delayed messages for these queues, in order, all due."""
+    """Return an acting broker and its strategy, with due delayed messages.
+
+    `queue_ids` has the target queue of each message, in order.
+    """
     broker = make()
     client = with_topic(broker, queues=max(queue_ids) + 1)
     for number, queue_id in enumerate(queue_ids):

@@ -1,5 +1,7 @@
-"""Escape to a master of another group: whom it asks, what it sends, what it makes of answers.
-Source: `EscapeBridge.putMessageToRemoteBroker`, `BrokerOuterAPI.sendMessageToSpecificBroker`."""
+"""Escape to a master of another group: target choice, requests, handling of responses.
+
+Source: `EscapeBridge.putMessageToRemoteBroker`, `BrokerOuterAPI.sendMessageToSpecificBroker`.
+"""
 
 import json
 
@@ -27,7 +29,7 @@ def message(**changes):
 
 
 def route(*groups):
-    """Of (broker name, id 0, permission, write queues)."""
+    """Build a route of groups: (broker name, address of id 0, permission, write queues)."""
     return {
         "brokerDatas": [
             {"brokerAddrs": {"0": address}, "brokerName": name, "cluster": "c", "enableActingMaster": True}
@@ -42,7 +44,7 @@ def route(*groups):
 
 
 class Lab:
-    """A broker with two name servers that answer registrations, and its peers, played by the test."""
+    """A broker, two name servers that answer registrations, and peers that the test plays."""
 
     def __init__(self, make, *settings):
         self.broker = make(f"namesrvAddr={NS_1};{NS_2}", "escapeStrategy=remote", *settings)
@@ -61,7 +63,7 @@ class Lab:
         self.serve_registrations()
 
     def peer(self, address):
-        """The connection to an address, accepted if it was only dialled."""
+        """Return the connection to an address; accept it first if it is only dialled."""
         for client in list(self.broker.dialled):
             if str(client.conn.peer) == address:
                 self.broker.accept(client)
@@ -74,7 +76,7 @@ class Lab:
                 client.send(write_command(0, opaque=each.opaque, flag=1))
 
     def asked(self, address, code):
-        """The one request of that code, taken."""
+        """Remove and return the only request with that code."""
         client = self.peer(address)
         (found,) = [each for each in client.received if each.code == code and not each.flag & 1]
         client.received.remove(found)
@@ -160,7 +162,7 @@ def test_the_route_is_asked_for_once_for_many_and_again_when_it_is_old(lab):
 @pytest.mark.parametrize(
     "group",
     [
-        ("broker-a", "10.0.1.9:10911", 6, 4),  # the own group
+        ("broker-a", "10.0.1.9:10911", 6, 4),  # this broker's own group
         ("broker-b", B, 4, 4),  # an acting slave is shown as id 0, and read-only
         ("broker-b", B, 6, 0),
         ("broker-b", "127.0.0.1:10911", 6, 4),  # this very broker
@@ -233,7 +235,7 @@ def test_one_that_cannot_be_reached_is_left_alone_and_the_next_is_tried(lab):
 
 def test_the_back_off_grows_and_a_success_ends_it(lab):
     def attempts(ms):
-        """How often it is dialled in that time, when somebody asks each 100 ms."""
+        """Put a message every 100 ms for `ms`; return how often the peer is dialled."""
         dialled = 0
         for _ in range(ms // 100):
             lab.put()

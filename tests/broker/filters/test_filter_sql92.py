@@ -1,8 +1,10 @@
-"""SQL92: what expressions mean, which are refused, and their limits.
+"""SQL92 expressions: their meaning, which are refused, and their limits.
 
-The cases follow `filter/src/test/.../{ExpressionTest,ParserTest}.java` and the rules of `ComparisonExpression.java`,
-`LogicExpression.java`, `UnaryExpression.java`. The property test builds an expression as a tree, writes it down and
-compares what the compiled text says with a plain evaluation of the tree.
+The cases follow `filter/src/test/.../{ExpressionTest,ParserTest}.java` and the rules of
+`ComparisonExpression.java`, `LogicExpression.java`, `UnaryExpression.java`.
+
+The property test builds an expression as a tree and writes it as text. It compares the result of
+the compiled text with a plain evaluation of the tree.
 """
 
 import math
@@ -25,7 +27,7 @@ def matches(expression, **properties):
 
 
 def outcome(expression):
-    """What comes of an expression, as text."""
+    """Return the result of an expression, or its error, as text."""
     try:
         return str(matches(expression, a="1"))
     except FilterError as error:
@@ -60,13 +62,13 @@ ANY = "a=3 or b<>4 Or c>5 OR d<=4"
         ("a is not null", {"a": "x"}, True),
         ("a is null OR a='hello'", {"a": "abc"}, False),
         ("a is not null and a='hello'", {"a": "hello"}, True),
-        # texts: exact; quotes are doubled; numbers that are the same are not the same text
+        # strings compare exactly: equal numbers in different notation differ; a quote is doubled
         ("a='''''tag'''''", {"a": "''tag''"}, True),
         ("a = ''", {"a": "x"}, False),
         ("a = b", {"a": "3.14", "b": "3.14"}, True),
         ("a = b", {"a": "3.14", "b": "3.140"}, False),
         ("a <> b", {"a": "3.14", "b": "3.141"}, True),
-        # missing ones (LogicExpression, doCreateEqual)
+        # missing properties (LogicExpression, doCreateEqual)
         ("a = b", {}, True),
         ("a = b", {"a": "1"}, False),
         ("a <> b", {"a": "1"}, True),
@@ -74,7 +76,7 @@ ANY = "a=3 or b<>4 Or c>5 OR d<=4"
         ("a > 1 or b = 'x'", {"b": "x"}, True),
         ("not (a > 1)", {}, False),
         ("a = 1 and b = 2 or c = 3", {"c": "3"}, True),
-        # the literal's type is what the text becomes
+        # the property's text is converted to the type of the literal
         ("a > 1", {"a": "1.5"}, False),
         ("a > 1.0", {"a": "1.5"}, True),
         ("a = 3", {"a": "+3"}, True),
@@ -100,7 +102,7 @@ ANY = "a=3 or b<>4 Or c>5 OR d<=4"
         ("3000000000 > 2", {}, True),
         ("1 = '1'", {}, True),
         ("'x' = 'x'", {}, True),
-        # an evaluation that Java ends with an exception is over, whatever OR would say
+        # where Java throws, the evaluation ends with False, even if an OR could still be true
         ("a > 1 or b = 'x'", {"a": "no", "b": "x"}, False),
         ("b = 'x' or a > 1", {"a": "no", "b": "x"}, True),
         ("not (a > 1)", {"a": "no"}, False),
@@ -122,11 +124,11 @@ ANY = "a=3 or b<>4 Or c>5 OR d<=4"
         # NOT binds tighter than =
         ("NOT a = 1", {"a": "2"}, False),
         ("NOT (a = 1)", {"a": "2"}, True),
-        # minus of what is no number is null
+        # minus a non-number is null
         ("-a = b", {"b": "1"}, False),
         ("-a IS NULL", {"a": "1"}, True),
         ("a > -'x'", {"a": "1"}, False),
-        # CONTAINS and its like
+        # CONTAINS, STARTSWITH, ENDSWITH
         ("v contains 'x'", {"v": "axb"}, True),
         ("v STARTSWITH 'ax' and v endswith 'xb'", {"v": "axb"}, True),
         ("v not contains 'x'", {"v": "axb"}, False),
@@ -139,7 +141,7 @@ ANY = "a=3 or b<>4 Or c>5 OR d<=4"
         ("'axb' contains '.'", {}, False),
         ("1 not contains 'x'", {}, False),
         ("a not in ('4', '5') and b between 3 and 10 and c not contains 'axbc'", {"a": "3", "b": "3", "c": "axbdc"}, True),
-        # names, blanks, comments
+        # names, white space, comments
         ("$a_1=1", {"$a_1": "1"}, True),
         ("A = 1", {"a": "1"}, False),
         ("android=1", {"android": "1"}, True),
@@ -322,7 +324,7 @@ def plain_number(literal, text):
 
 
 def plain(tree, properties):
-    """The value of a tree: True, False, None; Error where Java throws."""
+    """Return the value of a tree: True, False, None, or Error where Java throws."""
     match tree:
         case ("compare", sign, name, literal):
             value = properties.get(name)

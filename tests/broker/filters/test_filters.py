@@ -1,8 +1,10 @@
-"""Filters on the broker: registered by heartbeat or sent with the pull, long polling, what is kept and for how long.
+"""Filters on the broker, registered by heartbeat or sent with the pull.
 
-Source: `broker/.../filter/{ConsumerFilterManager,ExpressionMessageFilter,ExpressionForRetryMessageFilter}.java`,
-`broker/.../processor/{PullMessageProcessor,ClientManageProcessor}.java`,
-`broker/.../longpolling/PullRequestHoldService.java`.
+The tests cover pulls, long polling, retry topics, the saved table and its expiry.
+
+Source: `ConsumerFilterManager.java`, `ExpressionMessageFilter.java`,
+`ExpressionForRetryMessageFilter.java`, `PullMessageProcessor.java`, `ClientManageProcessor.java`,
+`PullRequestHoldService.java`, all in `broker`.
 """
 
 import json
@@ -36,7 +38,7 @@ def with_property(client, body=b"x", topic="T", **properties):
 
 
 def beat(client, *subscriptions, group="CG", client_id="c1"):
-    """A heartbeat; each subscription is (topic, expression, type, version)."""
+    """Send a heartbeat; each subscription is (topic, expression, type, version)."""
     consumer = {
         "consumeFromWhere": "CONSUME_FROM_LAST_OFFSET",
         "consumeType": "CONSUME_PASSIVELY",
@@ -110,7 +112,10 @@ def test_a_pull_by_tag_is_as_it_was(broker):
     ],
 )
 def test_expressions_that_are_none_never_deliver(broker, changes, code, said):
-    """Upstream's assertion that would answer 23 is off in Java by default, and everything is delivered."""
+    """rmqkit answers an error where an Apache broker delivers everything.
+
+    Apache would answer 23 in an assertion, but Java disables assertions by default.
+    """
     answer = pull(filled(broker), **changes)
     assert answer.code == code
     assert said in answer.remark
@@ -124,10 +129,10 @@ def test_versions_of_a_filter(broker):
     assert answer.code == ResponseCode.SUBSCRIPTION_NOT_LATEST
     beat(client, ("T", "price > 7", "SQL92", 8))
     assert bodies(pull(client, **by_heartbeat(subVersion="8"))) == [b"8", b"9"]
-    # An older member's heartbeat changes nothing.
+    # A heartbeat with an older version changes nothing.
     beat(broker.connect(), ("T", "price > 1", "SQL92", 6), client_id="c2")
     assert bodies(pull(client, **by_heartbeat(subVersion="8"))) == [b"8", b"9"]
-    # The same version with another text neither.
+    # Neither does the same version with a different expression.
     beat(client, ("T", "price > 1", "SQL92", 8))
     assert bodies(pull(client, **by_heartbeat(subVersion="8"))) == [b"8", b"9"]
 
@@ -164,7 +169,7 @@ def test_without_property_filters_the_broker_says_so(make):
 
 
 def check(client, expression, kind="SQL92"):
-    """CHECK_CLIENT_CONFIG as `MQClientInstance.checkClientInBroker` sends it."""
+    """Send CHECK_CLIENT_CONFIG as `MQClientInstance.checkClientInBroker` does."""
     subscription = {"topic": "T", "subString": expression, "expressionType": kind, "subVersion": 1}
     body = {"clientId": "c1", "group": "CG", "subscriptionData": subscription}
     return client.ask(RequestCode.CHECK_CLIENT_CONFIG, {}, json.dumps(body).encode())
@@ -181,7 +186,10 @@ def test_a_client_is_told_of_a_bad_expression_before_it_starts(broker):
 
 
 def test_the_filter_servers_of_old_are_refused(broker):
-    """301 and 302 have no handler in 5.x (`RequestCode.REGISTER_FILTER_SERVER`, `REGISTER_MESSAGE_FILTER_CLASS`)."""
+    """Codes 301 and 302 have no handler in 5.x.
+
+    They are `RequestCode.REGISTER_FILTER_SERVER` and `REGISTER_MESSAGE_FILTER_CLASS`.
+    """
     client = broker.connect()
     for code in (301, 302):
         assert client.ask(code, {}).code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
@@ -249,7 +257,7 @@ def test_a_topic_made_again_is_not_taken_for_the_old_one(broker):
 
 
 def test_retried_messages_are_not_filtered(make):
-    """The subscription of a retry topic is by tag (`DefaultMQPushConsumerImpl.copySubscription`)."""
+    """Clients subscribe to retry topics by tag (`DefaultMQPushConsumerImpl.copySubscription`)."""
     for setting in ("filterSupportRetry=false", "filterSupportRetry=true"):
         broker = make("enablePropertyFilter=true", setting)
         client = with_topic(broker)
@@ -260,7 +268,10 @@ def test_retried_messages_are_not_filtered(make):
 
 
 def test_retry_topics_filtered_by_the_topic_of_the_message(make):
-    """`ExpressionForRetryMessageFilter`: only with `filterSupportRetry`, and a subscription of the retry topic by SQL92."""
+    """The retried message's own topic selects the filter (`ExpressionForRetryMessageFilter`).
+
+    This needs `filterSupportRetry` and an SQL92 subscription to the retry topic.
+    """
     retry = "%RETRY%CG"
     found = {}
     for setting in ("false", "true"):
@@ -274,7 +285,7 @@ def test_retry_topics_filtered_by_the_topic_of_the_message(make):
     assert found == {"false": [b"1 T", b"9 T", b"1 Other"], "true": [b"9 T", b"1 Other"]}
 
 
-# --- what is kept
+# --- the saved table
 
 
 def test_filters_are_kept_in_apaches_form(broker):
@@ -369,7 +380,7 @@ def test_a_restart_finds_the_filters_dead_until_the_next_heartbeat(broker):
 
 
 def test_bloom_filters_are_apaches():
-    """Positions that `BloomFilter.createByFn(20, 32).generate` of 5.5.0 gave."""
+    """The expected positions are from `BloomFilter.createByFn(20, 32).generate` of 5.5.0."""
     bloom = Bloom(error_percent=20, groups=32)
     assert (bloom.hashes, bloom.bits) == (3, 112)
     assert bloom.data("CG", "T").bit_pos == [0, 73, 34]
@@ -464,7 +475,10 @@ def test_lark_is_imported_only_when_an_expression_comes():
 
 
 def test_bit_maps_spare_reading_what_nobody_wants(make, monkeypatch):
-    """`CommitLogDispatcherCalcBitMap` and `ExpressionMessageFilter.isMatchedByConsumeQueue`."""
+    """Bit maps let the broker skip messages without reading them.
+
+    Source: `CommitLogDispatcherCalcBitMap`, `ExpressionMessageFilter.isMatchedByConsumeQueue`.
+    """
     broker = make("enablePropertyFilter=true", "enableConsumeQueueExt=true", "enableCalcFilterBitMap=true")
     client = with_topic(broker)
     with_property(client, b"before", price=9)
@@ -484,9 +498,9 @@ def test_bit_maps_spare_reading_what_nobody_wants(make, monkeypatch):
     found = bodies(pull(client, **by_heartbeat(subVersion="7")))
     assert found == [b"before", b"6", b"7", b"8", b"9"]
     assert [each["price"] for each in read] == ["9", "1", "6", "7", "8", "9"], "what came before the filter is read"
-    # Another group's bits are not there: its pulls read everything.
+    # There are no bits for the other group, so its pull reads every message.
     assert bodies(pull(client, consumerGroup="Other", **by_request("price = 3"))) == [b"3"]
-    # By tag, the unit says the tag.
+    # A filter by tag uses the tags code of the extension unit.
     assert send(client, "T", b"tagged", i=UNIQ + "TAGS\x01red\x02").code == 0
     assert bodies(pull(client, subscription="red")) == [b"tagged"]
 

@@ -1,6 +1,9 @@
-"""Answers with JSON and with ROCKETMQ headers: who asks in one form is answered in it, and told the same.
+"""Responses with JSON and with ROCKETMQ (binary) headers.
 
-Source: `RocketMQSerializable.java`; the fields are those of `SendMessageProcessor.handlePutMessageResult`.
+A request is answered in its own header form, and both forms have the same content.
+
+Source: `RocketMQSerializable.java`; the fields are those of
+`SendMessageProcessor.handlePutMessageResult`.
 """
 
 from pathlib import Path
@@ -31,7 +34,10 @@ def read(data):
 
 
 def test_a_binary_send_is_answered_byte_for_byte(broker):
-    """As Apache's broker writes it when it is configured to, in another order of fields (a map's)."""
+    """The bytes are those of an Apache broker that is configured for binary headers.
+
+    Only the order of the fields differs: in Apache's broker it is a map's.
+    """
     client = with_topic(broker)
     broker.turn(lambda: broker.node.received(client.conn, write_command(310, send_fields(), b"hello", opaque=8, codec=1)))
     fields = {
@@ -60,7 +66,10 @@ def test_a_binary_send_is_answered_byte_for_byte(broker):
 @pytest.mark.parametrize("count", [0, 1, 3, 400])
 @pytest.mark.parametrize("opaque", [0, 2**31 - 1, -(2**31) + 1])
 def test_both_forms_say_the_same(status, unique, count, opaque):
-    """The fixed parts may hold what means something to a template; a second answer comes of the kept template."""
+    """The fixed parts contain characters that are special in a template.
+
+    The second response of each form is made from the cached template.
+    """
     answers = PutAnswers(HOST, '50% "off" é', False)
     for first in (0, 2**40):
         offsets = tuple(first + 100 * number for number in range(count))
@@ -75,7 +84,7 @@ def test_both_forms_say_the_same(status, unique, count, opaque):
 
 
 def test_templates_are_bounded():
-    """By what clients choose: queue ids, sizes of unique keys and of batches."""
+    """Clients choose the keys of the template caches: queue ids, lengths of keys and batches."""
     answers = PutAnswers(HOST, "r", True)
     for number in range(TEMPLATES_MAX * 2 + 10):
         answers.binary(PutStatus.PUT_OK, 1, number, b"a" * 20, PutResult(PutStatus.PUT_OK, 0, number, 200))
@@ -100,7 +109,7 @@ def test_batches_and_pulls_in_binary(broker):
 
 @pytest.mark.parametrize("name", ["binary_pull_found", "binary_pull_not_found"])
 def test_a_binary_answer_to_a_pull_is_what_apache_wrote(name):
-    """Byte for byte, but for language and version."""
+    """Equal byte for byte, except for language and version."""
     raw = (GOLDEN / f"{name}.response.bin").read_bytes()
     said = read(raw)
     offsets = (int(said.ext[each]) for each in ("nextBeginOffset", "minOffset", "maxOffset"))
@@ -162,7 +171,10 @@ def test_while_the_broker_stops_both_forms_are_told(broker):
 
 @pytest.mark.parametrize("codec", [2, 7, 128, 255])
 def test_a_form_that_is_none_ends_the_connection_and_is_not_echoed(broker, codec):
-    """Whatever is behind the mark, sound JSON or a sound binary header: no answer can have that form."""
+    """An unknown header form closes the connection, even if a valid JSON or binary header follows.
+
+    No response can have that form.
+    """
     with_topic(broker)
     for sound in (0, 1):
         client = broker.connect()

@@ -1,4 +1,7 @@
-"""What peers may throw at a broker: that connection gets an error or is closed, the node lives, others notice nothing."""
+"""Malformed input: that connection gets an error or is closed.
+
+The node keeps running, and other clients are not affected.
+"""
 
 import random
 

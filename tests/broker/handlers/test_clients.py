@@ -1,4 +1,7 @@
-"""Heartbeats, membership and notices. Source: `ClientManageProcessor.java`, `ConsumerManager.java`."""
+"""Heartbeats, membership and change notifications.
+
+Source: `ClientManageProcessor.java`, `ConsumerManager.java`.
+"""
 
 import json
 
@@ -127,7 +130,7 @@ def test_connections_are_listed(broker):
 
 
 def test_cpp_heartbeats_are_understood(broker):
-    """Enums as numbers, subVersion as text, absent sets (C++'s `HeartbeatData.h`)."""
+    """C++ sends enums as numbers, subVersion as text, and omits sets (C++'s `HeartbeatData.h`)."""
     client = with_topic(broker)
     body = {
         "clientID": "cpp",
@@ -150,7 +153,7 @@ def test_cpp_heartbeats_are_understood(broker):
 
 
 def test_a_connection_is_known_as_a_producer_by_one_client_id(broker):
-    """Whatever ids it names one after the other, they end with it."""
+    """A connection may send several client ids in turn; all its entries go when it closes."""
     client = with_topic(broker)
     for number in range(5):
         heartbeat(client, f"c{number}")

@@ -1,4 +1,4 @@
-"""Offsets copied between groups and compared; requests that are refused with a reason.
+"""Copies and comparisons of groups' offsets, and requests that are refused with a reason.
 
 Source: `AdminBrokerProcessor.{cloneGroupOffset,queryCorrectionOffset}`.
 """

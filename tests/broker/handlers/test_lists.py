@@ -1,7 +1,8 @@
-"""Several topics or groups in one request, attributes, system topics, subscriptions.
+"""Requests for several topics or groups, attributes, system topics, subscriptions.
 
-Source: `AdminBrokerProcessor.{updateAndCreateTopicList,updateAndCreateSubscriptionGroupList,deleteTopic,
-getSystemTopicListFromBroker,querySubscriptionByConsumer}`, `AttributeUtil.java`, `TopicAttributes.java`.
+Source: `AdminBrokerProcessor.{updateAndCreateTopicList,updateAndCreateSubscriptionGroupList}`,
+`AdminBrokerProcessor.{deleteTopic,getSystemTopicListFromBroker,querySubscriptionByConsumer}`,
+`AttributeUtil.java`, `TopicAttributes.java`.
 """
 
 import json
@@ -37,7 +38,7 @@ class TestLists:
         assert broker.node.topics.get("A").write_queue_nums == 3
         assert broker.node.topics.get("B").attributes == {"message.type": "FIFO"}
         assert broker.node.topics.version.counter == version + 1
-        # What was read can be written back.
+        # A configuration that was read can be written back unchanged.
         read = client.ask(RequestCode.GET_TOPIC_CONFIG, {"topic": "B"}).json
         assert put_topics(client, read).code == 0
         assert broker.node.topics.version.counter == version + 1

@@ -1,6 +1,7 @@
 """Pulls and long polling.
 
-Source: `PullMessageProcessor.java`, `PullRequestHoldService.java`, `DefaultMessageStore.getMessage`.
+Source: `PullMessageProcessor.java`, `PullRequestHoldService.java`,
+`DefaultMessageStore.getMessage`.
 """
 
 import pytest
@@ -29,7 +30,10 @@ def tagged(client, tag, **changes):
     ],
 )
 def test_every_outcome_carries_the_offsets(broker, stored, offset, code, next_offset):
-    """Java unboxes the four offsets for 0, 19, 20 and 21 alike (`MQClientAPIImpl.processPullResponse`)."""
+    """Java unboxes the four offsets for the codes 0, 19, 20 and 21.
+
+    Source: `MQClientAPIImpl.processPullResponse`.
+    """
     client = with_topic(broker)
     for _ in range(stored):
         send(client)

@@ -1,6 +1,7 @@
-"""Messages by key, unique key, tag and offset.
+"""Queries for messages by key, unique key, tag and offset.
 
-Source: `QueryMessageProcessor.{queryMessage,viewMessageById}`; index types of 5.5: K, U and T (`MessageConst.INDEX_…`).
+Source: `QueryMessageProcessor.{queryMessage,viewMessageById}`. The index types of 5.5 are K, U and
+T (`MessageConst.INDEX_…`).
 """
 
 import pytest
@@ -36,7 +37,7 @@ def bodies(answer):
         ("common", {"maxNum": "2"}, [b"1", b"2"]),
         ("U2", {"_UNIQUE_KEY_QUERY": "true"}, [b"2"]),
         ("U2", {"indexType": "U"}, [b"2"]),
-        # A unique key's query asks for as many as the broker gives by itself, whatever it says.
+        # For a unique key the broker ignores maxNum and uses its default.
         ("U2", {"_UNIQUE_KEY_QUERY": "true", "maxNum": "0"}, [b"2"]),
         ("A", {"indexType": "T"}, [b"0", b"1", b"2"]),
     ],

@@ -1,4 +1,4 @@
-"""Entries of a queue, and removing what is unused.
+"""Entries of a queue, and the removal of unused topics.
 
 Source: `AdminBrokerProcessor.{queryConsumeQueue,cleanUnusedTopic}`.
 """

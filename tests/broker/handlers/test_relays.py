@@ -1,5 +1,8 @@
-"""Calls relayed to clients. Source: `AdminBrokerProcessor.{callConsumer,consumeMessageDirectly,resetOffset}`,
-`Broker2Client.{resetOffset,getConsumeStatus}`, `SubscriptionGroupManager`."""
+"""Requests that the broker relays to clients.
+
+Source: `AdminBrokerProcessor.{callConsumer,consumeMessageDirectly,resetOffset}`,
+`Broker2Client.{resetOffset,getConsumeStatus}`, `SubscriptionGroupManager`.
+"""
 
 import json
 
@@ -14,7 +17,7 @@ from tests.helpers.script import write_command
 
 
 def requests(client, code):
-    """The requests of the broker that wait for this client's answer."""
+    """Remove and return the broker's unanswered requests to this client."""
     found = [each for each in client.received if each.code == code and not each.flag & 1]
     for each in found:
         client.received.remove(each)
@@ -59,7 +62,10 @@ def test_a_members_refusal_is_passed_on(broker):
 
 @pytest.mark.parametrize(("code", "ext"), [(40_000, {}), (-7, {"n" * 40_000: "v"}), (2**31 - 1, {"a": "b"})])
 def test_what_a_client_makes_up_reaches_who_asked_in_binary_in_json(broker, code, ext):
-    """The binary form has 16 bits for a code, and Java reads names of 32767 bytes: rather another form than cut short."""
+    """A response that does not fit the binary form is sent as JSON instead of being truncated.
+
+    The binary form has 16 bits for a code, and Java reads names of at most 32,767 bytes.
+    """
     admin, one = with_topic(broker), member(broker)
     fields = {"consumerGroup": "CG", "clientId": "c1", "jstackEnable": "true"}
     opaque = admin.tell(RequestCode.GET_CONSUMER_RUNNING_INFO, fields, codec=1)
@@ -145,7 +151,7 @@ def test_a_client_of_old_is_not_asked(broker):
 
 
 def test_a_stored_message_is_handed_to_a_member(broker):
-    """topicSysFlag, groupSysFlag and brokerName are added, the body is the record."""
+    """The broker adds topicSysFlag, groupSysFlag and brokerName; the body is the record."""
     admin, one = with_topic(broker), member(broker)
     message_id = send(admin, body=b"once more").ext["msgId"]
     fields = {"consumerGroup": "CG", "clientId": "c1", "msgId": message_id, "topic": "T"}
@@ -231,7 +237,7 @@ def reset(client, timestamp=-1, force=True, **head):
 
 @pytest.fixture
 def by_clients(make):
-    """A broker that resets the old way, its topic of two queues with three messages in the first."""
+    """A broker that lets clients reset offsets; its topic has three messages in queue 0 of two."""
     broker = make("useServerSideResetOffset=false")
     admin = with_topic(broker, queues=2)
     for _ in range(3):

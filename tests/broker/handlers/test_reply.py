@@ -1,4 +1,7 @@
-"""Replies to requests. Source: `ReplyMessageProcessor.java`, `MessageUtil.createReplyMessage`."""
+"""Replies to requests (RPC).
+
+Source: `ReplyMessageProcessor.java`, `MessageUtil.createReplyMessage`.
+"""
 
 import pytest
 
@@ -21,7 +24,7 @@ def asker(broker, client_id="asker"):
 
 
 def tell(replier, properties=REPLY, body=b"the answer", **changes):
-    """Who sends a reply, as Java does; its opaque."""
+    """Send a reply as Java does; return its opaque."""
     return replier.tell(RequestCode.SEND_REPLY_MESSAGE_V2, send_fields(TOPIC, i=properties, **changes), body)
 
 
@@ -83,7 +86,7 @@ def test_the_older_form_is_the_same(broker):
 
 
 def test_nobody_waits_for_it(broker):
-    """Stored and refused: somebody may still read it in the topic."""
+    """The reply is stored although it is refused: the requester may still read the topic."""
     answer = broker.connect()
     answer = answer.answer_to(tell(answer))
     assert answer.code == ResponseCode.SYSTEM_ERROR

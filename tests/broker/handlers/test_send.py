@@ -1,4 +1,7 @@
-"""Sends. Source of the rules: `SendMessageProcessor.java`, `AbstractSendMessageProcessor.msgCheck`, `HookUtils.java`."""
+"""Sends.
+
+Source: `SendMessageProcessor.java`, `AbstractSendMessageProcessor.msgCheck`, `HookUtils.java`.
+"""
 
 import errno
 
@@ -20,7 +23,7 @@ def test_a_send_is_answered_with_its_place_and_can_be_pulled(broker):
     assert answer.ext["MSG_REGION"] == "DefaultRegion"
     assert answer.ext["TRACE_ON"] == "true"
     assert answer.ext["transactionId"] == UNIQ[9:-1]
-    # The offset id: 127.0.0.1, the listen port, the physical offset.
+    # The offset id is 127.0.0.1, the listen port, and the physical offset.
     assert answer.ext["msgId"] == "7F000001" + f"{10911:08X}" + f"{0:016X}"
     (record,) = records(pull(client))
     assert (record.topic, record.queue_id, record.queue_offset, record.body) == ("T", 0, 0, b"hello")
@@ -76,7 +79,7 @@ def test_an_unknown_topic_is_created_after_its_default_topic(broker):
     assert send(client, "Fresh", d="2").code == 0
     config = broker.node.topics.get("Fresh")
     assert (config.read_queue_nums, config.write_queue_nums, config.perm) == (2, 2, 6)
-    # Never more queues than the default topic has.
+    # A new topic never has more queues than the default topic.
     assert send(client, "Wide", d="64").code == 0
     assert broker.node.topics.get("Wide").write_queue_nums == 8
 
@@ -157,7 +160,7 @@ def test_batches_of_a_topic_with_many_tags_are_marked_as_single_messages_are(bro
 
 
 def test_batch_is_decided_by_the_flag_not_the_code(broker):
-    """The C++ client sends batches as 310 with m=true (trap 19 of the protocol facts)."""
+    """The C++ client sends batches as 310 (SEND_MESSAGE_V2) with m=true."""
     client = with_topic(broker)
     messages = [BatchMessage(0, b"one", b""), BatchMessage(0, b"two", b"")]
     assert client.ask(RequestCode.SEND_MESSAGE_V2, send_fields(m="true"), encode_batch(messages)).code == 0
@@ -197,7 +200,7 @@ def test_sync_flush_answers_after_the_disk(make):
 
 
 def test_a_sync_that_takes_too_long_is_a_flush_disk_timeout(make):
-    """Stored, not known to be durable: `CommitLog.handleDiskFlush`."""
+    """The message is stored, but not known to be durable (`CommitLog.handleDiskFlush`)."""
     broker = make("flushDiskType=SYNC_FLUSH", "syncFlushTimeout=2500", engine="mapped")
     client = with_topic(broker)
     broker.disk.held = True

@@ -1,5 +1,8 @@
-"""Messages that consumers send back. Source: `AbstractSendMessageProcessor.consumerSendMsgBack`,
-`SendMessageProcessor.handleRetryAndDLQ`."""
+"""Messages that consumers send back.
+
+Source: `AbstractSendMessageProcessor.consumerSendMsgBack`,
+`SendMessageProcessor.handleRetryAndDLQ`.
+"""
 
 import json
 
@@ -14,7 +17,7 @@ RETRY, DLQ = "%RETRY%CG", "%DLQ%CG"
 
 
 def back_fields(offset=None, **changes):
-    """extFields of CONSUMER_SEND_MSG_BACK as Java 5.x sends them."""
+    """Return the extFields of CONSUMER_SEND_MSG_BACK as Java 5.x sends them."""
     fields = {
         "offset": offset,
         "group": "CG",
@@ -101,7 +104,7 @@ def test_the_asked_level_is_used(broker):
         ("2", {"maxReconsumeTimes": "2"}, True),
         ("16", {"maxReconsumeTimes": "17"}, False),
         ("3", {"maxReconsumeTimes": None}, True),
-        # A client before 3.4.9 has no say in it.
+        # Clients before 3.4.9 cannot set the limit.
         ("3", {"version": int(Version.V3_4_9) - 1}, True),
         ("2147483647", {"maxReconsumeTimes": "2147483647"}, True),
     ],
@@ -230,11 +233,14 @@ def test_one_that_left_gets_no_answer(make):
     assert send(broker.connect()).code == 0
 
 
-# --- by an ordinary send ------------------------------------------------------------------------------------------------
+# --- by an ordinary send ----------------------------------------------------------
 
 
 def fallback(client, times, **changes):
-    """What Java's client sends to its retry topic when 36 has failed (`sendMessageBackAsNormalMessage`)."""
+    """Send to the retry topic, as Java's client does when code 36 has failed.
+
+    Source: `DefaultMQPushConsumerImpl.sendMessageBackAsNormalMessage`.
+    """
     fields = {"i": f"{UNIQ}RETRY_TOPIC\x01T\x02DELAY\x01{3 + times}\x02", "j": str(times), "l": "2", **changes}
     return send(client, RETRY, b"work", **fields)
 
@@ -250,7 +256,7 @@ def test_a_send_to_the_retry_topic_is_delayed(broker):
 
 
 def test_past_the_limit_such_a_send_is_dead(broker):
-    """Strictly past: a message sent back by 36 is dead at the limit."""
+    """Such a send is dead only past the limit. A message sent back by 36 is dead at the limit."""
     client = with_topic(broker)
     assert fallback(client, 3).code == 0
     dead = pulled(client, DLQ)
@@ -272,7 +278,7 @@ def test_while_the_group_holds_a_lock_such_a_send_is_dead(broker):
 
 
 def test_what_old_clients_send_back_is_no_half_message(broker):
-    """Before 4.6.1 they left TRAN_MSG on it (`SendMessageProcessor.sendMessage`)."""
+    """Clients before 4.6.1 leave TRAN_MSG on the message (`SendMessageProcessor.sendMessage`)."""
     client = with_topic(broker)
     assert fallback(client, 1, i=f"{UNIQ}TRAN_MSG\x01true\x02DELAY\x014\x02").code == 0
     assert send(client, i=f"{UNIQ}TRAN_MSG\x01true\x02DELAY\x014\x02").code == ResponseCode.NO_PERMISSION
@@ -291,7 +297,7 @@ def test_a_thousand_at_once_are_answered_each(broker):
     assert broker.node.puts.own_count == 0
 
 
-# --- how they are counted -----------------------------------------------------------------------------------------------
+# --- statistics -------------------------------------------------------------------
 
 
 def counted(broker):
@@ -314,7 +320,10 @@ def test_what_is_sent_back_is_counted_once_in_the_retry_topic(broker):
 
 
 def test_what_was_sent_back_is_counted_by_where_it_was_first(broker):
-    """By the record: the topic in the request could be anything (`consumerSendMsgBack`, `incSendBackNums`)."""
+    """The record names the original topic; the topic in the request may be anything.
+
+    Source: `consumerSendMsgBack`, `incSendBackNums`.
+    """
     client = with_topic(broker)
     send(client)
     assert send_back(client, pulled(client), originTopic="made up").code == 0

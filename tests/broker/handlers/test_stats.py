@@ -1,7 +1,7 @@
 """Consume statistics and counters.
 
-Source: `AdminBrokerProcessor.{getConsumeStats,queryConsumeTimeSpan,ViewBrokerStatsData,fetchAllConsumeStatsInBroker}`,
-`StatsItem.java`.
+Source: `AdminBrokerProcessor.{getConsumeStats,queryConsumeTimeSpan}`,
+`AdminBrokerProcessor.{ViewBrokerStatsData,fetchAllConsumeStatsInBroker}`, `StatsItem.java`.
 """
 
 import json
@@ -180,7 +180,7 @@ class TestCounters:
         counters = Counters(Count, 0)
         count = counters.new("T")
         now_ms = 0
-        for _ in range(400):  # of 10 s: 66 minutes
+        for _ in range(400):  # 400 samples of 10 s are 66 minutes
             count.messages += 1
             count.times += 1
             now_ms += 10_000
@@ -205,7 +205,7 @@ class TestCounters:
 
 class TestDays:
     def test_totals_of_the_last_two_midnights(self, broker):
-        """`BrokerStats.record`; what the system's own topics take in does not count."""
+        """Messages of system topics do not count (`BrokerStats.record`)."""
         client = with_topic(broker)
         send(client)
         send(client, "BenchmarkTest")

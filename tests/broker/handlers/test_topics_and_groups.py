@@ -45,7 +45,7 @@ def test_a_topic_is_created_read_back_and_deleted(broker):
     assert answer.json["writeQueueNums"] == 3
     send(client)
     assert client.ask(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "T"}).code == 0
-    # Exactly this code: admin tools swallow no other (`MQAdminUtils.java`).
+    # Admin tools ignore only this code (`MQAdminUtils.java`).
     assert client.ask(RequestCode.GET_TOPIC_CONFIG, {"topic": "T"}).code == ResponseCode.TOPIC_NOT_EXIST
     with_topic(broker)
     assert pull(client).code == ResponseCode.PULL_NOT_FOUND, "the old messages are gone with their queue"
@@ -104,7 +104,8 @@ def test_all_topics_whole_and_by_pages(broker):
     page = client.ask(RequestCode.GET_ALL_TOPIC_CONFIG, fields)
     assert sorted(page.json["topicConfigTable"]) == names[1:3]
     assert page.ext["totalTopicNum"] == str(len(names))
-    # `TopicConfigManager.subTopicConfigTable`: pages of different tables do not fit together.
+    # Pages of different table versions do not fit together, so the first page is sent
+    # (`TopicConfigManager.subTopicConfigTable`).
     fields["dataVersion"] = '{"counter":1,"stateVersion":0,"timestamp":1}'
     assert sorted(client.ask(RequestCode.GET_ALL_TOPIC_CONFIG, fields).json["topicConfigTable"]) == names[:2]
     fields["dataVersion"] = "no version"
@@ -112,7 +113,11 @@ def test_all_topics_whole_and_by_pages(broker):
 
 
 def test_an_offset_nobody_committed_is_not_found_or_zero(broker):
-    """`ConsumerManageProcessor.queryConsumerOffset`: 0 while message 0 is still at hand, else QUERY_NOT_FOUND."""
+    """The offset is 0 while the queue is empty or its message 0 is in memory.
+
+    Otherwise the answer is QUERY_NOT_FOUND. Source: `ConsumerManageProcessor.queryConsumerOffset`;
+    for an empty queue rmqkit deviates.
+    """
     client = with_topic(broker)
     assert offset_of(client).ext["offset"] == "0"
     assert offset_of(client, setZeroIfNotFound="false").code == ResponseCode.QUERY_NOT_FOUND
@@ -124,7 +129,10 @@ def test_an_offset_nobody_committed_is_not_found_or_zero(broker):
 
 
 def test_commits_need_a_topic_and_a_group(broker):
-    """`ConsumerManageProcessor.updateConsumerOffset`, in its order; a commit creates no group."""
+    """The order of the checks is Apache's; a commit creates no group.
+
+    Source: `ConsumerManageProcessor.updateConsumerOffset`.
+    """
     client = with_topic(broker)
     for group in ("CG", "a/b", "", "CID_RMQ_SYS_x"):
         answer = commit(client, 1, group=group, topic="Nowhere")
@@ -145,7 +153,10 @@ def test_commits_need_a_topic_and_a_group(broker):
 
 
 def test_a_slave_takes_commits_of_groups_that_its_master_does_not_know(broker):
-    """Members of a new group may consume at a slave; its table is a copy, so the group is in no table."""
+    """A slave accepts commits of a group that is in no table.
+
+    Members of a new group may consume at a slave, whose table is a copy of the master's.
+    """
     client = with_topic(broker)
     groups = broker.node.groups
     groups.is_copy = True
@@ -157,7 +168,7 @@ def test_a_slave_takes_commits_of_groups_that_its_master_does_not_know(broker):
 
 
 def test_a_reset_is_given_to_the_next_pull_and_shields_the_queue(broker):
-    """Server-side reset: `ConsumerOffsetManager.{assignResetOffset,queryThenEraseResetOffset}`."""
+    """Source: `ConsumerOffsetManager.{assignResetOffset,queryThenEraseResetOffset}`."""
     client = with_topic(broker, "T", 1)
     for _ in range(5):
         send(client)
@@ -237,7 +248,10 @@ def test_runtime_info_has_what_cluster_list_reads(broker):
 
 
 def test_runtime_info_reads_as_apaches_exporter_reads_it(broker):
-    """`BrokerRuntimeStats` of rocketmq-exporter: every field is there and of its form, or the exporter shows nothing."""
+    """Every field that rocketmq-exporter reads is there in its format (`BrokerRuntimeStats`).
+
+    Otherwise the exporter shows nothing.
+    """
     client = with_topic(broker)
     send(client)
     table = client.ask(RequestCode.GET_BROKER_RUNTIME_INFO).json["table"]
@@ -297,7 +311,7 @@ def test_tables_survive_a_restart():
 
 
 def test_nothing_is_acknowledged_before_its_topic_is_kept(broker):
-    """Else a kill leaves acknowledged messages in a topic that nobody can pull."""
+    """Otherwise a kill would leave acknowledged messages in a topic that nobody can pull."""
     client = broker.connect()
     broker.disk.held = True
     first = client.tell(RequestCode.SEND_MESSAGE_V2, send_fields("Fresh"), b"one")

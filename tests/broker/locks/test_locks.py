@@ -1,4 +1,7 @@
-"""Queue locks. Source: `RebalanceLockManager.java`, `AdminBrokerProcessor.{lockBatchMQ,unlockBatchMQ}`."""
+"""Queue locks.
+
+Source: `RebalanceLockManager.java`, `AdminBrokerProcessor.{lockBatchMQ,unlockBatchMQ}`.
+"""
 
 import json
 
@@ -14,7 +17,7 @@ def queue(queue_id=0, topic="T"):
 
 
 def body(client_id, *queues, group="CG"):
-    """As Java writes it: `LockBatchRequestBody`."""
+    """Encode a `LockBatchRequestBody` as Java does."""
     asked = {"clientId": client_id, "consumerGroup": group, "mqSet": list(queues), "onlyThisBroker": False}
     return json.dumps(asked, separators=(",", ":")).encode()
 
@@ -63,7 +66,7 @@ def test_only_the_owner_gives_a_lock_back(broker):
 
 
 def test_a_group_with_a_live_lock_consumes_in_order(broker):
-    """`isLockAllExpired`."""
+    """Source: `RebalanceLockManager.isLockAllExpired`."""
     client = broker.connect()
     locks, clock = broker.node.locks, broker.clock
     assert not locks.holds_any("CG", clock.mono_ms)

@@ -22,7 +22,7 @@ LIVE = LOCK_LIVE_MS
 
 
 def vote(client_id, *leases, queue_id=0):
-    """`leases`: (left ms, attempt), the vote first, then what is behind it."""
+    """Build a vote. `leases` are (remaining ms, attempt): the vote first, then its predecessors."""
     return ToldVote("G", client_id, "T", "broker-a", queue_id, [Left(*each) for each in leases])
 
 
@@ -35,7 +35,7 @@ def votes():
     return RecoveredVotes(LockTable())
 
 
-# --- what stands in the way
+# --- votes that block
 
 
 def test_an_adopted_vote_is_its_clients_to_the_end_that_was_told(votes):
@@ -50,7 +50,7 @@ def test_an_adopted_vote_is_its_clients_to_the_end_that_was_told(votes):
 
 
 def test_of_two_who_are_told_neither_gets_a_vote_until_one_has_run_out(votes):
-    """One of them may have been granted the queue by a vote of ours."""
+    """One of the two clients may hold the queue thanks to a vote of this broker."""
     votes.take([vote("c1", (5000, 7)), vote("c2", (9000, 8))], 0)
     assert open_to(votes, "c1") == open_to(votes, "c2") == [1, 2, 3]
     assert open_to(votes, "c1", 5001) == [1, 2, 3]
@@ -66,7 +66,7 @@ def test_the_longest_remaining_time_counts_and_none_is_longer_than_a_lease(votes
     assert open_to(votes, "c2", LIVE + 1) == [0, 1, 2, 3]
 
 
-# --- what frees
+# --- withdrawals
 
 
 def test_an_unlock_frees_what_its_attempt_got(votes):
@@ -81,7 +81,10 @@ def test_an_unlock_frees_what_its_attempt_got(votes):
 
 
 def test_an_undo_brings_back_what_was_behind_it(votes):
-    """The ballot of a renewal was undecided when it was told: when it fails the lease from before still runs."""
+    """The vote of a renewal was reported before its ballot ended.
+
+    If the ballot fails, the lease before it is still valid.
+    """
     votes.take([vote("c1", (60_000, 9), (40_000, 8), (20_000, 7))], 0)
     votes.undo("G", "c1", QUEUES, 9)
     assert [each.attempt for each in chain(votes.leases("G", QUEUES[0])[0])] == [8, 7]
@@ -115,7 +118,7 @@ def test_no_more_is_noted_than_fits_and_nothing_when_nobody_is_asked(votes):
     assert open_to(votes, "c3") == [2, 3]
 
 
-# --- what is told
+# --- reports to peers
 
 
 def told_of(table, adopted_, now_ms):
@@ -161,7 +164,7 @@ def test_what_is_no_list_of_votes_is_none(said):
     assert read_told(said) is None
 
 
-# --- the table behind it
+# --- the lock table
 
 
 def test_several_attempts_that_fail_leave_the_lease_from_before_them():
@@ -183,11 +186,14 @@ def test_what_is_behind_a_lease_is_bounded_and_ends():
     assert [each.attempt for each in chain(table.lease("G", QUEUES[0]))] == [40, 39, 38, 37, 36]
 
 
-# --- in a group
+# --- in a broker group
 
 
 def killed_and_back(*ids, lose_disk=()):
-    """A group in which c1 has all queues, then those were killed and have had the time to ask."""
+    """Build a group in which c1 locks all queues, then kill and restart the brokers `ids`.
+
+    Return it when they have had time to ask their peers for votes.
+    """
     group = Group()
     assert group.lock("c1") == [0, 1, 2, 3]
     group.world.run_for(100)
@@ -250,7 +256,7 @@ def test_what_was_taken_over_is_told_and_kept_in_turn():
 
 
 def test_who_has_forgotten_does_not_learn_from_a_disk_that_was_lost():
-    """1 and 2 granted; that nobody knows of it any more is no proof that it was not so."""
+    """Brokers 1 and 2 granted the lock. That both have forgotten it does not make it free."""
     group = Group()
     group.stop(0)
     group.world.run_for(3 * SECOND)
@@ -275,7 +281,7 @@ def test_who_is_told_too_little_waits_for_the_lease(monkeypatch):
 
 
 def test_a_new_group_takes_over_at_once():
-    """The last to ask finds locks held, and its master dies a moment later."""
+    """The last broker to ask its peers finds locks held, and the master dies soon after."""
     group = Group(ready_ms=0)
     world, late = group.world, group.names[1]
     world.kill(late)

@@ -1,4 +1,6 @@
-"""`lockMode=strict`: a quorum of the group grants. What every lock mode has to keep is `rmqkit.testing.LockModeContract`.
+"""`lockMode=strict`: a quorum of the broker group grants queue locks.
+
+`rmqkit.testing.LockModeContract` tests what every lock mode guarantees.
 
 Source: `AdminBrokerProcessor.{lockBatchMQ,unlockBatchMQ}`.
 """
@@ -26,7 +28,7 @@ SECOND = 1000
 
 
 class Group:
-    """A group in strict mode; brokers are called by their ids, and modes are asked directly."""
+    """A group in strict mode. Tests name brokers by id and call their lock modes directly."""
 
     def __init__(self, replicas=3, *, ready_ms=5 * SECOND, lock_mode=None, **settings):
         self.cluster = SimCluster(
@@ -160,7 +162,10 @@ def test_a_majority_is_enough_and_its_answer_does_not_wait_for_the_rest():
 
 
 def test_too_few_are_an_error_and_no_refusal():
-    """A client takes a queue that is missing in an answer for another's; its own old lease may still run."""
+    """A missing quorum is an error, because a queue missing from an answer counts as refused.
+
+    The client would treat it as locked by another client, while its own old lease may still run.
+    """
     group = Group()
     assert group.lock("c1") == [0, 1, 2, 3]
     group.world.run_for(10 * SECOND)
@@ -185,7 +190,7 @@ def test_what_got_no_quorum_is_taken_back_from_who_was_away_too():
 
 
 def test_votes_that_are_found_after_a_stop_grant_nothing():
-    """SIGSTOP of the coordinator while it waits; its socket has the votes when it goes on."""
+    """The coordinator is paused (SIGSTOP) while it waits; it finds the votes when it resumes."""
     group = Group()
     answers = group.ask("c1")
     assert group.world.run_until(lambda: group.mode(0)._ballots, 100)
@@ -245,7 +250,7 @@ def test_a_request_that_comes_after_its_attempt_was_taken_back_gets_no_vote():
     "queues", [[["T", [1], {}]], [[["T"], "b", 0]], [[{}, {}, {}]], [["T", "b", True]], {}, "TbT", None]
 )
 def test_queues_that_are_none_are_left_out(queues):
-    """Anybody may send it: a broker that fell over it would be gone."""
+    """Any peer can send such a list; it must not stop the broker."""
     broker = SimBroker("lockMode=strict")
     sent = body("c1", only_this_broker=True, more={"undo": 5, "queues": queues})
     assert broker.ask(RequestCode.UNLOCK_BATCH_MQ, None, sent).is_ok
@@ -267,7 +272,7 @@ def test_without_acting_masters_it_says_why_nobody_is_known():
     assert "only with enableSlaveActingMaster" in answer.remark
 
 
-# --- who is asked
+# --- requests to masters, slaves and isolated brokers
 
 
 def body(client_id, *, only_this_broker=False, more=None):
@@ -277,7 +282,7 @@ def body(client_id, *, only_this_broker=False, more=None):
 
 
 def wire(group, at, data, code=RequestCode.LOCK_BATCH_MQ):
-    """As a peer without a broker's rights asks: from broker 2's machine."""
+    """Send a request to broker `at` as a plain peer, from broker 2's machine."""
     done = []
     to = group.node(at).view.address
     group.world.call(
@@ -308,7 +313,7 @@ def test_a_broker_that_is_isolated_votes_and_serves_no_client():
     assert LockBatchAnswer.decode(wire(group, 0, body("c1", only_this_broker=True)).body).lock_ok_mq_set == QUEUES
 
 
-# --- what a start knows
+# --- what a broker knows after its start
 
 
 def test_a_new_group_votes_as_soon_as_its_brokers_know_each_other():
@@ -345,7 +350,7 @@ def test_a_clean_stop_keeps_the_votes_and_its_file_counts_once():
 
 
 def test_a_broker_that_was_killed_waits_when_nobody_can_tell_it():
-    """Two were killed: neither learns from the other."""
+    """Both brokers were killed, so neither can tell the other its votes."""
     group = Group()
     assert group.lock("c1") == [0, 1, 2, 3]
     for at in (1, 2):
@@ -370,7 +375,7 @@ def test_a_broker_that_was_killed_votes_at_once_when_nobody_holds_anything():
 
 
 def test_a_disk_that_was_lost_is_found_out_by_the_others():
-    """A store without a past looks like a new one: it grants nothing that it may have granted."""
+    """An empty store looks like a new one, so it must not grant what it may have granted before."""
     group = Group()
     group.stop(2)
     group.world.run_for(3 * SECOND)
@@ -403,7 +408,7 @@ def test_who_does_not_vote_may_coordinate():
 
 @pytest.mark.parametrize("content", [b"", b"nonsense", b'{"state":"stopped"}', b'{"state":7,"votes":[]}', None])
 def test_a_file_that_cannot_be_read_says_nothing(content):
-    """Nor does the backup, which may be of a clean stop before the life that died."""
+    """The backup does not help either: it may be from a clean stop before the last run."""
     broker = SimBroker("lockMode=strict")
     broker.ask(RequestCode.LOCK_BATCH_MQ, None, body("c1"))
     broker.stop()
@@ -463,7 +468,7 @@ def test_a_single_broker_that_is_new_votes_at_once_and_waits_after_a_kill():
 
 
 def apache_like(broker):
-    """On the wire an Apache broker in strict mode that is asked for its vote: no attempts, no object of ours."""
+    """Brokers 1 and up vote like an Apache broker in strict mode: no attempts, no extra object."""
     return Strict(broker) if broker.config.identity.broker_id == 0 else Loose()
 
 
@@ -480,7 +485,7 @@ def test_votes_of_apaches_brokers_count():
 
 
 def test_beside_apaches_brokers_a_new_one_waits_for_the_lease():
-    """They do not say what they voted for."""
+    """Apache's brokers do not report their votes."""
     group = Group(lock_mode=apache_like)
     assert group.votes_from_ms(0) > 0
     assert group.lock("c1") == [0, 1, 2, 3], "two of Apache's are a quorum"
@@ -489,14 +494,17 @@ def test_beside_apaches_brokers_a_new_one_waits_for_the_lease():
 
 
 def test_the_request_of_a_vote_is_what_java_reads():
-    """`LockBatchRequestBody`: fastjson ignores what it does not know."""
+    """fastjson ignores unknown fields of `LockBatchRequestBody`."""
     asked = json.loads(body("c1", only_this_broker=True, more={"attempt": 1}))
     assert {"clientId", "consumerGroup", "mqSet", "onlyThisBroker"} == set(asked) - {"rmqkit"}
     assert b"rmqkit" not in body("c1")
 
 
 def test_an_unlock_by_who_took_no_part_frees_nothing_at_members_of_ours():
-    """It may come late, after the client has locked again elsewhere; the lease runs out. Apache's would free it."""
+    """The unlock may arrive late, after the client has locked again elsewhere.
+
+    So our members keep their votes until the lease expires. Apache's members would free the queue.
+    """
     group = Group()
     assert group.lock("c1") == [0, 1, 2, 3]
     group.world.kill(group.names[1])

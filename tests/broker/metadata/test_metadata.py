@@ -1,6 +1,9 @@
-"""A slave's copies of topics, offsets, delay offsets and groups; who knows better, and what is never taken back.
+"""A slave's copies of topics, groups, consumer offsets and delay offsets.
 
-Source: `broker/.../slave/SlaveSynchronize.java`; where this differs from it, a running Apache 5.5.0 was seen to lose by it.
+The tests cover which side has the newer data, and which values never go back. rmqkit deviates from
+Apache where Apache 5.5.0 was seen to lose data.
+
+Source: `broker/.../slave/SlaveSynchronize.java`.
 """
 
 import json
@@ -26,7 +29,7 @@ def group() -> Group:
 
 
 def copied(group: Group, node: str = "broker-1") -> None:
-    """The slave has the master's tables."""
+    """Wait until the slave has the master's topics and groups."""
     master, slave = group.master, group.node(node)
     group.until(lambda: slave.topics.version == master.topics.version and slave.groups.version == master.groups.version)
 
@@ -68,7 +71,7 @@ def test_what_changes_at_the_master_is_at_the_slave_within_a_second(group):
 
 
 def writes_of(group: Group, changes: int, each_ms: int) -> int:
-    """How often the slave writes its offsets while the master's change."""
+    """Return how often the slave saves its offsets during `changes` commits at the master."""
     kept, count = group.slave.offsets._file, 0
     save = kept.save
 
@@ -86,9 +89,9 @@ def writes_of(group: Group, changes: int, each_ms: int) -> int:
 
 
 def test_a_slave_that_is_killed_after_a_second_knows_when_it_starts_alone(group):
-    """Seed 945 of the family `acting`: its master has ended in good order meanwhile, and there is nobody to ask."""
+    """Seed 945 of the family `acting`: the slave starts alone and has no master to ask."""
     pump(group, 9)
-    group.world.run_for(5000)  # the next write by the clock is far away
+    group.world.run_for(5000)  # the next periodic save is far away
     commit(group, 7)
     group.world.run_for(WITHIN_A_SECOND)
     for node in ("broker-1", "broker-0"):
@@ -107,7 +110,7 @@ def test_copies_are_written_a_few_times_a_second_and_large_tables_less_often(gro
 
 
 def test_versions_agree_afterwards_and_nothing_is_fetched_again(group):
-    """Apache's slave counts its own version up after taking the master's, so that the two never match."""
+    """Apache's slave increments its version after each copy, so its version never matches."""
     group.world.run_for(1000)
     before = dict(group.master.remoting.counts)
     group.world.run_for(9000)
@@ -127,7 +130,7 @@ def test_a_master_that_holds_no_question_is_not_asked_without_end(group, monkeyp
 
 
 def test_what_is_committed_while_the_same_pair_is_being_told_is_told_next(group):
-    """A consumer's last commit at the acting master, in the moment of its master's return."""
+    """A consumer commits at the acting master for the last time while the master returns."""
     pump(group, 9)
     group.world.run_for(1000)
     commit(group, 5, node="broker-1")
@@ -141,7 +144,10 @@ def test_what_is_committed_while_the_same_pair_is_being_told_is_told_next(group)
 
 
 def test_a_commit_at_a_slave_that_lags_behind_does_not_stay_there(group):
-    """A consumer that still believes the slave acts, of a queue that another one has taken further at the master."""
+    """A consumer that has not noticed the end of the slave's acting commits there.
+
+    Another consumer has already committed a later offset of that queue at the master.
+    """
     pump(group, 9)
     commit(group, 8)
     group.world.run_for(WITHIN_A_SECOND)
@@ -177,7 +183,10 @@ def test_a_slave_that_restarts_keeps_its_copies(group):
 
 
 def test_a_table_of_two_thousand_and_one_topics_comes_whole(group):
-    """Apache's slave stops at entry total - 1, so it deletes the last one (`BrokerOuterAPI.getAllTopicConfig`)."""
+    """Apache's slave stops at entry total - 1 and so deletes the last topic.
+
+    Source: `BrokerOuterAPI.getAllTopicConfig`.
+    """
     group.master.topics.put_all([TopicConfig(topic_name=f"t{number:05}") for number in range(4001)])
     group.master.groups.put_all([SubscriptionGroupConfig(group_name=f"g{number:05}") for number in range(2001)])
     copied(group)
@@ -186,7 +195,7 @@ def test_a_table_of_two_thousand_and_one_topics_comes_whole(group):
 
 
 def test_an_older_table_is_not_taken_and_said_once(group):
-    """A master whose topics were brought back from an old copy takes none from its slaves."""
+    """A master whose topics were restored from an old copy takes none from its slaves."""
     group.master.topics.put(TopicConfig(topic_name="Kept"))
     copied(group)
     del group.master.topics.by_name["Kept"]
@@ -220,7 +229,7 @@ def test_a_reset_does_take_them_back_everywhere(group):
 
 
 def test_what_was_committed_at_the_slave_reaches_the_master_that_comes_back(group):
-    """Also for more members than one: each entry is the greatest of all (Apache's last member wins)."""
+    """With several members each offset is the greatest of all; Apache's last member wins."""
     other = Group(slaves=2)
     other.settings["inSyncReplicas"] = 2
     other.in_sync(3)
@@ -243,7 +252,7 @@ def test_what_was_committed_at_the_slave_reaches_the_master_that_comes_back(grou
 
 
 def test_a_master_that_forgot_what_it_had_not_saved_gets_it_back(group):
-    """Offsets are saved every 5 s; a kill in between loses them at the master alone."""
+    """Offsets are saved every 5 s; a kill in between loses the newest ones of the master only."""
     pump(group, 9)
     group.world.run_for(6000)
     commit(group, 9)
@@ -256,7 +265,7 @@ def test_a_master_that_forgot_what_it_had_not_saved_gets_it_back(group):
 
 
 def asked(group: Group) -> list:
-    """What the master, still starting, answers to the question where the group is: a list that the answer comes into."""
+    """Query an offset at the restarting master; return a list that will receive the answer."""
     found: list = []
     request = QueryConsumerOffsetRequest(consumer_group="CG", topic="T", queue_id=0)
     group.until(lambda: group.master.serving)
@@ -271,7 +280,10 @@ def asked(group: Group) -> list:
 
 
 def test_who_asks_a_master_that_comes_back_gets_what_the_slave_knows(group):
-    """Nothing was saved yet when the master died, and the first consumer is quicker than the slave."""
+    """The master died before it saved the commit. A consumer asks before the slave reports it.
+
+    The master then waits for its slave's answer.
+    """
     pump(group, 9)
     commit(group, 9)
     group.world.run_for(WITHIN_A_SECOND)
@@ -393,7 +405,7 @@ def test_delay_offsets_wait_for_a_log_that_lags(group):
 
 
 def test_offsets_are_told_with_quoted_keys_and_without_what_fastjson_cannot_read(group):
-    """Apache 5.5.0: fastjson2 cannot pass over `pullOffsetTable` with unquoted integer keys (#10284)."""
+    """fastjson2 of Apache 5.5.0 cannot skip `pullOffsetTable` with unquoted keys (#10284)."""
     commit(group, 1)
     assert reset(group, 0).is_ok
     answer = group.ask("broker-0", RequestCode.GET_ALL_CONSUMER_OFFSET)

@@ -1,4 +1,6 @@
-"""A slave's copies from a master that knows no fields of ours, byte for byte as Apache's master answers.
+"""A slave copies the tables of an Apache master, which knows none of our fields.
+
+The master's answers are byte for byte those of Apache's master.
 
 Source: `broker/.../slave/SlaveSynchronize.syncAll`, `broker/.../out/BrokerOuterAPI.java`.
 """
@@ -31,12 +33,12 @@ def topics(*names: str, version: str = VERSION) -> bytes:
 
 
 class Master:
-    """Answers by code: (ext, body), what tests put there."""
+    """A scripted Apache master; `answers` maps each code to (ext, body)."""
 
     def __init__(self, script: Script[Broker], *down: str) -> None:
         self.script = script
         self.down = set(down)
-        #: (address, code) of all requests
+        #: (address, code) of every request, in order
         self.log: list[tuple[str, int]] = []
         self.answers: dict[int, tuple[dict, bytes]] = {
             RequestCode.GET_ALL_CONSUMER_OFFSET: ({}, (OFFSETS % (VERSION, 7)).encode()),
@@ -123,7 +125,7 @@ def test_what_came_is_taken_with_its_versions(script, master):
 
 
 def delay(script: Script[Broker], level: int, count: int) -> None:
-    """Messages of a delay level in the slave's log."""
+    """Append `count` delayed messages of a level to the slave's log."""
     for _ in range(count):
         put = Put(SCHEDULE_TOPIC, level - 1, 0, 0, 0, HOST, HOST, 0, 0, b"later", b"", 0)
         assert script.node.store.append(put).status is PutStatus.PUT_OK
@@ -131,7 +133,10 @@ def delay(script: Script[Broker], level: int, count: int) -> None:
 
 
 def test_delay_offsets_never_pass_the_end_of_the_queue(script, master):
-    """A wiped slave of an Apache master has the master's last file only: less of a level's queue, or nothing."""
+    """A wiped slave gets only the last log file of an Apache master.
+
+    So it may have only a part of a level's queue, or none of it.
+    """
     master.answers[RequestCode.GET_ALL_DELAY_OFFSET] = {}, f'{{"dataVersion":{VERSION},"offsetTable":{{2:5,3:4}}}}'.encode()
     delay(script, 2, 3)
     master.run(2 * SYNC_MS)
@@ -146,7 +151,7 @@ def test_delay_offsets_never_pass_the_end_of_the_queue(script, master):
 
 
 def test_delay_offsets_count_a_round_later(script, master):
-    """Nothing says where the master's log ended when it told them."""
+    """The answer does not say where the master's log ended, so it applies one round later."""
     delay(script, 2, 5)
     assert script.node.view.delay.offsets.by_level == {}
     master.run(SYNC_MS)
@@ -207,7 +212,7 @@ def test_a_master_that_refuses_is_asked_again_and_the_reason_is_told(script, mas
 
 
 def test_versions_that_nobody_counted_agree_too(script):
-    """A fresh broker's version is the time of its start, which is later at the slave."""
+    """The version of a new broker is its start time, which is later at the slave."""
     master = Master(script, MASTER, VIP)
     version = '{"counter":0,"stateVersion":0,"timestamp":1600000000000}'
     master.answers[RequestCode.GET_ALL_CONSUMER_OFFSET] = {}, (OFFSETS % (version, 7)).encode()

@@ -180,7 +180,7 @@ def test_a_slow_slave_learns_that_its_next_bytes_are_gone():
 
 
 def _kept() -> Group:
-    """A master whose log had a message when it started, and a slave with haTruncateAhead."""
+    """Build a master whose log had a message at its start, and a slave with haTruncateAhead."""
     group = Group(inSyncReplicas=1, haTruncateAhead=True).in_sync()
     group.send(b"kept")
     group.until(group.same_logs)

@@ -29,7 +29,7 @@ HA_INFO, DELAYS, TIMERS, OFFSETS = (
     RequestCode.GET_TIMER_CHECK_POINT,
     RequestCode.GET_ALL_CONSUMER_OFFSET,
 )
-#: as Apache's slave answers: integer keys without quotes, a field that is not ours
+#: an Apache slave's answer: integer keys without quotes, a field that rmqkit does not have
 APACHE = {
     HA_INFO: (0, {}, b""),
     DELAYS: (0, {}, b'{"dataVersion":%s,"offsetTable":{5:2,6:7}}' % VERSION.encode()),

@@ -1,4 +1,4 @@
-"""A toy special duty: counts. Each number is a message, put by exactly one member of the group."""
+"""A toy special duty that counts. Each number is a message, put by exactly one group member."""
 
 import json
 
@@ -15,7 +15,7 @@ DUTY = "counter"
 
 
 class Count:
-    """How many numbers were put."""
+    """The progress: how many numbers were put."""
 
     def __init__(self, value):
         self.value = value

@@ -1,4 +1,7 @@
-"""A new special duty needs a package and a row: it passes the contract, and a takeover in a simulated cluster."""
+"""A new special duty needs only a package and a table row.
+
+The toy duty passes the contract, and a takeover in a simulated cluster.
+"""
 
 import pytest
 
@@ -15,11 +18,11 @@ class TestContract(SpecialDutyContract):
     row = ROW
 
     def give_work(self, broker, count):
-        """It finds its own."""
+        """Do nothing: the counter finds its own work."""
 
 
 class Lab:
-    """Two groups of three. Group b takes what group a cannot store while its master is away."""
+    """Two groups of three brokers. Group b takes group a's numbers while a's master is away."""
 
     def __init__(self):
         self.world = World(1)
@@ -32,11 +35,11 @@ class Lab:
         return self.cluster.broker(name).special.find(Counter)
 
     def working(self):
-        """The members of group a that count now."""
+        """Return the members of group a that count now."""
         return [name for name in (A0, A1, A2) if self.world.is_alive(name) and self.counter(name).is_on]
 
     def until(self, reached, limit_ms=60_000):
-        """Exactly one member counts, at most, at every moment until then."""
+        """Run until `reached`; at every moment at most one member may count."""
         for _ in range(limit_ms // 20):
             if reached():
                 return
@@ -45,7 +48,7 @@ class Lab:
         raise AssertionError(f"not within {limit_ms} ms: {self.working()}")
 
     def numbers(self, name):
-        """What group a has counted, as that broker's log has it."""
+        """Return the numbers of group a in that broker's log."""
         store = self.cluster.broker(name).store
         end = store.queue_range(TOPIC, 0).offset_max
         entries = store.entries(TOPIC, 0, 0, end) if end else ()

@@ -1,4 +1,7 @@
-"""Delay levels. Source of the rules: `ScheduleMessageService.java`, `HookUtils.transformDelayLevelMessage`."""
+"""Delay levels.
+
+Source: `ScheduleMessageService.java`, `HookUtils.transformDelayLevelMessage`.
+"""
 
 import errno
 import json
@@ -27,7 +30,7 @@ def bodies(client, topic="T", queue_id=0, offset=0):
 
 
 def opened_again(broker, *overrides):
-    """Another process opens the folder, at the same time of day."""
+    """Start a new broker on the same folder at the same time of day."""
     broker.disk.close()
     broker.disk.completions.clear()
     again = Script(broker_of(*overrides), disk=broker.disk, start=False)
@@ -77,7 +80,7 @@ def test_it_waits_in_the_queue_of_its_level(broker):
 
 
 def test_what_is_delivered_is_what_was_sent(broker):
-    """The marks of the delay stay in the text, as upstream stores it; the tag is hashed anew."""
+    """The delay properties stay, as in Apache; the tags code is computed again."""
     client = with_topic(broker)
     delayed(client, 1, more="TAGS\x01TagA\x02KEYS\x01k1\x02", h="7", g="1759999999999", j="2")
     broker.advance(1000)
@@ -121,7 +124,10 @@ def test_a_delay_level_beats_timers(broker):
 
 
 def test_a_batch_cannot_be_delayed(broker):
-    """`MessageBatch.generateFromList` refuses it; a broker of Apache's would deliver at once, or never."""
+    """The broker refuses delayed batches, as does Java's `MessageBatch.generateFromList`.
+
+    An Apache broker would deliver them at once, or never.
+    """
     client = with_topic(broker)
     plain, late = BatchMessage(0, b"one", b""), BatchMessage(0, b"two", props.encode({"DELAY": "3"}))
     end = broker.node.store.offset_max
@@ -200,7 +206,7 @@ def test_a_clock_that_was_set_forward_is_noticed(broker):
 
 
 def test_a_clock_that_was_set_back_delays_no_longer_than_the_level(broker):
-    """`correctDeliverTimestamp`: a due time further away than the level's delay counts as now."""
+    """A due time further away than the level's delay counts as now (`correctDeliverTimestamp`)."""
     client = with_topic(broker)
     delayed(client, 2)
     broker.clock.wall_ms -= 3_600_000
@@ -208,7 +214,7 @@ def test_a_clock_that_was_set_back_delays_no_longer_than_the_level(broker):
     assert bodies(client) == [b"later"]
 
 
-# --- progress ---------------------------------------------------------------------------------------------------------
+# --- progress ---------------------------------------------------------------------
 
 
 def test_a_clean_restart_delivers_nothing_twice_and_loses_nothing(make):
@@ -259,7 +265,7 @@ def test_the_file_has_apaches_form(make):
 
 
 def test_progress_is_saved_only_over_what_is_durable(make):
-    """Else a power cut would take the delivered copy, and the saved progress the original."""
+    """Otherwise a power cut would lose the delivered copy, and the saved progress the original."""
     broker = make()
     client = with_topic(broker)
     delayed(client, 1)
@@ -345,7 +351,7 @@ def test_a_record_that_cannot_be_read_is_passed_over_and_told(broker):
 
 @pytest.mark.parametrize("text", ["HALF", "SCHEDULE", "NOWHERE"])
 def test_a_record_that_belongs_nowhere_is_dropped(broker, text):
-    """Upstream: "[BUG] the real topic of schedule msg is …, discard the msg"."""
+    """Apache logs: "[BUG] the real topic of schedule msg is …, discard the msg"."""
     from rmqkit.broker.special.delay.rewrite import postponed
     from rmqkit.testing.store_world import put
 
@@ -400,7 +406,7 @@ def test_a_file_that_apache_wrote_is_read(make):
 
 
 def test_switched_off_nothing_is_delivered_and_on_it_goes_on(broker):
-    """A slave that acts as the master switches it on; a master that comes back switches it off there."""
+    """An acting master switches delivery on; when the master returns, the slave switches it off."""
     client = with_topic(broker)
     delayed(client, 1, b"a")
     broker.turn(broker.node.view.delay.stop)
@@ -420,7 +426,10 @@ def test_delays_longer_than_messages_are_kept_are_told(make):
 
 
 def test_a_delayed_message_is_counted_in_its_topic_when_it_is_delivered(broker):
-    """Until then in SCHEDULE_TOPIC_XXXX (`SendMessageProcessor.handlePutMessageResult`)."""
+    """Until its delivery it counts in SCHEDULE_TOPIC_XXXX.
+
+    Source: `SendMessageProcessor.handlePutMessageResult`.
+    """
     client = with_topic(broker)
     delayed(client, 1, b"once")
     puts = broker.node.statistics.puts.table

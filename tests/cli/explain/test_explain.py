@@ -1,4 +1,4 @@
-"""`explain`: codes and remarks are complete, and what it says of a node follows from what the node says."""
+"""`explain`: all codes and remarks are known, and a node is explained by its own reports."""
 
 import ast
 from pathlib import Path
@@ -12,9 +12,9 @@ from rmqkit.cli.explain.remarks import find, remarks
 from rmqkit.wire.codes import RequestCode, ResponseCode
 
 ROOT = Path(__file__).resolve().parents[3] / "rmqkit"
-#: of these calls the texts among the arguments are remarks
+#: calls whose text arguments are remarks
 ANSWERS = {"error", "Refused", "Response"}
-#: fewer letters than these are no text to look up
+#: texts with fewer letters are not looked up
 LETTERS_MIN = 12
 
 
@@ -24,7 +24,7 @@ def test_every_code_is_explained():
 
 
 def remarks_of_nodes():
-    """Every text that a node may answer: literals, and f-strings with their values left out."""
+    """Yield every remark that a node may send: literals, and f-strings without their values."""
     for folder in ("broker", "container", "nameserver", "runtime"):
         for path in sorted((ROOT / folder).rglob("*.py")):
             for node in ast.walk(ast.parse(path.read_text())):
@@ -115,10 +115,10 @@ def test_codes_by_number_and_by_name(capsys):
     assert "17 UPDATE_AND_CREATE_TOPIC (request)" in told
     assert "answered by: broker" in told
     assert "FLOW_CONTROL" in said(capsys, "flow_control")
-    assert "no node of ours" in said(capsys, "QUERY_BROKER_OFFSET")
+    assert "no rmqkit node" in said(capsys, "QUERY_BROKER_OFFSET")
     assert "neither a request nor a response code" in said(capsys, "99999", code=2)
     assert "rmqkit topic create" in said(capsys, "apply", "first")
-    assert "no text that is known" in said(capsys, "what a strange thing to say", code=2)
+    assert "neither a code nor a known text" in said(capsys, "what a strange thing to say", code=2)
 
 
 def seen(config=None, facts=None, topic_perm=6, route_perm=6):
@@ -134,20 +134,20 @@ def seen(config=None, facts=None, topic_perm=6, route_perm=6):
         (seen({"brokerRole": "SLAVE"}), "every message", "slave"),
         (seen(facts={"replicationWanted": "2", "replicationInSync": "1"}), "every message", "in sync"),
         (seen(facts={"commitLogDiskRatio": "0.97"}), "every message", "97%"),
-        (seen(route_perm=4), "messages, by way", "add-write-perm"),
-        (seen(route_perm=None), "messages, by way", "not registered"),
-        (seen({"autoCreateTopicEnable": "false"}), "messages to topics", "topic create"),
-        (seen({"autoCreateSubscriptionGroup": "false"}), "consumers of groups", "group create"),
+        (seen(route_perm=4), "messages: clients do not send", "add-write-perm"),
+        (seen(route_perm=None), "messages: clients do not find", "not registered"),
+        (seen({"autoCreateTopicEnable": "false"}), "messages to unknown topics", "topic create"),
+        (seen({"autoCreateSubscriptionGroup": "false"}), "consumers of unknown groups", "group create"),
         (seen({"enablePropertyFilter": "false"}), "SQL92", "enablePropertyFilter"),
         (seen({"rejectTransactionMessage": "true"}), "transactional", "rejectTransactionMessage"),
-        (seen({"timerWheelEnable": "false"}), "messages with an exact time", "timerWheelEnable"),
-        (seen({"maxMessageSize": "10"}), "messages that are larger", "10 bytes"),
+        (seen({"timerWheelEnable": "false"}), "messages with an exact delivery time", "timerWheelEnable"),
+        (seen({"maxMessageSize": "10"}), "larger messages", "10 bytes"),
         (
-            seen(facts={"roleOnline": "isolated", "roleWhy": "it stood still"}),
-            "all that clients",
-            "isolated: it stood still",
+            seen(facts={"roleOnline": "isolated", "roleWhy": "it was stalled"}),
+            "all requests of clients",
+            "isolated: it was stalled",
         ),
-        (seen(facts={"role": "slave", "roleOnline": "online"}), "queue locks", "who acts for it"),
+        (seen(facts={"role": "slave", "roleOnline": "online"}), "queue locks", "acting master"),
     ],
 )
 def test_what_a_broker_refuses_follows_from_what_it_says(broker, what, why):
@@ -162,7 +162,7 @@ def test_a_group_without_its_master_is_read_only_and_nobody_shall_change_that(ro
     node = seen({"brokerRole": "SLAVE"}, {"role": role, "roleOnline": "online"}, route_perm=4)
     refused = [rule.refuses for rule in command.RULES if rule.holds(node)]
     assert "every message" in refused
-    assert not [each for each in refused if each.startswith("messages, by way")]
+    assert not [each for each in refused if each.startswith("messages: clients")]
 
 
 def test_a_broker_of_apache_s_that_is_well_refuses_nothing():
@@ -172,18 +172,18 @@ def test_a_broker_of_apache_s_that_is_well_refuses_nothing():
 def test_nodes_of_the_running_cluster(up):
     node = up.json("explain", "broker-a")["node"]
     assert (node["kind"], node["broker_name"], node["state"]) == ("broker", "broker-a", "up")
-    assert {"messages that are larger"} <= {each["what"] for each in node["refuses"]}
+    assert {"larger messages"} <= {each["what"] for each in node["refuses"]}
     up.run("broker", "wipe-write-perm", "broker-a")
     assert "shows" not in up.run("explain", "broker-a-0").stdout
     assert "read-only" in up.run("explain", "broker-a-0").stdout
     up.run("broker", "add-write-perm", "broker-a")
     assert up.json("explain", "ns-0")["node"]["facts"]["brokers"] == "2"
     assert up.json("explain", "nameserver")["node"]["kind"] == "nameserver"
-    assert "no node" in up.error("explain", "broker-zz", code=2)
+    assert "not a code, a known text, or a node" in up.error("explain", "broker-zz", code=2)
 
 
 def test_a_node_is_looked_for_in_the_cluster_that_is_meant(up):
-    """Nodes of all clusters have the same names: other name servers mean another cluster's."""
+    """Nodes of different clusters have the same names; NAMESRV_ADDR selects the cluster."""
     elsewhere = {**up.environment, "NAMESRV_ADDR": "127.0.0.1:1"}
     assert "no name server answers" in up.run("explain", "broker-a-0", env=elsewhere, code=3).stderr
     here = {**up.environment, "NAMESRV_ADDR": up.json("cluster", "status")["namesrv"]}

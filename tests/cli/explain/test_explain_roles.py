@@ -1,4 +1,4 @@
-"""What `explain NODE` says of a broker's role."""
+"""How `explain NODE` describes a broker's role."""
 
 import pytest
 
@@ -15,16 +15,16 @@ def said(role="master", online="online", why="", stage="", head=0, members=("0",
 @pytest.mark.parametrize(
     ("role", "what", "do"),
     [
-        (said(), "Of its group are alive: 0, 1; the master leads it.", ""),
-        (said("slave", head=1, members=("1", "2")), "1, 2; 1 is the smallest of them, which acts", ""),
-        (said("slave", members=(), head=None), "It does not know who else of its group is alive.", ""),
+        (said(), "Live members of its group: 0, 1; the master leads.", ""),
+        (said("slave", head=1, members=("1", "2")), "1, 2; 1 is the smallest id, which acts", ""),
+        (said("slave", members=(), head=None), "It does not know which members of its group are alive.", ""),
         (said("acting", why="the master is gone", head=1), "It acts for its master: the master is gone.", "cluster start"),
         (
-            said("master", "pre-online", "it stood still for 4000 ms", "asks broker 1 for offsets"),
-            "refuses clients: it stood still for 4000 ms. It is at this: asks broker 1 for offsets.",
-            "goes back by itself",
+            said("master", "pre-online", "it was stalled for 4000 ms", "asks broker 1 for offsets"),
+            "refuses clients: it was stalled for 4000 ms. Current step: asks broker 1 for offsets.",
+            "goes online again by itself",
         ),
-        (said("master", "isolated", "a name server has taken it out"), "It is isolated", "signs of life came too late"),
+        (said("master", "isolated", "a name server has removed it"), "It is isolated", "heartbeats came too late"),
     ],
 )
 def test_a_role_in_words(role, what, do):

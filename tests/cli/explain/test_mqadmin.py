@@ -1,4 +1,4 @@
-"""A name of mqadmin's is answered with our command, and each of those exists."""
+"""`explain` maps every mqadmin command to ours, and all of those exist."""
 
 import pytest
 
@@ -10,7 +10,7 @@ COMMANDS = {path for path, _ in every_command()}
 
 
 def words(line: str) -> str:
-    """The command of a line, without arguments and options."""
+    """Return the command of a line without arguments and options."""
     return " ".join(word for word in line.split() if word == word.lower() and not word.startswith("-"))
 
 
@@ -21,7 +21,7 @@ def test_the_command_exists(line):
 
 def test_each_command_of_mqadmin_is_listed_once():
     names = [*TABLE.commands, *TABLE.later, *TABLE.never]
-    assert len(names) == len(set(names)) == 96  # of 5.5.0
+    assert len(names) == len(set(names)) == 96  # the commands of 5.5.0
 
 
 @pytest.mark.parametrize(
@@ -29,7 +29,7 @@ def test_each_command_of_mqadmin_is_listed_once():
     [
         ("clusterList", "clusterList is a command of mqadmin; here it is `rmqkit cluster status`"),
         ("TOPICLIST", "topicList is a command of mqadmin; here it is `rmqkit topic list`"),
-        ("createUser", "createUser is a command of mqadmin; rmqkit has none for it (docs/mqadmin.md lists all)"),
+        ("createUser", "createUser is a command of mqadmin; rmqkit has no such command (docs/mqadmin.md lists all)"),
         ("clustr", "no such command: clustr; did you mean cluster?"),
     ],
 )

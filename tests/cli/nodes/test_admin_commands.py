@@ -1,4 +1,4 @@
-"""Messages, progress, permissions, figures and settings through the command line of a running cluster."""
+"""Messages, progress, permissions, statistics and settings on the command line."""
 
 import contextlib
 import json
@@ -25,7 +25,7 @@ _numbers = iter(range(1_000_000))
 
 @pytest.fixture
 def topic(up):
-    """A topic of this test alone, with one queue."""
+    """A topic with one queue that only this test uses."""
     name = f"admin-{next(_numbers)}"
     up.run("topic", "create", name, "--queues", "1")
     return name
@@ -103,8 +103,8 @@ def test_a_message_is_given_to_a_member_again(up, topic):
         assert running["subscriptions"][topic] == "*"
         assert [queue["queue_id"] for queue in running["queues"] if queue["topic"] == topic] == [0]
         assert consumer.assignment
-    assert "nobody of group" in up.error("message", "direct", sent["msg_id"], group, code=1)
-    assert "nobody of group" in up.error("group", "running", group, code=1)
+    assert "no member of group" in up.error("message", "direct", sent["msg_id"], group, code=1)
+    assert "no member of group" in up.error("group", "running", group, code=1)
 
 
 def test_the_trace_of_a_message(up, topic):
@@ -180,7 +180,7 @@ def test_a_group_is_put_where_another_one_is(up, topic):
     (row,) = up.json("group", "clone", group, f"{group}-2", topic)["queues"]
     assert (row["topic"], row["offset"]) == (topic, 3)
     up.run("group", "clone", group, f"{group}-3")
-    # Nobody made the group, and it has no members yet: it stands somewhere all the same.
+    # The clone has offsets although it was never created and has no members.
     assert up.json("group", "progress", f"{group}-3")["lag"] == 1
     assert f"{topic}  broker-a  0      3" in up.run("offset", "show", f"{group}-3", topic).stdout
     assert len(up.lines("consume", topic, "--group", f"{group}-3")) == 1
@@ -290,7 +290,7 @@ def test_settings_by_node_and_their_differences(up):
     assert up.run("config", "get", "broker-a", "brokerName").stdout == "broker-a\n"
     assert "brokerName=broker-a" in up.run("config", "get", "broker-a").stdout.splitlines()
     assert "listenPort" in up.run("config", "get", "nameserver").stdout
-    # Nodes as `cluster status` calls them.
+    # Names of nodes as in `cluster status` work too.
     assert up.run("config", "get", "broker-a-0", "brokerName").stdout == "broker-a\n"
     assert up.run("config", "list", "ns-0").stdout == up.run("config", "list", "nameserver").stdout
     assert up.run("config", "get", "broker-a-1", "brokerRole").stdout == "SLAVE\n"
@@ -354,7 +354,7 @@ def test_a_message_comes_at_its_time_and_may_be_taken_back(up, topic):
     assert row["late"] == 0
     until(lambda: [each["body"] for each in up.lines("consume", topic)] == ["first"])
     text = up.run("send", topic, "more", "--delay", "90s").stdout
-    assert text.splitlines()[1].startswith("to take it back: rmqkit message recall ")
+    assert text.splitlines()[1].startswith("to recall it: rmqkit message recall ")
 
 
 @pytest.mark.parametrize(
@@ -364,7 +364,7 @@ def test_a_message_comes_at_its_time_and_may_be_taken_back(up, topic):
         (("--at", "10m"), "--delay takes 90s"),
         (("--at", "2020-01-01"), "that time has passed"),
         (("--at", "2099-01-01", "--delay", "1s"), "exclude each other"),
-        (("--delay", "19"), "the levels are 1 to 18"),
+        (("--delay", "19"), "must be a level from 1 to 18"),
         (("--delay", "later"), "must be a level such as 3, or a time"),
     ],
 )
@@ -390,7 +390,7 @@ def test_delay_levels_by_time_and_by_number(text, level):
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("19", "the levels are 1 to 18"),
+        ("19", "must be a level from 1 to 18"),
         ("0", "must be a level"),
         ("0s", "must be a level"),
         ("soon", "must be a level"),
@@ -489,7 +489,7 @@ def test_completion_offers_groups_and_nodes(up):
         }
         return up.outside.run(env=environment).stdout.split()
 
-    # It offers nothing if nodes do not answer within half a second, as on a busy machine.
+    # It offers nothing if nodes do not answer within 500 ms, as on a busy machine.
     until(lambda: offered("group", "progress", "completed-") == ["completed-group"])
     until(lambda: offered("broker", "status", "bro") == ["broker-a"])
 

@@ -1,4 +1,4 @@
-"""Whole clusters as processes: up, down, and everything that may happen to them in between."""
+"""Whole clusters as processes: up, down, and what may happen in between."""
 
 import json
 import os
@@ -15,11 +15,11 @@ from rmqkit.cluster import ClusterError, launch, processes
 from rmqkit.cluster.layout import ports
 from tests.cli.conftest import free_base, make_shell, purge
 
-#: files of the log that are read through quickly after a crash
+#: small log files, which are recovered quickly after a crash
 SMALL = ("--set", "mappedFileSizeCommitLog=16777216")
-#: for what replicas have no part in
+#: one broker per group, for tests that need no replicas
 ALONE = ("--replicas", "1")
-#: an address that nobody answers at: a cluster that advertises it never gets ready
+#: an unreachable address: a cluster that advertises it never becomes ready
 NOWHERE = ("--bind", "0.0.0.0", "--advertise", "192.0.2.1")
 
 
@@ -119,7 +119,7 @@ def test_killed_nodes_are_started_again_by_up(own):
 def test_without_brokers_nothing_is_said_to_be_missing(own):
     (sent,) = own.lines("send", "kept", "x")
     own.run("cluster", "kill", "master")
-    # A busy machine's name server learns a moment later that connections were lost.
+    # On a busy machine the name server notices the lost connections a moment later.
     wait_for(lambda: "no broker is registered" in own.run("topic", "list", code=None).stderr)
     for words in (
         "topic list", "topic info kept", "topic create other", "group list", "group progress", "group info g", "stats all",
@@ -158,7 +158,7 @@ def test_without_a_name_server_commands_say_how_to_start_it(own):
     try:
         for words in ("send t x", "topic list", "config get brokerName"):
             told = own.error(*words.split(), code=3)
-            assert "ns-0 of cluster default does not run" in told
+            assert "no name server of cluster default runs (ns-0)" in told
             assert told.endswith("`rmqkit cluster start default`")
         for name in ("ns-0", "nameserver", "ns"):
             assert "it is down: `rmqkit cluster start`" in own.run("explain", name).stdout
@@ -293,7 +293,10 @@ def test_two_ups_at_once_make_one_cluster(shell):
 
 
 def test_metrics_have_a_port_of_their_own_on_every_node(shell):
-    """10 apart, kept over a restart, moved when taken; printed, and in --json."""
+    """Metrics ports are at least 10 apart, survive a restart, and move if taken.
+
+    `cluster up` prints them, and `--json` contains them.
+    """
     base = str(free_base())
     own = ("--base-port", base, "--any-port", *ALONE, "--log-format", "json")
     metrics = ("--set", "metricsExporterType=PROM", "--set", f"metricsPromExporterPort={int(base) + 105}")
@@ -338,17 +341,17 @@ def test_down_keeps_the_data_and_purge_removes_it(shell):
 
 
 def the_only_cluster_needs_no_name(shell):
-    """Cluster `shop` is the only one, and up."""
+    """Check commands without a cluster name while `shop` is the only cluster, and up."""
     assert shell.run("send", "t", "kept").stdout.startswith("SEND_OK")
     for words in ([], ["shop"], ["--cluster", "shop"], ["shop", "--cluster", "shop"]):
         assert shell.json("cluster", "status", *words)["name"] == "shop"
         assert "NAMESRV_ADDR" in shell.run("cluster", "env", *words).stdout
     assert shell.run("cluster", "wait").stdout == "cluster shop is ready\n"
-    assert "two clusters" in shell.error("cluster", "status", "shop", "--cluster", "default", code=2)
+    assert "different clusters" in shell.error("cluster", "status", "shop", "--cluster", "default", code=2)
     for words in (["broker-a-1"], ["shop", "broker-a-1"], ["--cluster", "shop", "broker-a-1"], ["broker-a:1"]):
         assert "ready" in shell.run("cluster", "logs", *words).stdout
     assert "did you mean broker-a-1?" in shell.error("cluster", "kill", "--cluster", "shop", "broker-a-2", code=2)
-    # One name for a node.
+    # Every command accepts the same names for a node.
     for name in ("broker-a-1", "broker-a:1"):
         assert shell.run("config", "get", name, "brokerRole").stdout == "SLAVE\n"
         assert list(shell.json("broker", "status", name)) == ["broker-a:1"]
@@ -361,7 +364,7 @@ def the_only_cluster_needs_no_name(shell):
         assert shell.run("config", "get", name, "supportActingMaster").stdout == "true\n"
         assert shell.json("explain", name)["node"]["kind"] == "nameserver"
         assert "ready" in shell.run("cluster", "logs", name).stdout
-    # What is lost for good is named.
+    # A purge needs the cluster's name, because it deletes data.
     assert "there are shop" in shell.error("cluster", "down", "--purge", code=3)
 
 
@@ -447,7 +450,7 @@ def test_a_node_that_ends_at_once_is_told_with_its_last_lines(shell):
         "cluster", "up", "--any-port", "--base-port", free_base(), *ALONE, "--set", "storageEngine=maped", code=1
     )
     first, *last = done.stderr.splitlines()
-    assert first.startswith("error: broker-a-0 ended while it started; its log is ")
+    assert first.startswith("error: broker-a-0 ended during its start; see its log ")
     assert any("storageEngine=maped" in line and "mapped" in line for line in last)
     assert no_process_is_left(shell)
     assert shell.json("cluster", "list") == []
@@ -464,7 +467,7 @@ def test_a_cluster_that_does_not_answer_in_time_is_taken_back(shell):
 def test_everything_that_was_killed_behind_its_back_comes_up_again(shell):
     status = shell.json("cluster", "up", "--any-port", "--base-port", free_base(), *ALONE, *SMALL)
     crash(status["nodes"])
-    assert "ns-0, broker-a-0 should run and does not" in shell.run("doctor", "--no-spark", code=None).stdout
+    assert "ns-0, broker-a-0 should run but does not" in shell.run("doctor", "--no-spark", code=None).stdout
     assert {node["state"] for node in shell.json("cluster", "up")["nodes"]} == {"up"}
 
 
@@ -480,7 +483,7 @@ def test_a_description_from_a_file(shell):
 
 
 def crash(nodes):
-    """Kill processes without telling rmqkit."""
+    """Kill processes behind rmqkit's back."""
     victims = [psutil.Process(node["pid"]) for node in nodes if node["state"] == "up"]
     assert len(victims) == len(nodes)
     for victim in victims:

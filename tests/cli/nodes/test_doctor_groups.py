@@ -1,4 +1,4 @@
-"""What the doctor says of groups whose settings do not go together."""
+"""The doctor's findings on groups whose settings do not fit together."""
 
 import pytest
 
@@ -15,7 +15,7 @@ NAMESERVER = {"supportActingMaster": "true"}
 
 
 def seen(*brokers, nameserver=NAMESERVER, registered=None, own=None):
-    """A cluster of one group, with these differences from `WELL` by broker id."""
+    """Build a cluster of one group; the arguments are differences from `WELL` by broker id."""
     settings = {("broker-a", broker_id): {**WELL, **each} for broker_id, each in enumerate(brokers)}
     return GroupSettings("cluster x", settings, {"127.0.0.1:9876": nameserver}, registered or {}, own or {})
 
@@ -41,9 +41,12 @@ def test_settings_of_apaches_brokers_that_do_not_know_a_key_are_no_difference():
         ([{"totalReplicas": "2", "lockInStrictMode": "false", "lockMode": "strict"}] * 2, "by a quorum of 2 brokers"),
         ([{}, {"enableSlaveActingMaster": "false"}], "enableSlaveActingMaster is true at broker-a:0, false at broker-a:1"),
         ([{}, {"brokerNotActiveTimeoutMillis": "9000"}], "brokerNotActiveTimeoutMillis is 10000 at broker-a:0, 9000 at"),
-        ([{"skipPreOnline": "true"}], "broker-a:0 goes online without asking its group: skipPreOnline=true"),
+        (
+            [{"skipPreOnline": "true"}],
+            "broker-a:0 goes online without fetching newer metadata from its group: skipPreOnline=true",
+        ),
         ([{"totalReplicas": "1", "lockInStrictMode": "false"}] * 2, "its group: totalReplicas=1 in a group of 2"),
-        ([{"brokerHeartbeatInterval": "4000"}], "taken out after 10000 ms of silence, and gives a sign of life every 4000"),
+        ([{"brokerHeartbeatInterval": "4000"}], "removed after 10000 ms of silence, but sends a heartbeat only every 4000"),
     ],
 )
 def test_what_does_not_go_together(brokers, says):
@@ -64,8 +67,8 @@ def test_two_brokers_with_one_id():
     key = ("broker-a", 1)
     own = {key: "127.0.0.1:10921"}
     ((text, _),) = found(seen({}, registered={"ns": {key: "127.0.0.1:20921"}}, own=own))
-    assert text == "broker-a:1 at 127.0.0.1:10921 runs, and name server ns knows that id at 127.0.0.1:20921"
+    assert text == "broker-a:1 runs at 127.0.0.1:10921, but name server ns has that id at 127.0.0.1:20921"
     assert found(seen({}, registered={"ns": own}, own=own)) == []
     two = {"ns-0": {key: "127.0.0.1:20921"}, "ns-1": {key: "127.0.0.1:10921"}}
     ((text, _),) = found(seen({}, registered=two))
-    assert text == "broker-a:1 is known at 127.0.0.1:20921 (name server ns-0), 127.0.0.1:10921 (name server ns-1)"
+    assert text == "broker-a:1 is registered at 127.0.0.1:20921 (name server ns-0), 127.0.0.1:10921 (name server ns-1)"

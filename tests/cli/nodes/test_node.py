@@ -1,4 +1,4 @@
-"""A node process alone: `python -m rmqkit.process`, `rmqkit nameserver run`, `rmqkit broker run`."""
+"""A single node's process: `python -m rmqkit.process`, `rmqkit nameserver run`, `broker run`."""
 
 import json
 import os
@@ -32,7 +32,7 @@ class Running:
         self.lines = []
 
     def ready(self):
-        """The ready line."""
+        """Wait for the ready line and return it."""
         for line in self.process.stderr:
             self.lines.append(line)
             if " ready " in line or '"ready"' in line:
@@ -236,7 +236,7 @@ def test_a_store_that_cannot_be_made_is_told(shell):
     ],
 )
 def test_wrong_settings_are_one_line_and_exit_code_2(tmp_path, monkeypatch, capsys, words, says):
-    """In this process: they are found before anything has started."""
+    """Runs in this process: the mistakes are found before anything starts."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "broken.toml").write_text("a = = 1")
     with pytest.raises(SystemExit) as ended:

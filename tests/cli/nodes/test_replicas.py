@@ -1,4 +1,4 @@
-"""A group of several brokers as its user sees it: who is in sync, who is not and why, what to do."""
+"""A group of several brokers as users see it: which replicas are in sync, why not, what to do."""
 
 import socket
 import tomllib
@@ -103,7 +103,7 @@ def test_without_its_master_a_slave_acts_and_says_why_it_is_alone(pair):
     assert "listenPort + 1" in told
     assert "It acts for its master: " in told
     assert "broker-a-0, the master of broker-a, is down: this is broker-a-1" in pair.run("explain", "broker-a").stdout
-    # Through the addresses of another machine, as it were: this home has no such cluster.
+    # As from another machine: this home does not contain the cluster.
     elsewhere = {**pair.environment, "RMQKIT_HOME": str(pair.home / "none"), "NAMESRV_ADDR": namesrv_of(pair)}
     told = pair.run("explain", "broker-a", env=elsewhere).stdout
     assert "the master of broker-a is not registered: this is broker-a:1" in told
@@ -112,11 +112,11 @@ def test_without_its_master_a_slave_acts_and_says_why_it_is_alone(pair):
         assert "is not registered; of broker-a there are: broker-a:1" in refused
     late = pair.error("cluster", "wait", "--for", "master-back", "--timeout", "0.1", code=1)
     assert "a master is not back in time: broker-a-0 does not answer" in late
-    # A slave starts alone; it has nobody to follow.
+    # The slave starts without a master to follow.
     assert pair.json("cluster", "restart", "slave")["nodes"] == ["broker-a-1"]
     assert "no-master" in pair.run("cluster", "status").stdout
     assert "rmqkit cluster start" in pair.run("explain", "broker-a-1").stdout
-    # The master is up when its slave, which runs already, follows it again.
+    # The command ends when the running slave follows the master again.
     pair.run("cluster", "start", "master")
     assert pair.run("cluster", "wait", "--for", "master-back").stdout == "cluster default has its masters back\n"
     master, slave = brokers(pair)
@@ -126,10 +126,10 @@ def test_without_its_master_a_slave_acts_and_says_why_it_is_alone(pair):
 @pytest.mark.parametrize("rules", [[{}], [{"tag": "ha"}]], ids=["all", "ha"])
 def test_a_node_that_a_killed_drill_has_left_cut_off_says_so_and_is_resumed(pair, rules):
     transport.isolate(pair.home / "default" / "nodes" / "broker-a-0", rules)
-    assert "broker-a-0  cut off by a drill: `rmqkit cluster resume`" in pair.run("cluster", "status").stdout
+    assert "broker-a-0  isolated by a drill: `rmqkit cluster resume`" in pair.run("cluster", "status").stdout
     assert [broker["cut_off"] for broker in brokers(pair)] == [True, False]
     if rules == [{}]:
-        assert "a drill has cut it off: `rmqkit cluster resume`" in pair.run("explain", "broker-a-0").stdout
+        assert "a drill has isolated it: `rmqkit cluster resume`" in pair.run("explain", "broker-a-0").stdout
     assert pair.run("cluster", "resume").stdout == "resumed: broker-a-0\n"
     pair.run("cluster", "wait", "--for", "in-sync")
     assert [broker["cut_off"] for broker in brokers(pair)] == [False, False]
@@ -137,7 +137,7 @@ def test_a_node_that_a_killed_drill_has_left_cut_off_says_so_and_is_resumed(pair
 
 
 def test_a_slave_that_is_ahead_stays_as_it_is_and_is_explained(pair):
-    """Its master's last messages are gone, as after a power cut."""
+    """The master has lost its last messages, as after a power cut."""
     pair.run("cluster", "stop", "master")
     store = pair.home / "default" / "nodes" / "broker-a-0" / "store"
     saved = {path: path.read_bytes() for path in sorted(store.rglob("*")) if path.is_file()}
@@ -192,7 +192,7 @@ def test_too_few_in_sync_refuse_messages_and_say_so(shell):
     assert "in-sync replicas not enough" in shell.run("cluster", "status").stdout
     assert "It refuses messages: waiting for 2 of 2 brokers." in shell.run("explain", "broker-a").stdout
     assert "Nothing was stored" in shell.run("explain", "in-sync replicas not enough").stdout
-    # It has answered rightly, so it is up; nobody is there to wait for.
+    # A refusal is a valid answer, so the master counts as up, and nothing else is awaited.
     shell.run("cluster", "restart", "master")
     shell.run("cluster", "start")
     (sent,) = shell.lines("send", "t", "x")

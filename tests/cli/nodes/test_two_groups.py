@@ -1,4 +1,4 @@
-"""Two groups of a master and a slave: where a topic is created, and restarts in turn under load."""
+"""Two groups of a master and a slave: where topics are created, and rolling restarts under load."""
 
 import threading
 import time
@@ -54,7 +54,7 @@ def test_a_topic_without_a_master_is_advised_to_another_group(own):
 
 
 class Work(threading.Thread):
-    """Calls a function again and again until the end of a `with` block, which raises what it raised."""
+    """Calls a function repeatedly until the end of a `with` block, which raises its error."""
 
     def __init__(self, step):
         super().__init__()
@@ -78,7 +78,7 @@ class Work(threading.Thread):
 
 
 class Sender:
-    """Sends numbers to a topic, each until it is acknowledged."""
+    """Sends numbers to a topic; repeats each until it is acknowledged."""
 
     def __init__(self, producer, topic):
         self._producer, self._topic, self._numbers = producer, topic, count()
@@ -88,7 +88,8 @@ class Sender:
         body = str(next(self._numbers))
         while body not in self.sent[-1:]:
             try:
-                # Every result means stored; one that had to wait for a copy when the slave ended says so.
+                # Every result means stored, including a timeout of the copy to a slave that is
+                # stopping.
                 self._producer.send(Message(self._topic, body.encode()))
                 self.sent.append(body)
             except ClientError:
@@ -97,7 +98,7 @@ class Sender:
 
 
 class Reader:
-    """Looks whether any broker of a group gives the first message of a queue."""
+    """Checks that some broker of a group always serves the first message of a queue."""
 
     def __init__(self, topic, brokers):
         self._brokers = [address.split(":") for address in brokers]
@@ -109,7 +110,7 @@ class Reader:
         self._unread = 0
 
     def step(self):
-        # Of a pair the one may end and the other come up between two questions, but not twice.
+        # Both brokers may miss one check: one stops and the other starts in between. Not two.
         self._unread = 0 if any(map(self._is_read_at, self._brokers)) else self._unread + 1
         assert self._unread < 2, "nobody gives the message"
         self.read += 1
@@ -147,7 +148,8 @@ def test_a_rolling_restart_loses_no_message_and_keeps_groups_readable(own, lifel
     new = [node["node"] for node, old in zip(after, nodes, strict=True) if node["pid"] != old["pid"]]
     assert new == ["ns-0", "broker-a-0", "broker-a-1"]
     assert {node["replication"]["why"] for node in after[1:]} == {""}
-    # A send fails while its only master is down, and is acknowledged later; with a second group none fails.
+    # Sends to one group fail while its master is down, and are repeated. With two groups none
+    # fails.
     assert both.failed_s == []
     assert all(began_s["broker-a-0"] < failed_s < ended_s for failed_s in one.failed_s)
     assert reader.read > 20

@@ -1,7 +1,8 @@
-"""Subscriptions by properties: how they are asked for, checked before the start, and pulled by.
+"""SQL92 subscriptions: requested, checked before the start, and used in pulls.
 
 Source: `client/.../impl/factory/MQClientInstance.java` (`checkClientInBroker`),
-`client/.../impl/consumer/{DefaultMQPushConsumerImpl,PullAPIWrapper}.java`, `client/.../consumer/MessageSelector.java`.
+`client/.../impl/consumer/{DefaultMQPushConsumerImpl,PullAPIWrapper}.java`,
+`client/.../consumer/MessageSelector.java`.
 """
 
 import json
@@ -77,7 +78,7 @@ def test_a_bad_expression_ends_the_start_and_leaves_nothing(peers):
         pushed.started.result()
     assert told.value.code == ResponseCode.SUBSCRIPTION_PARSE_FAILED
     assert "CG" not in peers.client.consumers
-    # Corrected, the same consumer starts.
+    # With a corrected filter, the same consumer starts.
     again = []
     peers.do(lambda: pushed.consumer.subscribe("T", sql("price > 1"), "TAG"))
     peers.do(lambda: again.append(start(pushed.consumer.start())))

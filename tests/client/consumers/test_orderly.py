@@ -1,4 +1,4 @@
-"""Orderly consumption: the broker's lock, one batch at a time, pauses after failures, giving the queue back."""
+"""Orderly consumption: the broker's lock, one batch at a time, pauses after failures, unlocking."""
 
 import json
 
@@ -160,7 +160,7 @@ def test_what_the_broker_does_not_take_as_a_dead_letter_is_kept(peers):
     assert group.bodies() == [b"a"]
 
 
-# --- keeping and losing the lock
+# --- renewing and losing the lock
 
 
 def test_the_lock_is_renewed_every_20_seconds(peers):
@@ -180,7 +180,7 @@ def test_a_lock_another_member_has_taken_ends_the_work_on_its_queue(peers):
     peers.always[MEMBERS] = members(CLIENT_ID)
     peers.advance(20_000, step_ms=1000)
     peers.take(LOCK).answer(0, body=granted())
-    # Its listener is still at work: only then the queue is tried for again.
+    # The listener still runs. The queue is requested again only after it ends.
     assert not group.consumer.works
     group.finish()
     assert group.commits() == {"0": "1"}
@@ -194,13 +194,13 @@ def test_nothing_is_delivered_on_a_lock_that_ran_out(peers):
     for _ in range(2):
         peers.advance(16_000, step_ms=1000)
         peers.take_all(LOCK)
-    # The lease is over; the first message was given out under it and still counts.
+    # The lease has expired. The first message was delivered under it and still counts.
     group.finish()
     assert not group.batches
     assert "queue-dropped" in peers.script.log.events()
 
 
-# --- letting go
+# --- release
 
 
 def test_a_queue_is_given_back_after_its_offset_is_stored(peers):

@@ -1,4 +1,4 @@
-"""What may be committed while messages are out (ProcessQueue)."""
+"""The offset that may be committed while messages are in flight (ProcessQueue)."""
 
 from rmqkit.client.consumers.process_queue import ProcessQueue
 from tests.client.producers.test_outgoing_message import received

@@ -97,7 +97,7 @@ def test_queues_are_served_in_turn():
 
 
 def test_a_pull_sends_its_subscription_along():
-    """Nobody needs to be in a group to read; the broker filters by what the pull says."""
+    """A reader needs no group: the broker filters by the subscription in the pull."""
     reader = Reader(announce=False).assigned(Q0)
     ext = reader.pull().ext
     assert (ext["subscription"], ext["sysFlag"], ext["expressionType"]) == ("*", "6", "TAG")

@@ -1,4 +1,4 @@
-"""The push consumer, event in and request out: joining, pulls by answer, flow control, redelivery, letting go."""
+"""The push consumer, events in and requests out: start, pulls, flow control, redelivery."""
 
 import zlib
 
@@ -21,13 +21,13 @@ def peers():
 
 
 def running(peers, **settings) -> Group:
-    """Alone in the group, the first pull is on its way."""
+    """Alone in the group; the first pull is in flight."""
     group = Group(peers, **settings)
     group.join()
     return group
 
 
-# --- joining
+# --- start
 
 
 def test_it_announces_itself_before_it_asks_who_is_there(peers):
@@ -101,7 +101,7 @@ def test_a_retry_topic_begins_at_its_start_also_for_last(peers):
 
 
 def test_an_offset_nobody_can_tell_starts_nothing_and_is_asked_again(peers):
-    """RemoteBrokerOffsetStore.readOffset: -2, the queue is not started."""
+    """RemoteBrokerOffsetStore.readOffset: -2, the queue does not start."""
     group = Group(peers)
     peers.take(MEMBERS).answer(0, body=members(CLIENT_ID))
     peers.take(READ).answer(1, remark="broker is busy")
@@ -137,7 +137,7 @@ def test_a_client_is_in_a_group_once(peers):
         second.started.result()
 
 
-# --- pulls by answer
+# --- pulls by response code
 
 
 def test_found_goes_to_the_listener_and_the_next_pull_follows(peers):
@@ -176,12 +176,14 @@ def test_an_illegal_offset_with_nothing_held_is_corrected_in_place(peers):
 
 
 def test_an_illegal_offset_with_messages_out_begins_the_queue_anew(peers):
-    """DefaultMQPushConsumerImpl: OFFSET_ILLEGAL drops the process queue, stores the offset, rebalances."""
+    """DefaultMQPushConsumerImpl: OFFSET_ILLEGAL drops the process queue, stores the offset,
+    rebalances.
+    """
     group = running(peers)
     found(group.pull(), record(0), next_offset=1)
     group.pull().answer(21, offsets(500, low=500))
     assert group.commits() == {"0": "500"}
-    # What the listener was given before counts no more.
+    # Outcomes of batches that were delivered before are ignored.
     group.finish()
     peers.take(MEMBERS).answer(0, body=members(CLIENT_ID))
     peers.take(READ).answer(0, {"offset": "500"})
@@ -244,7 +246,7 @@ def test_an_offset_that_a_slave_lacks_is_not_asked_for_without_end(peers):
 
 
 def test_only_subscribed_tags_get_through_whatever_their_hash(peers):
-    """PullAPIWrapper.processPullResult filters again by the tags themselves; "Aa" and "BB" have one hash code."""
+    """PullAPIWrapper.processPullResult compares tags again; "Aa" and "BB" have one hash code."""
     group = running(peers, expression="Aa || C")
     found(
         group.pull(),
@@ -297,7 +299,9 @@ def test_a_pull_takes_the_offset_with_it_to_the_master_only(peers):
 
 
 def test_a_slave_is_read_while_the_master_is_gone_and_the_master_once_it_is_back(peers):
-    """`MQClientInstance.findBrokerAddressInSubscribe`, `RemoteBrokerOffsetStore.updateConsumeOffsetToBroker`."""
+    """MQClientInstance.findBrokerAddressInSubscribe, RemoteBrokerOffsetStore's
+    updateConsumeOffsetToBroker.
+    """
     peers.routes["T"] = route(("broker-a", {0: A, 1: A_SLAVE}), queues=1)
     group = running(peers)
     found(group.pull(), record(0), next_offset=1)
@@ -412,7 +416,7 @@ def test_a_message_that_cannot_be_sent_back_is_kept_and_comes_again(peers, code)
     assert group.commits() == {"0": "0"}
     assert group.bodies() == [b"bad"]
     assert group.batches[0].messages[0].reconsume_times == 1
-    # It fails again and again and is never lost; the offset does not pass it.
+    # The message fails repeatedly and is never lost; the offset does not pass it.
     group.finish(False)
     for asked in peers.take_all(SEND_BACK):
         asked.answer(code, remark="no")
@@ -458,7 +462,7 @@ def test_a_redelivered_message_is_shown_under_its_first_topic(peers):
     assert (message.topic, message.queue.topic, message.reconsume_times) == ("T", "%RETRY%CG", 2)
 
 
-# --- members come and go
+# --- members join and leave
 
 
 def test_a_queue_that_goes_to_another_member_is_stored_and_let_go(peers):
@@ -469,7 +473,7 @@ def test_a_queue_that_goes_to_another_member_is_stored_and_let_go(peers):
     asked = group.pull(1)
     group.finish()
     peers.tell(A, RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, {"consumerGroup": "CG"})
-    # The other id sorts behind ours and takes the second half.
+    # The other id sorts after ours and gets the second half.
     peers.take(MEMBERS).answer(0, body=members(CLIENT_ID, OTHER))
     assert list(group.consumer.works) == [MessageQueue("T", "broker-a", 0)]
     assert group.commits() == {"1": "1"}
@@ -481,7 +485,7 @@ def test_results_for_a_queue_that_was_let_go_do_not_count(peers):
     group = running(peers)
     found(group.pull(), record(0), next_offset=1)
     peers.tell(A, RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, {"consumerGroup": "CG"})
-    # "10.0.0.1..." sorts before us and takes the only queue.
+    # "10.0.0.1..." sorts before our id and gets the only queue.
     peers.take(MEMBERS).answer(0, body=members("10.0.0.1@1", CLIENT_ID))
     assert not group.consumer.works
     group.finish()
@@ -550,7 +554,7 @@ def test_another_broker_is_asked_when_the_first_cannot_tell_who_is_there():
 
 
 def test_a_member_that_comes_with_an_old_route_finds_the_slave_within_seconds():
-    """The master has just died, and the name server has noticed after this member asked for the route."""
+    """The master has just died. The name server noticed after this member fetched the route."""
     peers = Peers(routes={"T": route(("broker-a", {0: A, 1: A_SLAVE}), queues=1)})
     peers.states[A] = "down"
     peers.always[MEMBERS] = members(CLIENT_ID)
@@ -655,7 +659,7 @@ def test_unsubscribing_lets_the_queues_go(peers):
     ]
 
 
-# --- what brokers ask
+# --- requests from brokers
 
 
 def test_a_reset_by_the_broker_begins_the_queue_anew(peers):
@@ -733,7 +737,7 @@ def inner(*messages: tuple[bytes, str]) -> bytes:
 
 @pytest.mark.parametrize("compressed", [False, True])
 def test_an_inner_batch_comes_as_its_messages(peers, compressed):
-    """`MessageDecoder.decodeMessage`; the tag is that of each message."""
+    """`MessageDecoder.decodeMessage`; the filter compares the tag of each message."""
     group = running(peers, expression="A || B")
     body = inner((b"one", "TAGS\x01A\x02K\x011\x02"), (b"two", "TAGS\x01C\x02"), (b"three", "TAGS\x01B\x02"))
     if compressed:

@@ -1,6 +1,7 @@
-"""Failed messages: sent back, else copied to the retry topic by a send, else kept; listeners that take too long.
+"""Failed messages: sent back, else copied to the retry topic, else kept. Slow listeners.
 
-Source: `DefaultMQPushConsumerImpl.sendMessageBack`, `ConsumeMessageConcurrentlyService.cleanExpireMsg`.
+Source: `DefaultMQPushConsumerImpl.sendMessageBack`,
+`ConsumeMessageConcurrentlyService.cleanExpireMsg`.
 """
 
 import json
@@ -35,7 +36,7 @@ def running(peers, **settings) -> Group:
 
 
 def pass_time(peers, group, ms) -> dict[str, str]:
-    """Time in which the broker has nothing new; the offsets that were stored meanwhile."""
+    """Let time pass while the broker has no new message. Returns the offsets stored meanwhile."""
     stored = {}
     while ms > 0:
         peers.advance(min(ms, 1000), 500)
@@ -49,21 +50,23 @@ def pass_time(peers, group, ms) -> dict[str, str]:
 
 
 def answer_sends(peers) -> None:
-    """No broker takes a copy, however often it is tried."""
+    """Refuse all copies, however often they are retried."""
     while sends := peers.take_all(SEND):
         for asked in sends:
             asked.answer(16, remark="forbidden")
 
 
 def failed(peers, group, *records) -> None:
-    """The listener fails with the one message, and its broker does not take it back."""
+    """Fail the listener with the only message, and refuse to take it back."""
     found(group.pull(), *(records or [record(0, b"bad", properties=b"UNIQ_KEY\x01ID\x02")]), next_offset=1)
     group.finish(False)
     peers.take(SEND_BACK).answer(1, remark="no")
 
 
 def test_what_its_broker_does_not_take_goes_to_the_retry_topic_by_a_send(peers):
-    """`sendMessageBackAsNormalMessage`; RECONSUME_TIME and MAX_RECONSUME_TIMES become header fields."""
+    """`sendMessageBackAsNormalMessage`; RECONSUME_TIME and MAX_RECONSUME_TIMES become header
+    fields.
+    """
     group = running(peers, max_reconsume_times=5)
     wire = record(
         0,
@@ -136,11 +139,11 @@ def test_a_redelivered_message_knows_its_first_id(peers):
     assert MessageExt(plain, "broker-a").origin_msg_id is None
 
 
-# --- listeners that take too long ---------------------------------------------------------------------------------------
+# --- listeners that take too long
 
 
 def at_work(peers, count=1, **settings) -> Group:
-    """A listener has begun with the first message of those that were pulled."""
+    """Begin the listener with the first pulled message."""
     group = running(peers, **settings)
     found(group.pull(), *[record(number, b"%d" % number) for number in range(count)], next_offset=count)
     peers.do(lambda: group.consumer.began(group.batches[0]))
@@ -174,7 +177,7 @@ def test_only_what_its_listener_has_begun_with_can_take_too_long(peers):
 
 
 def refuse(peers) -> None:
-    """Nobody takes a message back."""
+    """Refuse to take any message back."""
     peers.take(SEND_BACK).answer(1)
     answer_sends(peers)
 

@@ -1,7 +1,8 @@
-"""Compressed bodies: Apache's compressors' bytes are read, and ours are such as Apache's read.
+"""Compressed bodies: the client reads Apache's bytes, and writes bytes that Apache reads.
 
-The bytes were written by `common/.../compression/{Lz4,Zstd,Zlib}Compressor.compress(body, 5)` of 5.5.0. The other direction
-was run against the same classes; what they want of a frame is looked at here.
+The bytes were written by `common/.../compression/{Lz4,Zstd,Zlib}Compressor.compress(body, 5)` of
+5.5.0. The other direction was run against the same classes; these tests check what they require of
+a frame.
 """
 
 import base64
@@ -40,7 +41,7 @@ PACKAGES = {"lz4": "lz4.frame", "zstd": "zstandard"}
 
 @pytest.fixture(params=APACHE)
 def name(request):
-    """An algorithm whose package is there."""
+    """An algorithm whose package is installed."""
     if request.param in PACKAGES:
         pytest.importorskip(PACKAGES[request.param])
     return request.param
@@ -60,7 +61,7 @@ def test_bodies_go_there_and_back_under_apache_s_flags(name, body):
 
 
 def test_lz4_frames_have_independent_blocks_as_LZ4FrameInputStream_wants():
-    """It refuses others: "Dependent block stream is unsupported (BLOCK_INDEPENDENCE must be set)"."""
+    """Otherwise: "Dependent block stream is unsupported (BLOCK_INDEPENDENCE must be set)"."""
     pytest.importorskip("lz4.frame")
     for body in (b"x", BODY, b"a" * 1_000_000):
         frame = COMPRESSIONS["lz4"].compress(body, 5)

@@ -1,4 +1,4 @@
-"""From a Message to what goes over the wire: checks, unique ids, compression, batch bodies."""
+"""From a Message to the parts of a request: checks, unique ids, compression, batch bodies."""
 
 import zlib
 from datetime import UTC, datetime
@@ -56,7 +56,7 @@ def test_bodies_from_4096_bytes_on_are_deflated_as_tryToCompressMessage(prepare,
     assert outgoing.sys_flag == (0x301 if compressed else 0)
     assert (zlib.decompress(outgoing.body) if compressed else outgoing.body) == body
     if compressed:
-        # Level 5: the second byte of a zlib stream names the class of levels.
+        # Level 5: the second byte of a zlib stream encodes the class of levels.
         assert outgoing.body[:2] == b"\x78\x5e"
 
 

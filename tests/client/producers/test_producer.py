@@ -1,4 +1,6 @@
-"""Sends: routes, retries by code, what failures say, chosen queues, batches, one-way, half-open connections."""
+"""Sends: routes, retries by code, texts of failures, given queues, batches, one-way, half-open
+links.
+"""
 
 import pytest
 
@@ -18,7 +20,7 @@ STORED = {"msgId": "0A000201000029FF0000000000000000", "queueId": "3", "queueOff
 
 
 class Sender:
-    """One producer and the outcomes of what it sent."""
+    """One producer and the outcomes of its sends."""
 
     def __init__(self, peers: Peers, **settings) -> None:
         self.peers = peers
@@ -232,7 +234,7 @@ def test_when_the_other_broker_fails_too_the_first_result_counts(peers):
 
 
 def test_the_timeout_is_that_of_the_whole_send(peers):
-    # The brokers answer, but too late: answers to the probes show that they live.
+    # The brokers respond to the sends too late, but they do respond to the probes.
     sender = Sender(peers)
     sender.send()
     peers.advance(1400)
@@ -298,7 +300,7 @@ def test_a_client_that_stood_still_itself_suspects_nobody(peers):
     sender.send(timeout_ms=60_000)
     asked = peers.take(SEND)
     beats = peers.times(RequestCode.HEART_BEAT)
-    # One turn that takes two seconds: nothing could be heard meanwhile.
+    # One turn takes two seconds, in which the client could not read.
     peers.script._move(peers.script.clock.mono_ms + 2000)
     peers.script.turn()
     assert peers.times(RequestCode.HEART_BEAT) == beats
@@ -317,7 +319,7 @@ def test_a_broker_that_only_waits_for_its_slaves_keeps_its_sends(peers):
 
 
 def test_after_go_away_a_new_connection_is_made():
-    """NettyRemotingClient: GO_AWAY is answered by opening the same address again."""
+    """NettyRemotingClient: after GO_AWAY, open a new connection to the same address."""
     peers = alone()
     sender = Sender(peers)
     sender.send()
@@ -330,7 +332,7 @@ def test_after_go_away_a_new_connection_is_made():
     assert sender.outcome.is_ok
 
 
-# --- chosen queues
+# --- given queues
 
 
 @pytest.mark.parametrize(
@@ -401,7 +403,7 @@ def test_a_topic_nobody_knows_and_nobody_may_create():
 
 
 def test_a_topic_without_a_master_cannot_be_sent_to():
-    """topicRouteData2TopicPublishInfo leaves out brokers without id 0."""
+    """topicRouteData2TopicPublishInfo omits brokers without id 0."""
     peers = Peers(routes={"T": route(("broker-a", {1: A}))})
     sender = Sender(peers)
     sender.send()
@@ -468,7 +470,7 @@ def test_a_failed_send_looks_for_a_new_route_at_once():
     sender.send()
     peers.take(SEND).answer(0, STORED)
     peers.advance(2000)
-    # The master has moved; nobody waits 30 s to learn of it.
+    # The master has moved. The producer learns that before the 30 s of the next refresh.
     peers.routes["T"] = route(("broker-a", {0: B}))
     peers.states[A] = "down"
     peers.cut(A)
@@ -493,7 +495,7 @@ def test_a_broker_that_is_no_master_any_more_has_a_new_route_looked_for(code):
     assert sender.outcomes[-1].is_ok
 
 
-# --- policies, life
+# --- policies, closing
 
 
 def test_a_latency_policy_leaves_a_failed_broker_alone(peers):

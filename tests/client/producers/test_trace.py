@@ -1,5 +1,8 @@
-"""Traces of producers and consumers. Source: `AsyncTraceDispatcher.java`, `SendMessageTraceHookImpl.java`,
-`ConsumeMessageTraceHookImpl.java`."""
+"""Traces of producers and consumers.
+
+Source: `AsyncTraceDispatcher.java`, `SendMessageTraceHookImpl.java`,
+`ConsumeMessageTraceHookImpl.java`.
+"""
 
 import pytest
 
@@ -23,7 +26,7 @@ BATCH = 320
 
 
 def traced(peers, **settings):
-    """A producer whose sends are traced."""
+    """A producer with traces."""
     sender = Sender(peers, **settings)
 
     def begin():
@@ -40,7 +43,7 @@ def peers():
 
 
 def traces(peers):
-    """The trace messages on their way, answered, each as its records."""
+    """Answer the trace messages in flight, and return the records of each."""
     found = []
     while waiting := [each for each in peers.asked if each.code == SEND and each.ext["b"] == TRACE_TOPIC]:
         for asked in waiting:
@@ -119,7 +122,7 @@ def test_the_broker_says_whether_it_wants_traces(peers, ext, wanted):
 
 
 def test_a_send_that_failed_is_not_traced_and_one_that_is_not_safe_yet_is_no_success(peers):
-    """Java's hook leaves out what has no result."""
+    """Java's hook omits sends without a result."""
     sender = traced(peers, retry_times_when_send_failed=0)
     sender.send()
     answer_send(peers, {}, 1)
@@ -156,7 +159,7 @@ def test_each_message_of_a_batch_is_found(peers):
 
 
 def test_nothing_waits_for_a_trace_topic_that_takes_none(peers, monkeypatch):
-    """Records are dropped and counted; sends go on."""
+    """Records are dropped and counted; sends continue."""
     monkeypatch.setattr(trace, "RECORDS_MAX", 50)
     monkeypatch.setattr(trace, "SENDS_MAX", 1)
     sender = traced(peers)

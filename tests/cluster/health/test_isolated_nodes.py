@@ -1,4 +1,4 @@
-"""What killed nodes leave of their drill sockets outside of the cluster's folder."""
+"""Drill sockets that killed nodes left outside of the cluster's folder."""
 
 import socket
 import tempfile
@@ -13,7 +13,7 @@ from rmqkit.shell.faults.drill_socket import FOLDER_PREFIX, NAME, PATH_FILE
 
 @pytest.fixture
 def place():
-    """A folder as a node makes it whose own path is too long."""
+    """A folder like the one a node makes if the path of its own folder is too long."""
     with tempfile.TemporaryDirectory(prefix=FOLDER_PREFIX, ignore_cleanup_errors=True) as folder:
         yield Path(folder)
 

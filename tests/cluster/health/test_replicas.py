@@ -1,4 +1,4 @@
-"""What brokers say of replication, and the reasons that `cluster status` shows."""
+"""The brokers' reports on replication, and the reasons that `cluster status` shows."""
 
 import json
 

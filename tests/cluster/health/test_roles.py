@@ -1,4 +1,4 @@
-"""What brokers say of their role, and the lines that `cluster status` makes of it."""
+"""The brokers' reports on their roles, and the lines that `cluster status` makes of them."""
 
 import pytest
 

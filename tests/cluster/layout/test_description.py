@@ -1,4 +1,4 @@
-"""What a cluster should be: cluster.toml, its nodes and their ports."""
+"""The description of a cluster: cluster.toml, its nodes and their ports."""
 
 import pytest
 
@@ -65,7 +65,7 @@ def test_brokers_share_processes(layout, processes):
             found.setdefault(plan.container, []).append(plan.node.removeprefix("broker-"))
         assert plan.process == (plan.container or plan.node)
     assert {name: " ".join(nodes) for name, nodes in sorted(found.items())} == processes
-    # One port each, behind the brokers.
+    # Each container has one port, after those of the brokers.
     assert [(each.node, each.port) for each in description.containers()] == [
         (name, 20100 + 10 * number) for number, name in enumerate(processes)
     ]
@@ -135,7 +135,7 @@ def test_a_file_that_cannot_be_read_is_a_usage_problem(tmp_path):
 
 
 def test_a_file_of_a_cluster_without_replicas_stays_one():
-    """As `cluster up` wrote it before there was replication."""
+    """The file is in the form that `cluster up` wrote before there was replication."""
     old = parse('name = "default"\ngroups = 1\nreplicas = 1\nnameservers = 1\nany_port = false\n', "f")
     assert [plan.node for plan in old.nodes()] == ["ns-0", "broker-a-0"]
     assert [plan.node for plan in old.changed(groups=2).nodes()] == ["ns-0", "broker-a-0", "broker-b-0"]

@@ -1,4 +1,4 @@
-"""node.toml: what a node of a cluster is told."""
+"""node.toml, the settings of one node of a cluster."""
 
 import tomllib
 

@@ -1,4 +1,4 @@
-"""Names for choices that belong together."""
+"""Presets: names for settings that belong together."""
 
 import pytest
 

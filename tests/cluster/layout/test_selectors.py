@@ -1,4 +1,4 @@
-"""Selectors, and names that cannot be mixed up with them."""
+"""Selectors of nodes, and names that cannot be confused with them."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""state.json, and knowing a process again."""
+"""state.json, and how a process is recognised again."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Planted defects bite: each scenario breaks a promise with its defect, and keeps it without."""
+"""Planted defects: each scenario breaks a promise with its defect, and keeps it without."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -25,7 +25,7 @@ QUEUE_OFFSET_AT = 20
 
 @pytest.fixture(autouse=True)
 def _planting(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Brokers get the defects of their settings, as in a node process."""
+    """Plant the defects named in a broker's settings, as a node process does."""
 
     def make(name: str, ports: Ports, config: NodeConfig, parts: Any) -> Broker:
         broker = Broker(name, ports, config, parts)
@@ -40,7 +40,7 @@ def with_defect(defect: str) -> dict[str, Any]:
 
 
 def alone(defect: str, **settings: Any) -> Group:
-    """A master without slaves."""
+    """Return a started group of a master without slaves."""
     group = Group(slaves=0, brokerRole="ASYNC_MASTER", inSyncReplicas=1, **with_defect(defect), **settings)
     group.until(lambda: group.master.serving)
     return group
@@ -54,7 +54,7 @@ def restart(group: Group, name: str = "broker-0", *, how: str = "kill") -> None:
 
 
 class Stranger(BaseNode):
-    """Connects to the HA port, and reports `offset`, or whatever was sent to it."""
+    """A rogue replica: connects to the HA port and reports `offset`, then whatever it was sent."""
 
     def __init__(self, name: str, ports: Ports, peer: Address, offset: int) -> None:
         super().__init__(name, ports)
@@ -79,7 +79,7 @@ def visit(group: Group, offset: int) -> None:
 
 
 def pulls(group: Group, count: int) -> Iterator[int]:
-    """Queue offsets as a consumer is given them that pulls one message at a time; sends `count` meanwhile."""
+    """Yield the queue offsets that a consumer gets; send `count` messages, one before each pull."""
     offset = sent = idle = 0
     while idle < 3:
         if sent < count:
@@ -99,7 +99,7 @@ def pulls(group: Group, count: int) -> Iterator[int]:
 
 
 def commit(group: Group, node: str, offset: int) -> None:
-    group.world.call(node, lambda broker: broker.groups.get("g"))  # as a member's heartbeat does
+    group.world.call(node, lambda broker: broker.groups.get("g"))  # like a member's heartbeat
     request = UpdateConsumerOffsetRequest(consumer_group="g", topic="T", queue_id=0, commit_offset=offset)
     assert group.ask(node, RequestCode.UPDATE_CONSUMER_OFFSET, request).code == 0
 
@@ -110,7 +110,10 @@ def committed(group: Group, node: str) -> int:
 
 
 def behind(slave_defect: str) -> tuple[Group, int]:
-    """A slave that lives on while its master comes back without its last messages; the end of the master's log then."""
+    """Bring a master back without its last messages, which the slave still has.
+
+    Return the group and the end of the master's log.
+    """
     group = Group(slaves=0, inSyncReplicas=1)
     group.add(1, haTruncateAhead=True, **with_defect(slave_defect))
     group.in_sync()
@@ -128,7 +131,7 @@ def behind(slave_defect: str) -> tuple[Group, int]:
     return group, end
 
 
-# --- one scenario for each: whether the promise was broken
+# --- one scenario per defect; each returns whether the promise was broken
 
 
 def ack_before_sync(defect: str) -> bool:
@@ -230,7 +233,7 @@ def offsets_backwards(defect: str) -> bool:
         assert group.send().code == 0
     commit(group, "broker-0", 5)
     group.until(lambda: committed(group, "broker-1") == 5)
-    group.world.run_for(10_000)  # written by both
+    group.world.run_for(10_000)  # both brokers save their offsets
     group.world.kill("broker-0")
     group.world.restart("client")
     commit(group, "broker-1", 9)
@@ -273,7 +276,7 @@ SCENARIOS: dict[str, Callable[[str], bool]] = {
 }
 
 
-#: of acting masters: seeds of simulated drills show those (`test_simulated_acting.py`)
+#: defects of acting masters have no scenario here: `test_simulated_acting.py` shows them by seeds
 HERE = [name for name, defect in DEFECTS.items() if defect.family == "replicas"]
 
 

@@ -1,4 +1,4 @@
-"""The built-in promises pass the contract that plug-in authors get; and the contract fails a promise that is none."""
+"""The built-in promises pass the contract for plug-in authors, and a useless promise fails it."""
 
 import re
 
@@ -9,7 +9,7 @@ from rmqkit.testing import PromiseContract
 from tests.drill.hand import MASTER, PLAN, QUIET_MS, SLAVE, Hand, whole
 from tests.tidy.tree import ROOT
 
-#: how each promise is broken, in a word
+#: promise -> a history that breaks it
 BREAK = {
     "acknowledged-survive": lambda: whole().send("z", 9, at_ms=300),
     "nothing-unsent": lambda: whole().deliver("z", 9),
@@ -28,7 +28,8 @@ BREAK = {
 
 
 def progress(at_takeover):
-    """The master held 3 more than a second before its fault; who acts for it begins with this much."""
+    """Return a history: the master held 3 more than a second before its fault, and the acting
+    master starts with `at_takeover`."""
     hand = whole()
     hand.history.rows[:] = [row for row in hand.history.rows if row.kind != "committed"]
     hand.committed(3, -200).committed(3, 900).committed(at_takeover, 1_110, node=SLAVE).committed(4, QUIET_MS, final=True)
@@ -67,7 +68,7 @@ def test_the_promise_that_the_guide_shows_passes_the_contract():
 
 
 class Blind:
-    """Finds everything well."""
+    """A promise that never finds a violation."""
 
     name, text = "blind", "all is well"
 

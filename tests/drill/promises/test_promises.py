@@ -1,4 +1,5 @@
-"""Each checker on histories made by hand: what keeps the promise, each way to break it, and what proves nothing."""
+"""Each checker on hand-made histories: what keeps the promise, what breaks it, what proves
+nothing."""
 
 import pytest
 
@@ -37,7 +38,7 @@ def test_nothing_seen_is_inconclusive_and_says_why(name):
 
 
 def lost_at_the_master(**more):
-    """b was acknowledged and stands on the slave alone, c nowhere."""
+    """a, b and c were acknowledged. b remains on the slave only, c nowhere."""
     hand = Hand().fault(**more).in_sync(0, 2)
     for offset, key in enumerate("abc"):
         hand.send(key, offset, at_ms=100 * (offset + 1))
@@ -80,7 +81,7 @@ def test_a_quorum_that_had_shrunk_promises_what_an_async_master_does():
 
 
 def test_what_was_answered_before_the_fault_is_not_excused_by_what_is_seen_after_it():
-    """The look after a power cut says that the slave is gone, as it would after any."""
+    """The poll after a power cut shows the slave as gone; that excuses nothing before the fault."""
     hand = Hand().fault(harm="power-cut").in_sync(0, 2).send("a", 0, at_ms=100).in_sync(3_000, 1)
     assert check("acknowledged-survive", hand.read(MASTER).read(SLAVE)).judgement is BROKEN
     hand = Hand().fault(harm="power-cut").in_sync(0, 2).send("a", 0, at_ms=1_100).in_sync(3_000, 1)
@@ -206,7 +207,7 @@ def test_an_offset_with_two_messages_breaks_stability(second):
 
 @pytest.mark.parametrize("name", ["offsets-stable", "queue-order"])
 def test_what_a_mode_may_lose_loses_its_place(name):
-    """The pool of a killed master: b and c are gone, d and e stand where they stood."""
+    """A killed master loses its store pool: b and c are gone; d and e have their offsets."""
     hand = Hand().fault().send("a", 0, at_ms=100).send("b", 1, at_ms=200).send("c", 2, at_ms=300)
     hand.send("d", 1, at_ms=3_000).send("e", 2, at_ms=3_100).read(MASTER, "a", "d", "e").read(SLAVE, "a", "d", "e")
     assert check(name, hand, in_mode("async+pool")).judgement is VALID
@@ -315,11 +316,11 @@ def test_a_node_that_does_not_serve_at_the_end_has_not_recovered():
     assert SLAVE in found.broken[0].what
 
 
-# --- what was read before it was answered goes with the power, and its number to another
+# --- a message read before it was acknowledged may vanish in a power cut; its offset is reused
 
 
 def read_before_its_answer(harm):
-    """x was given to the group from offset 1, then the power went; y was stored there and answered."""
+    """x was delivered from offset 1, then a fault; y was stored there and acknowledged."""
     hand = Hand().send("w0-0", 0).deliver("w0-0", 0).unknown("x").deliver("x", 1).fault(harm)
     return hand.send("y", 1, at_ms=9_000).read(MASTER, "w0-0", "y").read(SLAVE, "w0-0", "y")
 

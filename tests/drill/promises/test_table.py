@@ -1,4 +1,4 @@
-"""The table of promises: whole, and consistent with itself."""
+"""The table of promises is complete and consistent."""
 
 from itertools import product
 

@@ -1,4 +1,4 @@
-"""The promises of a takeover on histories made by hand: roles, locks, delayed messages, progress."""
+"""The promises of a takeover on hand-made histories: roles, locks, delayed messages, progress."""
 
 import pytest
 
@@ -23,14 +23,14 @@ def find(name, hand, plan=PLAN):
 
 
 def wrong(name, hand, plan=PLAN):
-    """What is told of a history that breaks the promise."""
+    """Check that a history breaks the promise; return what is reported."""
     found = find(name, hand, plan)
     assert found.judgement is Judgement.BROKEN, found
     return [each.what for each in found.broken]
 
 
 def kept(name, hand, plan=PLAN):
-    """The counts of a history that keeps it."""
+    """Check that a history keeps the promise; return the counts."""
     found = find(name, hand, plan)
     assert found.judgement is Judgement.VALID, found
     return found.counts
@@ -80,7 +80,7 @@ def test_who_serves_follows_from_the_roles():
 
 
 def test_a_master_that_is_broken_serves_nobody_whatever_it_says():
-    """It was cut off: it goes on calling itself the master until it hears that it is not."""
+    """An isolated master calls itself the master until it learns that it is isolated."""
     hand = Hand().fault("isolate").role("master/online", 0, until_ms=2_050).role("master/isolated", 2_060)
     hand.role("slave/online", 0, node=SLAVE).role("acting/online", 1_500, node=SLAVE, until_ms=2_200)
     found = heads(hand.role("master/online", 2_190, until_ms=QUIET_MS).history)[BROKER]
@@ -173,7 +173,7 @@ def test_a_renewed_lease_lasts():
 
 @pytest.mark.parametrize("ends", [Hand.unlock, lambda hand, *given: hand.lock(*given, outcome="fail")])
 def test_a_lease_that_ran_out_was_held_until_then(ends):
-    """Whatever its member does afterwards."""
+    """It does not matter what its member does afterwards."""
     hand = Hand().lock("a", 100, lease_ms=200).lock("b", 200, lease_ms=400)
     assert len(wrong("locks-exclusive", ends(hand, "a", 500).event("x", 900))) == 1
 
@@ -241,16 +241,16 @@ def test_what_was_released_in_the_last_second_may_come_again():
 def test_nothing_older_comes_again():
     hand = whole().delay("a", -3_000).due("a", -1_900, offset=7).due("a", 1_150, broker="broker-b", by="broker-a:1")
     assert "no fault or takeover explains the second release" in wrong("delay-kept", hand)[0]
-    # One broker alone has what it wrote last.
+    # A broker without replicas loses what it wrote last, so its messages may come again.
     assert kept("delay-kept", hand, PLAN.changed(replicas=1))["released twice"] == 1
 
 
 def test_who_dies_with_what_only_it_knew_has_its_releases_come_again():
-    """Seed 417: the master came back just when who had acted for it was killed."""
+    """Seed 417: the master returned just when the slave that acted for it was killed."""
 
     def hand(*, acting_dies):
         made = Hand().role("master/online", 0, until_ms=990).role("", 1_010)
-        for _ in range(1 + acting_dies):  # a series tells itself, then its steps
+        for _ in range(1 + acting_dies):  # a series has an event of its own, then one per step
             made.event(names.FAULT_BEGINS, BEGIN_MS, broker=BROKER, harm="kill", node=MASTER, role="master")
         made.role("acting/online", 1_100, node=SLAVE, members=(1,), until_ms=7_900)
         if acting_dies:
@@ -276,7 +276,7 @@ def test_delivered_twice_is_not_released_twice():
 
 
 def progress(*, at_takeover=3, at_return=5):
-    """The master held 3 a second before its fault, and 4 at its end; who acted came to 5."""
+    """The master held 3 a second before its fault and 4 at its end; the acting master reached 5."""
     hand = Hand().fault().takeover()
     hand.committed(3, -200).committed(4, 900).committed(at_takeover, 1_110, node=SLAVE).committed(5, 1_120, node=SLAVE)
     hand.committed(5, 2_120, node=SLAVE)
@@ -310,7 +310,7 @@ def test_a_give_back_without_an_answer_may_be_carried_out_later():
 
 
 def test_a_first_look_that_comes_late_is_taken_where_each_look_is_told():
-    """On a busy machine a broker may not answer for a moment just after it has begun to serve."""
+    """On a busy machine a broker may answer its first poll late."""
 
     def looked(first_ms, **more):
         hand = Hand().fault().takeover().committed(3, 1_110, node=SLAVE, **more)
@@ -318,7 +318,7 @@ def test_a_first_look_that_comes_late_is_taken_where_each_look_is_told():
 
     assert "broker-a-0 serves from 2130 ms with offset -1" in wrong("progress-forward", looked(2_900))[0]
     kept("progress-forward", looked(2_900, each=True))
-    # Later it says nothing of the moment in which the broker began.
+    # A much later poll says nothing about the moment at which the broker began.
     facts = [find("progress-forward", looked(first_ms, each=True)).facts for first_ms in (2_900, 9_000)]
     assert facts == [2, 1]
 
@@ -332,7 +332,7 @@ def test_messages_given_again_are_counted_and_those_committed_before_are_told():
 
 
 def test_where_nobody_took_over_there_is_nothing_to_give_back():
-    """The fault was over before anybody noticed."""
+    """The fault ended before anybody noticed."""
     hand = Hand().fault("pause").role("master/online", 0, until_ms=990).role("master/online", 2_050, until_ms=QUIET_MS)
     found = find("progress-forward", hand.committed(3, 100))
     assert (found.judgement, found.why, found.facts) == (Judgement.VALID, "no broker took over", 1)

@@ -1,4 +1,4 @@
-"""The last reading, as far as it needs no cluster: pieces of a log's files."""
+"""The final reading of a drill, as far as it needs no cluster: pieces of a log's files."""
 
 from zlib import crc32
 

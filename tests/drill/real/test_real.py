@@ -1,6 +1,6 @@
-"""Real drills with short times and fixed seeds, each on a cluster of its own: what `make drills` does eighty times.
+"""Real drills with short times and fixed seeds, each on its own cluster; `make drills` runs eighty.
 
-`rmqkit fail-master` itself (`tests/cli/test_drills.py`) is one more, which kills.
+`tests/cli/test_drills.py` covers `rmqkit fail-master` itself, with a kill.
 """
 
 import logging
@@ -21,7 +21,7 @@ def quiet(caplog):
     caplog.set_level(logging.CRITICAL, "rmqkit")
 
 
-#: a slave acts after little more than a second of silence
+#: with these a slave acts after little more than a second without heartbeats
 QUICK = {
     "enableSlaveActingMaster": "true",
     "supportActingMaster": "true",
@@ -65,7 +65,7 @@ def test_a_fault_of_the_master_breaks_no_promise(tmp_path, fault, mode, seed):
     assert all(each.finding.facts for each in verdict.promises)
     assert len(verdict.promises) == (13 if done.plan.acting else 9)
     assert done.plan.mode == plan.mode, "what the master said of itself"
-    # What was written is what was judged.
+    # The run's files hold the verdict and the plan.
     assert runs.find(tmp_path, "last") == done.run
     assert runs.load_verdict(done.run) == verdict
     assert runs.load_plan(done.run) == done.plan

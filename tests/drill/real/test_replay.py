@@ -1,4 +1,4 @@
-"""A replay is the drill that was recorded: the same plan on nodes with the same settings. No cluster is started."""
+"""A replay has the plan and the node settings of the recorded drill. No cluster is started."""
 
 from itertools import product
 from pathlib import Path
@@ -17,7 +17,7 @@ from rmqkit.drill.real.runner import plan_for, shape_of
 from rmqkit.settings.table import show
 from tools.drills import series
 
-#: the plans of `make drills`, those that differ in more than their seed
+#: the plans of `make drills`, one for each that differs in more than its seed
 SERIES = {
     f"{plan.fault} {plan.target} {plan.mode} {plan.replicas} {' '.join(plan.settings.values())}": plan
     for each in series.LISTS.values()
@@ -61,7 +61,7 @@ CLUSTERS = {
 
 
 def nodes_of(description):
-    """Node → all of its settings."""
+    """Return node → all of its settings."""
     nodefile.check_settings(description.settings, description.replicas)
     found = {}
     for node in description.nodes():
@@ -71,7 +71,7 @@ def nodes_of(description):
 
 
 def recorded(plan, nodes, tmp_path, changed=None):
-    """The plan that the run of a drill keeps; `changed` are settings of the master that were changed while it ran."""
+    """Save and load the plan of a drill; `changed`: settings of the master changed while it ran."""
     master = nodes[f"{plan.group or 'broker-a'}-0"] | (changed or {})
     made = plan_as_recorded(plan, {key: show(master[key]) for key in SEEN if key in master})
     loaded = runs.load_plan(runs.new_run(tmp_path, made))

@@ -1,4 +1,4 @@
-"""The report: one file without anything from elsewhere, that says what the verdict says."""
+"""The report: one self-contained file that states what the verdict states."""
 
 import re
 
@@ -17,7 +17,7 @@ from tests.tidy.tree import ROOT
 
 
 def run_of(hand, tmp_path):
-    """A run's folder with that history, and its verdict."""
+    """Save a run with that history; return its folder and its verdict."""
     found = []
     for name, make in PROMISES.items():
         promise = make()
@@ -86,7 +86,7 @@ def test_names_in_documents_stay_and_people_read_plain_words(broken):
     assert verdict_words.notes(PromiseResult("progress-forward", "", seen)) == (
         "messages redelivered at takeover: 3; slave acting, ms: 1,200; sends: 9"
     )
-    # What has plain words is a name that the drills use: of an event, a count or a figure.
+    # Each name with plain words must be one that the drills use: an event, a count or a figure.
     texts = (path.read_text() for path in (ROOT / "rmqkit/drill").rglob("*.py"))
     sources = "\n".join(text.rpartition("def plain(")[2] for text in texts)
     composed = {f"{what} {at}" for what in ("given back", "given again") for at in ("at takeover", "at return")}

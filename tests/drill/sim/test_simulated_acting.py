@@ -1,4 +1,4 @@
-"""Simulated drills of acting masters: a fixed handful, planted defects that are found, and what plans of the family are."""
+"""Simulated drills of acting masters: a few fixed seeds, found defects, and the family's plans."""
 
 import pytest
 
@@ -13,7 +13,7 @@ from rmqkit.drill.sim.acting_plans import ActingExtras, fault_of_plan, members, 
 
 FAMILY = "acting"
 HANDFUL = (12, 111)
-#: seeds that find a defect with little work, and the defect; the docs have them all
+#: defect -> a seed that finds it quickly; the docs list all
 FOUND = {
     "no-self-isolation": 111,
     "escaped-unnoticed": 111,

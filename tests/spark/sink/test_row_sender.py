@@ -1,4 +1,4 @@
-"""Lanes, batches, windows and second tries of the sink, against a producer that answers as a script says."""
+"""The sink's lanes, batches, windows and retries, with a scripted producer."""
 
 from concurrent.futures import Future
 
@@ -25,9 +25,9 @@ FORBIDDEN = b"forbidden"
 
 
 class Scripted:
-    """Answers each request with the next of `answers` (SEND_OK when there is none left); `requests` is what came.
+    """A producer that answers each request with the next of `answers`, then with SEND_OK.
 
-    `hold` leaves requests unanswered until `release`.
+    `requests` has the requests. `hold` keeps them unanswered until `release`.
     """
 
     def __init__(self, *answers, hold=False):
@@ -173,7 +173,7 @@ def test_a_broker_that_stays_away_fails_the_task_when_the_time_is_over():
     work = sending_with(Scripted(SendStatus.SEND_OK, *[gone] * 100_000), wait_ms=20)
     work.put(0, message(0))
     work.put(1, message(1), queue=2)
-    wanted = r"row 1 to T: tried for 0 s \(maxWaitForBroker\): no answer; .* acknowledged before: 1, on their way: 1"
+    wanted = r"row 1 to T: tried for 0 s \(maxWaitForBroker\): no answer; .* acknowledged before: 1, in flight: 1"
     with pytest.raises(WriteFailed, match=wanted):
         work.finish()
 
@@ -214,7 +214,10 @@ def test_the_row_that_no_broker_takes_is_named_also_out_of_a_batch():
 
 
 def test_a_batch_that_a_broker_refuses_goes_one_by_one():
-    """It may be too large as a whole for a broker with a small `maxMessageSize`; else the row is to be named."""
+    """The batch as a whole may exceed a broker's `maxMessageSize`, so it is sent row by row.
+
+    If a single row is refused, the error names it.
+    """
     refusal = SendFailed("illegal", topic="T", tries=1, code=ResponseCode.MESSAGE_ILLEGAL)
     producer = Scripted(SendStatus.SEND_OK, refusal, hold=True)
     work = sending_with(producer)
@@ -240,7 +243,7 @@ def test_where_a_row_goes():
     work = sending_with(producer)
     work.put(0, message(0), queue=3)
     work.put(1, message(1), queue=0, broker="broker-b")
-    # Java hashes a letter to its number: `SelectMessageQueueByHash`
+    # Java's hash of a single letter is its code point: `SelectMessageQueueByHash`
     work.put(2, message(2), ordering_key="a")
     work.put(3, message(3), ordering_key="b")
     work.finish()
@@ -250,7 +253,7 @@ def test_where_a_row_goes():
         (QUEUES[97 % 4], b"2"),
         (QUEUES[98 % 4], b"3"),
     ]
-    with pytest.raises(WriteFailed, match="row 4 to T: queue 4 of a topic that has 4"):
+    with pytest.raises(WriteFailed, match="row 4 to T: queue 4 does not exist: the topic has 4"):
         work.put(4, message(4), queue=4)
     with pytest.raises(WriteFailed, match="row 5 to U: no name server knows topic U"):
         work.put(5, Message("U", b"5"), ordering_key="a")
@@ -277,7 +280,7 @@ class TestPace:
         assert round(pauses[-1], 3) == 1.89
 
     def test_answers_are_worked_on_meanwhile(self, monkeypatch):
-        """What is in the way of a lane is answered while the next row waits for its turn."""
+        """Responses that block a lane are processed while the next row waits for its turn."""
         clock = Clock()
         monkeypatch.setattr(row_sender, "time", clock)
         producer = Scripted()
@@ -290,7 +293,7 @@ class TestPace:
 
 
 class Clock:
-    """Time that passes only when somebody sleeps."""
+    """A clock that advances only by `sleep`."""
 
     def __init__(self):
         self.now_s = 0.0

@@ -1,4 +1,4 @@
-"""The sink: rows to messages of real brokers, keys that stay the same when a task or a batch comes again, bad input."""
+"""The sink with real brokers: rows become messages; a repeated task or batch uses the same keys."""
 
 import json
 import pickle
@@ -15,13 +15,13 @@ from tests.spark.lakes import stored
 
 @pytest.fixture(scope="module", autouse=True)
 def producers_end():
-    """Of tests that work as a worker does, in this process."""
+    """Close the producers of tests that act as a worker in this process."""
     yield
     row_sender.close_kept()
 
 
 def schema(ddl):
-    """Without a JVM, which Spark's own parser of DDL wants."""
+    """Parse a schema without a JVM, which Spark's own DDL parser needs."""
     from pyspark.sql import types
 
     kinds = {"string": types.StringType(), "int": types.IntegerType()}
@@ -40,19 +40,19 @@ def of_keys(message):
     ("ddl", "options", "said"),
     [
         ("body string, tag string", {"topic": "T"}, "column tag is not known; did you mean tags?"),
-        ("body string, what int", {"topic": "T"}, "column what is not known; select what is to be sent from topic, body"),
+        ("body string, what int", {"topic": "T"}, "column what is not known; select only columns of topic, body"),
         ("body string, delay_ms int", {"topic": "T"}, "brokers delay by level, in column delay_level"),
-        ("body int", {"topic": "T"}, "column body is integer, and has to be binary or string: cast it"),
+        ("body int", {"topic": "T"}, "column body is integer, but must be binary or string: cast it"),
         ("keys string", {"topic": "T"}, "column body is missing"),
         ("body string", {}, "option topic is missing, and there is no column topic"),
         ("body string, queue int, ordering_key string", {"topic": "T"}, "queue and ordering_key exclude each other"),
-        ("body string, broker string", {"topic": "T"}, "column broker says whose queue"),
+        ("body string, broker string", {"topic": "T"}, "column broker needs the column queue"),
         (
             "body string",
             {"topic": "T", "requireStatus": "any"},
             "option requireStatus is not known; did you mean requiredStatus?",
         ),
-        ("body string", {"topic": "T", "requiredStatus": "OK"}, "option requiredStatus: 'OK' is none of send_ok, any"),
+        ("body string", {"topic": "T", "requiredStatus": "OK"}, "option requiredStatus: 'OK' is not one of send_ok, any"),
         ("body string", {"topic": "T", "subscribe": "T"}, "option subscribe"),
     ],
 )
@@ -63,7 +63,7 @@ def test_what_cannot_be_sent_is_said_before_anything_is(ddl, options, said):
 
 
 def test_nothing_can_be_overwritten():
-    with pytest.raises(ConfigError, match="mode overwrite: a topic keeps what it has"):
+    with pytest.raises(ConfigError, match="mode overwrite: a topic keeps its messages"):
         writer.writer({"topic": "T"}, schema("body string"), True)
     with pytest.raises(ConfigError, match=r"output mode complete: .* use output mode update or append"):
         writer.stream_writer({"topic": "T"}, schema("body string"), True)
@@ -76,8 +76,8 @@ def test_an_abort_says_what_stays(capsys):
     messages = [writer.Sent(0, {"SEND_OK": 4}, 0), None, writer.Sent(2, {"SEND_OK": 3}, 1)]
     made.abort(messages)
     said = capsys.readouterr().err
-    assert said.endswith("sent again they have the same DEDUP_KEY\n")
-    assert said.startswith("rmqkit: run r failed after 7 rows of 2 other tasks had been sent, which stay")
+    assert said.endswith("If sent again, they have the same DEDUP_KEY\n")
+    assert said.startswith("rmqkit: run r failed after 7 rows of 2 other tasks had been sent; these messages remain")
     writer.stream_writer({"topic": "T"}, schema("body string"), False).abort(messages, 8)
     assert capsys.readouterr().err.startswith("rmqkit: batch 8 failed after 7 rows")
 
@@ -100,7 +100,7 @@ def test_a_process_keeps_one_producer_of_its_own(own, monkeypatch):
     first = row_sender.kept(settings)
     assert row_sender.kept(settings._replace(wait_ms=5)) is first
     assert row_sender.kept(settings._replace(group="other")) is not first
-    # As in a fork, which takes what the module knows along.
+    # As in a forked process, which inherits the module's state.
     monkeypatch.setattr(row_sender.os, "getpid", lambda: -1)
     child = row_sender.kept(settings)
     assert child is not first
@@ -115,7 +115,7 @@ def batch(*columns, names):
 
 
 def test_a_task_that_is_run_again_sends_the_same_keys(own):
-    """As Spark does it: the writer is pickled once, and each try of a task works with a copy."""
+    """As in Spark, the writer is pickled once, and each attempt of a task uses a copy."""
     topic = own.topic()
     made = writer.writer({"topic": topic, "namesrv": own.namesrv}, schema("body string, queue int"), False)
     pickled = pickle.dumps(made)
@@ -140,7 +140,7 @@ def test_a_row_that_cannot_be_sent_is_named(own):
         with pytest.raises(WriteFailed, match=f"^partition 0, row 1.*{said}"):
             made.write(iter([rows]))
     made = writer.writer({"namesrv": own.namesrv}, schema("topic string, body string"), False)
-    with pytest.raises(WriteFailed, match="row 0: topic is null, and there is no option topic"):
+    with pytest.raises(WriteFailed, match="row 0: topic is null, and option topic is not set"):
         made.write(iter([batch(pa.array([None], pa.string()), ["x"], names=["topic", "body"])]))
 
 
@@ -198,13 +198,16 @@ def test_a_failing_row_fails_the_query_by_name(spark, own):
     writer = rows.write.format("rocketmq").option("namesrv", own.namesrv).option("topic", topic)
     with pytest.raises(PySparkException, match=f"partition 0, row 3 to {topic}: .* has an empty body"):
         writer.mode("append").save()
-    with pytest.raises(PySparkException, match="mode overwrite: a topic keeps what it has"):
+    with pytest.raises(PySparkException, match="mode overwrite: a topic keeps its messages"):
         writer.mode("overwrite").save()
 
 
 @pytest.mark.long
 def test_a_batch_of_a_stream_that_is_run_again_sends_the_same_keys(spark, own, tmp_path):
-    """The first try fails at its second row; the second, from the same checkpoint, has something else there."""
+    """The first attempt fails at its second row.
+
+    The second attempt starts from the same checkpoint with a valid row in its place.
+    """
     from pyspark.errors import StreamingQueryException
 
     topic = own.topic()

@@ -1,4 +1,4 @@
-"""Where queries begin and end, against clusters that are written down; batches as they are planned."""
+"""Where queries begin and end, with scripted clusters, and how batches are planned."""
 
 import pytest
 
@@ -62,13 +62,13 @@ def test_offsets_beyond_the_end_and_ends_before_the_begin():
         begins(startingOffsets='{"T": {"a": {"1": 41}}}')
     with pytest.raises(ConfigError, match="endingOffsets: queue 1 of topic T on a ends at offset 40, before 41"):
         ends(endingOffsets='{"T": {"a": {"1": 41}}}')
-    with pytest.raises(ConfigError, match="would end at offset 20, and it begins at 50"):
+    with pytest.raises(ConfigError, match="would end at offset 20, but begins at 50"):
         ends(startingOffsets='{"T": {"a": {"0": 50}}}', endingOffsets='{"T": {"a": {"0": 20}}}')
 
 
 def test_an_offset_below_the_smallest_is_loss():
     asked = '{"T": {"a": {"0": 3}}}'
-    with pytest.raises(DataLoss, match=r"queue 0 of topic T on a has no message at offset 3 any more, the smallest .* 10"):
+    with pytest.raises(DataLoss, match=r"queue 0 of topic T on a no longer has the message at offset 3 .*smallest .* 10"):
         begins(startingOffsets=asked)
     assert begins(startingOffsets=asked, failOnDataLoss="false")[A0] == 10
 
@@ -76,14 +76,14 @@ def test_an_offset_below_the_smallest_is_loss():
 def test_times():
     assert begins(startingTimestamp="1205") == {A0: 21, A1: 21, B0: 5}
     assert ends(endingTimestamp="1205") == {A0: 21, A1: 21, B0: 5}
-    # one queue has nothing that is new enough: it begins with what comes next
+    # one queue has no message that is new enough: it begins at its end
     assert begins(startingTimestamp="1500") == {A0: 50, A1: 40, B0: 5}
-    # a time ahead is no end yet
+    # a time in the future does not limit the end yet
     assert ends(endingTimestamp="999999") == {A0: 110, A1: 40, B0: 5}
 
 
 def test_a_start_that_no_queue_has_a_message_for():
-    with pytest.raises(ConfigError, match="no queue has a message stored at 5000 or later, the newest is of 2090"):
+    with pytest.raises(ConfigError, match="no queue has a message stored at 5000 or later, the newest was stored at 2090"):
         begins(startingTimestamp="5000")
     late = begins(startingTimestamp="5000", startingOffsetsByTimestampStrategy="latest")
     assert late == {A0: 110, A1: 40, B0: 5}
@@ -95,14 +95,14 @@ def test_a_group():
     cluster.groups["g"] = {A0: 70}
     assert begins(cluster=cluster, startingOffsets="group", group="g") == {A0: 70, A1: 0, B0: 5}
     cluster.groups["g"] = {A0: 500}
-    with pytest.raises(OffsetBeyond, match="ends at offset 110, and the query stands at 500"):
+    with pytest.raises(OffsetBeyond, match="ends at offset 110, but the query is at 500"):
         begins(cluster=cluster, startingOffsets="group", group="g")
     assert begins(cluster=cluster, startingOffsets="group", group="g", failOnDataLoss="false")[A0] == 110
 
 
 @pytest.mark.parametrize("may_lose", ["true", "false"])
 def test_what_a_slave_lacks_is_no_loss(may_lose):
-    """It may be behind, and has a retention of its own: where a query begins stays what it was told."""
+    """A slave may lag, and has its own retention, so the query keeps its start offsets."""
     cluster = view()
     cluster.by_slave = {("T", "a")}
     cluster.groups["g"] = {A0: 115, A1: 39}
@@ -119,7 +119,7 @@ def test_a_batch_that_ends_where_slaves_do_says_so(caplog):
     assert not caplog.records
     cluster.by_slave = {("T", "a")}
     planned(cluster)
-    assert "ends where a slave of broker a (topic T) does, which may be behind" in caplog.text
+    assert "ends where a slave of broker a (topic T) ends; it may be behind" in caplog.text
 
 
 def test_a_batch_is_what_lies_between():
@@ -141,7 +141,9 @@ def test_topics_that_are_missing():
         plan(parse({"subscribe": "order", "namesrv": "h:1"}, "batch"), cluster)
     with pytest.raises(NoRoute, match=r"no topic matches subscribePattern 'X\.\*'"):
         plan(parse({"subscribePattern": "X.*"}, "batch"), FakeView())
-    with pytest.raises(NoRoute, match="assign: queue 9 of topic T on a is not there, or cannot be read; of those: a:0"):
+    with pytest.raises(
+        NoRoute, match="assign: queue 9 of topic T on a does not exist or is not readable; readable queues: a:0"
+    ):
         plan(parse({"assign": '{"T": {"a": [9]}}'}, "batch"), FakeView(a0=(0, 1)))
 
 
@@ -149,7 +151,7 @@ def test_a_batch_waits_for_a_group_that_is_down_or_fails(monkeypatch):
     monkeypatch.setattr(query_plan, "LOOK_PAUSE_S", 0)
     cluster = view()
     cluster.silent = {("T", "b"): "refused"}
-    with pytest.raises(BrokerDown, match=r"no answer of broker b \(topic T\): refused \(whenDown=fail"):
+    with pytest.raises(BrokerDown, match=r"no answer from broker b \(topic T\): refused \(whenDown=fail"):
         plan(options(whenDown="fail"), cluster)
     assert cluster.looks == 1
     with pytest.raises(BrokerDown, match="maxWaitForBroker=1 ms"):

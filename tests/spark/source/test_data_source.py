@@ -1,4 +1,4 @@
-"""Batch queries in Spark: the format by its name, SQL, filters, schemas, and what a user reads when something is wrong."""
+"""Batch queries in Spark: the format's name, SQL, filters, schemas, and error messages."""
 
 import pytest
 
@@ -9,7 +9,7 @@ PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 
 @pytest.fixture
 def orders(own):
-    """A topic of one queue a broker with ten messages, whose bodies are JSON but for one."""
+    """A topic with one queue per broker and ten messages; all bodies but one are JSON."""
     topic = own.topic("orders", queue_nums=1)
     producer = own.producer()
     for number in range(10):

@@ -1,4 +1,4 @@
-"""Requests of pulls are what the header's own writer makes."""
+"""The fast writer of pull requests equals the general header writer."""
 
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,4 +1,4 @@
-"""Which pulls are asked for, whatever answers come in whatever order."""
+"""Which pulls are sent, for any responses in any order."""
 
 from hypothesis import given
 from hypothesis import strategies as st

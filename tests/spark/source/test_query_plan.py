@@ -1,4 +1,4 @@
-"""How far the batches of a stream go, over a cluster that is written down. No Spark, no clock that runs by itself."""
+"""How far the batches of a stream go, with a scripted cluster, a scripted clock and no Spark."""
 
 import json
 
@@ -19,7 +19,10 @@ A0, A1, B0 = QueueKey("T", "a", 0), QueueKey("T", "a", 1), QueueKey("T", "b", 0)
 
 
 class Stream:
-    """A query: its plan, and what Spark keeps. `restart` is a new process that takes up the checkpoint."""
+    """A query: its plan, and what Spark stores.
+
+    `restart` starts a new process from the checkpoint.
+    """
 
     def __init__(self, view, **given):
         self.view = view
@@ -42,11 +45,11 @@ class Stream:
 
     @staticmethod
     def spark(offsets):
-        """As they come back out of a checkpoint."""
+        """Return the offsets as they are read back from a checkpoint."""
         return json.loads(json.dumps(offsets))
 
     def batch(self, *, limited=True):
-        """What the next batch reads; None when there is none."""
+        """Run the next batch; return its ranges, or None if there is nothing to read."""
         end = self.plan.advance(self.at, limited=limited)
         if json.dumps(end) == json.dumps(self.at):
             return None
@@ -57,7 +60,7 @@ class Stream:
         return {(each.broker, each.queue): (each.begin, each.end) for each in found}
 
     def drain(self):
-        """Batches until there is none."""
+        """Run batches until nothing is left; return their sizes in messages."""
         sizes = []
         while True:
             before = len(self.read)
@@ -202,7 +205,7 @@ def test_AvailableNow_waits_for_a_group_that_is_away():
     view.on_look = lambda: None
     stream.restart()
     stream.plan.freeze()
-    with pytest.raises(BrokerDown, match=r"no answer of broker b \(topic T\): refused"):
+    with pytest.raises(BrokerDown, match=r"no answer from broker b \(topic T\): refused"):
         stream.batch()
     assert stream.now_ms >= 120_000
 
@@ -217,7 +220,7 @@ def test_AvailableNow_of_a_group_that_routes_have_forgotten():
         stream.batch()
 
 
-# --- what changes while a query runs
+# --- changes while a query runs
 
 
 def test_a_new_queue_enters_with_its_smallest_offset_and_is_read_next():
@@ -245,7 +248,7 @@ def test_a_dead_group_fails_the_query_if_told_to():
     view = FakeView(a0=(0, 10), b0=(0, 10))
     stream = Stream(view, whenDown="fail")
     view.silent = {("T", "b"): "connection refused"}
-    with pytest.raises(BrokerDown, match=r"no answer of broker b \(topic T\): connection refused"):
+    with pytest.raises(BrokerDown, match=r"no answer from broker b \(topic T\): connection refused"):
         stream.batch()
 
 
@@ -299,7 +302,7 @@ def test_a_restart_waits_for_name_servers():
     assert stream.plan.ranges(stream.at, end) == [OffsetRange("T", "a", 0, 0, 10)]
     view.on_look, view.down = lambda: None, True
     stream.restart()
-    with pytest.raises(BrokerDown, match="no answer of the name servers"):
+    with pytest.raises(BrokerDown, match="no answer from the name servers"):
         stream.plan.ranges(stream.at, end)
 
 
@@ -330,7 +333,7 @@ def test_a_master_that_ends_before_the_offset_is_loss():
     stream = Stream(view)
     stream.drain()
     view.put(a0=(2, 6))
-    with pytest.raises(OffsetBeyond, match="queue 0 of topic T on a ends at offset 6, and the query stands at 10"):
+    with pytest.raises(OffsetBeyond, match="queue 0 of topic T on a ends at offset 6, but the query is at 10"):
         stream.batch()
     stream.restart(failOnDataLoss="false")
     assert stream.batch() == {}
@@ -351,7 +354,7 @@ def test_retention_that_overtakes_a_query_is_loss():
     view = FakeView(a0=(0, 10))
     stream = Stream(view)
     view.put(a0=(4, 10))
-    with pytest.raises(DataLoss, match="no message at offset 0 any more, the smallest there is 4"):
+    with pytest.raises(DataLoss, match=r"no longer has the message at offset 0 \(its smallest offset is 4\)"):
         stream.batch()
     stream.restart(failOnDataLoss="false")
     stream.drain()
@@ -368,7 +371,9 @@ def test_fewer_read_queues_are_loss_unless_they_were_read_to_the_end():
     assert stream.batch() is None
     assert stream.offsets == {A0: 10, A1: 5}
     view.closed = {A1: 7}
-    with pytest.raises(QueueClosed, match="queue 1 of topic T on a has messages from offset 5 to 7 that cannot be read"):
+    with pytest.raises(
+        QueueClosed, match="queue 1 of topic T on a has messages from offset 5 to 7 that can no longer be read"
+    ):
         stream.batch()
     stream.restart(failOnDataLoss="false")
     assert stream.batch() is None
@@ -392,7 +397,7 @@ def test_a_stream_until_a_time_that_is_still_to_come():
 
 
 def test_an_end_that_nobody_can_look_up_now_holds_its_queues():
-    """A broker may go away between a look and the search by time."""
+    """A broker may leave between the snapshot and the search by time."""
     stream = Stream(FakeView(a0=(0, 40), b0=(0, 10)), endingTimestamp="1150")
     search = stream.view.at_time
 
@@ -430,7 +435,7 @@ def test_a_batch_that_was_planned_is_planned_again_after_a_restart():
 def test_a_checkpoint_of_other_topics_is_refused():
     stream = Stream(FakeView(a0=(0, 10)))
     stream.restart(subscribe="U")
-    with pytest.raises(ConfigError, match="the checkpoint is of topics T, the query reads U: it leaves out T a:0"):
+    with pytest.raises(ConfigError, match="the checkpoint has topics T, the query reads U: it leaves out T a:0"):
         stream.batch()
     stream.restart(subscribe="T,U")
     assert stream.batch() == {("a", 0): (0, 10)}
@@ -469,7 +474,9 @@ def test_a_checkpoint_of_a_cluster_of_the_same_names_is_refused_by_its_witness()
     stream.view.stored_shift = 7
     stream.restart()
     end = stream.spark({**stream.at, "T": {"a": {"0": 20, "1": 3}}})
-    with pytest.raises(ConfigError, match=r"offset 9 of queue 0 of topic T on a was stored at 1090 there .* at 1097 here"):
+    with pytest.raises(
+        ConfigError, match=r"offset 9 of queue 0 of topic T on a was stored at 1090 according .* at 1097 in the cluster"
+    ):
         stream.plan.ranges(stream.at, end)
     stream.view.put(a0=(100, 500))
     stream.restart(failOnDataLoss="false")
@@ -483,7 +490,7 @@ def test_a_topic_made_anew_while_the_query_runs_is_no_batch():
     stream.view.stored_shift = 7
     assert stream.batch() is None
     stream.view.put(a0=(0, 30))
-    with pytest.raises(ConfigError, match="a topic that was made anew"):
+    with pytest.raises(ConfigError, match="a topic that was deleted and recreated"):
         stream.batch()
 
 
@@ -503,7 +510,7 @@ def test_a_topic_made_anew_is_told_where_loss_is_allowed(caplog):
     stream.restart(failOnDataLoss="false")
     assert not caplog.records
     assert stream.batch() == {("a", 0): (10, 500)}
-    assert "what lies before them is not read: the checkpoint is of another cluster, or of a topic" in caplog.text
+    assert "without the messages before them: the checkpoint is of another cluster, or of a topic" in caplog.text
 
 
 def test_a_witness_that_is_gone_says_nothing():
@@ -551,7 +558,7 @@ def test_patterns_mean_users_topics():
     assert chosen("%DLQ%g", "^(%DLQ%|%RETRY%).*", ())
 
 
-# --- whatever happens
+# --- random events
 
 events = st.lists(
     st.one_of(
@@ -570,7 +577,10 @@ events = st.lists(
 
 @given(events, st.sampled_from(["", "1", "7"]))
 def test_every_offset_is_read_once_and_in_order_whatever_happens(history, limit):
-    """Groups die, are forgotten and come back, slaves lag, queries restart: nothing twice, nothing left out."""
+    """Nothing is skipped or repeated.
+
+    Broker groups die, are forgotten and return, slaves lag, and queries restart.
+    """
     stored = {"a0": 5}
     view = FakeView(a0=(0, 5))
     stream = Stream(view, **({"maxMessagesPerTrigger": limit} if limit else {}))
@@ -605,7 +615,8 @@ def test_every_offset_is_read_once_and_in_order_whatever_happens(history, limit)
             try:
                 stream.batch()
             except ConfigError as error:
-                # All that a checkpoint knows is away, and only others are there: that looks like another cluster.
+                # Every broker of the checkpoint is gone and only others exist. That looks like
+                # another cluster.
                 if "is of brokers" not in str(error):
                     raise
                 stream.restart()

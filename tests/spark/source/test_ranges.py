@@ -1,4 +1,4 @@
-"""Offsets, what lies between them, how it is shared out and cut. No Spark in here."""
+"""Offset ranges: how they are shared out between batches and split. Without Spark."""
 
 import json
 from itertools import pairwise
@@ -52,7 +52,7 @@ def test_offsets_are_plain_sorted_dicts():
 
 @pytest.mark.parametrize("offset", ["5", 1.5, None, True])
 def test_offsets_that_are_no_numbers_are_refused(offset):
-    with pytest.raises(ValueError, match="T broker-a:0 is no number"):
+    with pytest.raises(ValueError, match="T broker-a:0 is not a number"):
         flat({"T": {"broker-a": {"0": offset}}})
 
 
@@ -97,7 +97,7 @@ def test_shares_are_in_proportion_to_what_waits():
 
 @given(sizes, st.integers(1, 40))
 def test_no_queue_starves(lengths, messages_max):
-    """However small a batch: after as many batches as it takes to go round, every queue has moved."""
+    """Even with small batches every queue advances once per round over all queues."""
     whole = ranges_of(lengths, begin=7)
     position = {each.key: each.begin for each in whole}
     for _ in range(-(-len(lengths) // messages_max)):

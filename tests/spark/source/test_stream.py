@@ -1,4 +1,4 @@
-"""Streams in Spark: AvailableNow, a restart from the checkpoint, a topic that comes and a master that goes in mid-query."""
+"""Streams in Spark: AvailableNow, a restart from the checkpoint, a new topic, a lost master."""
 
 import time
 
@@ -9,7 +9,7 @@ from rmqkit.testing import factories
 
 LIMIT_S = 120
 
-#: a group with a slave, to be broken
+#: a group with a slave, whose master a test kills
 trio = factories.cluster(groups=1, replicas=2, nameservers=1, scope="module")
 broken = factories.clean("trio")
 
@@ -28,7 +28,7 @@ def rows(spark, folder):
 
 
 def wait(query, reached):
-    """Until something is so, which a query that fails never is."""
+    """Wait until `reached` is true; raise the query's error if it fails."""
     for _ in range(LIMIT_S * 10):
         if reached():
             return
@@ -53,7 +53,7 @@ def test_AvailableNow_reads_each_message_once_over_a_restart(spark, own, tmp_pat
     query.awaitTermination()
     assert sorted(int(row.keys) for row in rows(spark, tmp_path)) == list(range(60))
     assert [each.numInputRows for each in query.recentProgress if each.numInputRows] == [25, 25, 10]
-    # Spark looks once more when a batch is over, and finds nothing: so all of them are committed.
+    # Spark asks for offsets once more after the last batch, so all of them are committed.
     assert sum(each.consumer_offset for each in own.admin.consume_stats(group, topic).values()) == 60
     own.admin.create_topic(topic, queue_nums=3)
     send(own, topic, range(60, 90))
@@ -64,12 +64,12 @@ def test_AvailableNow_reads_each_message_once_over_a_restart(spark, own, tmp_pat
     assert {row.queue for row in found} == {0, 1, 2}
     other = stream(spark, own, subscribe=own.topic("other"), columns="keys,queue")
     query = started(other, tmp_path, availableNow=True)
-    with pytest.raises(Exception, match=f"the checkpoint is of topics {topic}, the query reads {own.prefix}other"):
+    with pytest.raises(Exception, match=f"the checkpoint has topics {topic}, the query reads {own.prefix}other"):
         query.awaitTermination()
 
 
 def test_a_query_outlives_its_master_and_finds_new_topics(spark, broken, tmp_path):
-    """Between its first batches the topic comes, and the master goes while messages wait."""
+    """A topic appears after the first batch; the master dies after the second, with a backlog."""
     topic, later = broken.topic("one", queue_nums=2), broken.name("three")
     broken.topic("two", queue_nums=1)
     send(broken, topic, range(120))
@@ -96,7 +96,7 @@ def test_a_query_outlives_its_master_and_finds_new_topics(spark, broken, tmp_pat
 
 
 def wait_until_copied(where, topic):
-    """Until the slave has the topic: what it has of the log alone, nobody can read."""
+    """Wait until the slave knows the topic. Before that it serves none of the topic's messages."""
     slave = where.admin.queues(topic)[0].broker_name + ":1"
     for _ in range(LIMIT_S * 10):
         if where.admin.topic_config(topic, slave) is not None:

@@ -1,4 +1,4 @@
-"""Ranges of queues, read from brokers that answer in every way brokers can."""
+"""Ranges of queues read from brokers that send every possible kind of response."""
 
 import pickle
 
@@ -42,7 +42,7 @@ def queue_of(count: int, first: int = 0) -> dict[int, bytes]:
 
 
 def read(brokers, begin, end, **more):
-    """Rows as (offset, body) and the batches."""
+    """Read a range; return the Arrow batches."""
     columns = more.pop("columns", ("offset", "body", "read_from"))
     made = ReadSettings(
         namesrv=more.pop("namesrv", brokers.namesrv),
@@ -168,9 +168,9 @@ def test_a_slave_that_is_behind_is_waited_for(brokers):
 
 def test_a_slave_that_stays_behind_is_an_error_and_no_loss(brokers):
     brokers.broker(queue_of(10), broker_id=1)
-    with pytest.raises(PeerUnreachable, match="has offsets 0 to 10 of queue 0, wanted is 10"):
+    with pytest.raises(PeerUnreachable, match=r"has offsets 0 to 10 \(queue 0, next offset 10\)"):
         read(brokers, 0, 20, wait_ms=20)
-    with pytest.raises(PeerUnreachable, match="told not to wait"):
+    with pytest.raises(PeerUnreachable, match="without waiting"):
         read(brokers, 0, 20, when_down="fail", fail_on_data_loss=False)
 
 
@@ -183,9 +183,9 @@ def test_another_slave_has_what_one_lacks(brokers):
 def test_nobody_is_waited_for_and_then_an_error(brokers):
     master = brokers.broker(queue_of(10))
     master.close()
-    with pytest.raises(PeerUnreachable, match=f"nobody of broker group {BROKER} can be read for topic T, after"):
+    with pytest.raises(PeerUnreachable, match=f"no broker of group {BROKER} can be read for topic T, after"):
         read(brokers, 0, 10, wait_ms=30)
-    with pytest.raises(PeerUnreachable, match="told not to wait"):
+    with pytest.raises(PeerUnreachable, match="without waiting"):
         read(brokers, 0, 10, when_down="fail")
 
 
@@ -221,7 +221,7 @@ def test_retention_that_overtook_the_query(brokers, caplog):
     lost = pickle.loads(pickle.dumps(caught.value))
     assert (lost.topic, lost.broker, lost.queue, lost.wanted, lost.smallest) == (TOPIC, BROKER, 0, 10, 50)
     assert "offset 10" in str(lost)
-    assert "smallest there is 50" in str(lost)
+    assert "smallest offset is 50" in str(lost)
     assert "retention" in str(lost)
     assert offsets(read(brokers, 10, 100, fail_on_data_loss=False)) == list(range(50, 100))
     assert "offsets 10 to 49 are gone" in caplog.text
@@ -237,7 +237,7 @@ def test_retention_at_a_slave_waits_for_the_master(brokers):
 @pytest.mark.parametrize("records", [queue_of(10), queue_of(10, first=15)])
 @pytest.mark.parametrize("may_lose", [False, True])
 def test_a_master_that_is_none_any_more_makes_nothing_a_loss(brokers, caplog, records, may_lose):
-    """Its connection outlives its rank: what it lacks its successor has."""
+    """The connection to the former master stays open; its successor has the missing messages."""
     former = brokers.broker(records)
 
     def takeover(offset):
@@ -257,7 +257,7 @@ def test_no_loss_while_nobody_can_tell_who_is_master(brokers):
         read(brokers, 5, 20, wait_ms=60)
 
 
-@pytest.mark.parametrize(("begin", "words"), [(10, "ends at 10 now: its end was cut off"), (15, "deleted and made anew")])
+@pytest.mark.parametrize(("begin", "words"), [(10, "now ends at 10: its end was lost"), (15, "deleted and recreated")])
 def test_a_queue_that_ends_too_early(brokers, caplog, begin, words):
     brokers.broker(queue_of(10))
     with pytest.raises(DataLoss, match=words) as caught:
@@ -312,7 +312,7 @@ def test_an_offset_that_stays_out_is_a_loss(brokers, caplog):
 
 def test_what_a_slave_leaves_out_is_waited_for_at_its_master(brokers):
     brokers.broker({offset: made for offset, made in queue_of(50).items() if offset != 40}, broker_id=1)
-    with pytest.raises(PeerUnreachable, match="passes over offsets 40 to 40 of queue 0"):
+    with pytest.raises(PeerUnreachable, match=r"skips offsets 40 to 40 \(queue 0"):
         read(brokers, 0, 50, wait_ms=30, fail_on_data_loss=False)
     brokers.broker(queue_of(50))
     assert offsets(read(brokers, 0, 50)) == list(range(50))
@@ -321,17 +321,17 @@ def test_what_a_slave_leaves_out_is_waited_for_at_its_master(brokers):
 def test_a_record_whose_parts_do_not_add_up_is_a_loss(brokers, caplog):
     queue = queue_of(30)
     broken = bytearray(queue[7])
-    broken[88 + len(b"7")] = 99  # the topic's size
+    broken[88 + len(b"7")] = 99  # the topic's length
     brokers.broker({**queue, 7: bytes(broken)})
     with pytest.raises(DataLoss) as caught:
         read(brokers, 0, 30)
     assert caught.value.wanted == 7
     assert offsets(read(brokers, 0, 30, fail_on_data_loss=False)) == [each for each in range(30) if each != 7]
-    assert "offset 7 is left out" in caplog.text
+    assert "offset 7 is skipped" in caplog.text
 
 
 def test_a_record_that_is_damaged_at_a_slave_is_no_loss(brokers):
-    """Its master may have it whole."""
+    """The slave's master may have the record undamaged."""
     records = queue_of(10)
     damaged = bytearray(records[5])
     damaged[84:88] = (10_000).to_bytes(4, "big")
@@ -339,7 +339,7 @@ def test_a_record_that_is_damaged_at_a_slave_is_no_loss(brokers):
     for may_lose in (False, True):
         with pytest.raises(
             PeerUnreachable,
-            match=r"has a damaged record at offset 5 of queue 0 of topic T on broker-a, which .* master may",
+            match=r"has a damaged record at offset 5 of queue 0 of topic T on broker-a; .* master may",
         ):
             read(brokers, 0, 10, wait_ms=20, fail_on_data_loss=not may_lose)
 
@@ -354,7 +354,7 @@ def test_what_is_no_record_at_all_is_read_elsewhere(brokers):
 def test_a_broker_that_refuses(brokers):
     master = brokers.broker(queue_of(10))
     master.instead = {0: (int(ResponseCode.NO_PERMISSION), {}, b"")}
-    with pytest.raises(BrokerError, match="broker-a refuses to give queue 0 of topic T") as caught:
+    with pytest.raises(BrokerError, match="broker-a refuses to return messages of queue 0 of topic T") as caught:
         read(brokers, 0, 10)
     assert caught.value.code == ResponseCode.NO_PERMISSION
 
@@ -372,7 +372,10 @@ def test_a_broker_that_is_busy_is_asked_again(brokers):
 
 
 def test_tags_are_compared_here_too(brokers):
-    """A broker compares hash codes: it gives `BB` to who asks for `Aa`, and passes over what it need not give."""
+    """A broker compares hash codes of tags, so the reader compares the tags again.
+
+    The broker sends `BB` to a client that asks for `Aa`, and skips other messages.
+    """
     assert java_hash("Aa") == java_hash("BB")
     tags = [b"Aa", b"BB", b"C", b""]
     queue = {
@@ -412,7 +415,7 @@ def test_compressed_bodies(brokers, name):
 
 
 def batch_of(first: int, count: int, compressed: bool = False) -> bytes:
-    """An inner batch: one record of several messages."""
+    """Return an inner batch: one record that contains several messages."""
     body = encode_batch(
         BatchMessage(0, b"%d" % offset, b"KEYS\x01k%d\x02" % offset) for offset in range(first, first + count)
     )
@@ -428,7 +431,7 @@ def test_inner_batches_come_out_one_by_one(brokers):
     whole = broker.records
 
     def inside(offset):
-        # An offset within a batch gets all of it.
+        # A pull at an offset within a batch returns the whole batch.
         held = max(each for each in whole if each <= offset)
         broker.records = {offset if each == held else each: made for each, made in whole.items()}
 
@@ -445,7 +448,7 @@ def bodies(batches) -> list[tuple[int, bytes]]:
 
 
 def test_an_answer_that_ends_with_an_inner_batch_is_no_row_of_plain_messages(brokers):
-    """Offsets alone do not tell: the batch has the offset that a single message would have."""
+    """Offsets do not reveal it: the batch has the offset that a plain message would have."""
     broker = brokers.broker({0: record(0), 1: batch_of(1, 4)})
     broker.end = 5
     assert bodies(read(brokers, 0, 5)) == [(offset, b"%d" % offset) for offset in range(5)]

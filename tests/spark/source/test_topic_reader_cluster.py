@@ -1,4 +1,7 @@
-"""Ranges read from real brokers: the same messages that a consumer gets, also when the master is killed in the middle."""
+"""Ranges read from real brokers contain the same messages that a consumer gets.
+
+One test kills the master in the middle of a range.
+"""
 
 from rmqkit import Message
 from rmqkit.cluster.health.caller import NoAnswer
@@ -28,7 +31,10 @@ def rows_of(namesrv, ranges, **more):
 
 
 def slave_shows(namesrv, whole):
-    """A slave hears of a new topic a moment after its messages."""
+    """Return whether the slave serves the whole range.
+
+    A slave learns of a new topic shortly after it has the topic's messages.
+    """
     (slave,) = [each for each in members_of([namesrv], whole.topic, whole.broker, 5) if each.broker_id]
     try:
         with NodeClient(*slave.address, 5) as asked:

@@ -1,4 +1,7 @@
-"""What a running cluster says of topics, and readers as Spark's processes use them, without a JVM."""
+"""A running cluster's answers about topics, and readers as Spark's processes use them.
+
+No test needs a JVM.
+"""
 
 import pickle
 
@@ -25,7 +28,7 @@ KINDS = {"string": types.StringType(), "int": types.IntegerType(), "bigint": typ
 
 
 def schema(ddl):
-    """Without a JVM, which Spark's own parser of DDL wants."""
+    """Parse a schema without a JVM, which Spark's own DDL parser needs."""
     fields = [field.replace("`", "").split() for field in ddl.split(", ")]
     return types.StructType([types.StructField(name, KINDS[kind]) for name, kind in fields])
 
@@ -35,7 +38,7 @@ PLACE = schema("broker string, queue int, offset bigint")
 
 @pytest.fixture
 def topic(own):
-    """A topic of two queues on each of two brokers; 3, 2, 1 and 0 messages are in them."""
+    """A topic with two queues on each of two brokers, which have 3, 2, 1 and 0 messages."""
     name = own.topic(queue_nums=2)
     producer = own.producer()
     queues = sorted(producer.queues(name))
@@ -55,12 +58,12 @@ def open_topics(own):
 
 
 def ends_of(own, topic):
-    """By place: the queues in order."""
+    """Return the ends of the topic's queues, in order."""
     return [QueueKey(topic, queue.broker_name, queue.queue_id) for queue in sorted(own.admin.queues(topic))]
 
 
 def batch(own, topic, schema=PLACE, **given):
-    """What a batch query reads: planned in one process, read in others."""
+    """Return what a batch query reads: planned in one process, read in others."""
     made = reader(parse({"namesrv": own.namesrv, "subscribe": topic} | given, "batch"), schema)
     return rows(made, made.partitions())
 
@@ -71,7 +74,7 @@ def rows(made, partitions):
     return [tuple(row.values()) for each in read for row in each.to_pylist()]
 
 
-# --- a look
+# --- snapshots
 
 
 def test_a_look_shows_queues_ends_masters_and_the_cluster(own, topic, open_topics):
@@ -137,7 +140,7 @@ def test_times_groups_sizes_and_single_messages(own, topic, open_topics):
 
 
 def test_a_name_server_that_is_not_ready_is_as_good_as_away(open_topics):
-    """Apache's answers so for a while after its start (`needWaitForService`)."""
+    """Apache's name server answers like this for a while after its start (`needWaitForService`)."""
     node = Node()
     node.answer = lambda code, fields: (int(ResponseCode.SYSTEM_ERROR), {}, b"")
     try:
@@ -199,7 +202,7 @@ def test_the_schema_of_a_query(own, topic):
     assert schema_ddl(parse({"subscribe": "T", "columns": "offset,topic"}, "batch")) == "`topic` string, `offset` bigint"
     decoded = parse({"subscribe": "T", "decode": "json", "columns": "queue", "decodeSchema": "id bigint"}, "batch")
     assert schema_ddl(decoded) == "`queue` int, id bigint, `_corrupt` string"
-    with pytest.raises(ConfigError, match="decode=json wants the fields of the bodies in decodeSchema"):
+    with pytest.raises(ConfigError, match="decode=json needs the fields of the bodies: set decodeSchema"):
         schema_ddl(parse({"subscribe": "T", "decode": "json"}, "batch"))
     everything = schema_ddl(parse({"subscribe": "T", "includeBody": "false"}, "batch"))
     assert "`body`" not in everything
@@ -220,11 +223,11 @@ def test_a_schema_that_messages_cannot_have():
     plain = parse({"subscribe": "T"}, "batch")
     with pytest.raises(ConfigError, match="the column offset is bigint, not string: cast it in the query"):
         rows_of(plain, schema("offset string"))
-    with pytest.raises(ConfigError, match=r"id is no column of a message; there are topic, broker, .*decode=json"):
+    with pytest.raises(ConfigError, match=r"id is not a column of a message; use topic, broker, .*decode=json"):
         rows_of(plain, schema("id bigint"))
-    with pytest.raises(ConfigError, match="the column queue comes twice: leave the message's own out"):
+    with pytest.raises(ConfigError, match="the column queue occurs twice: leave the message's own column out"):
         rows_of(plain, schema("queue int, queue bigint"))
-    with pytest.raises(ConfigError, match="decode=json wants the fields"):
+    with pytest.raises(ConfigError, match="decode=json needs the fields"):
         rows_of(parse({"subscribe": "T", "decode": "json"}, "batch"), schema("queue int"))
 
 
@@ -246,10 +249,10 @@ NAME = types.StringType()
     ],
 )
 def test_columns_that_may_be_null_are_not_promised_to_be_none(column, kind, decode):
-    """Spark takes nulls there for zeroes, and drops what asks for nulls."""
+    """For a NOT NULL column Spark would read nulls as zeros and drop filters for nulls."""
     fields = [types.StructField("x", NAME), types.StructField(column, kind, nullable=False)]
     asked = types.StructType(fields if decode == "json" else fields[1:])
-    with pytest.raises(ConfigError, match=f"the column {column} may be null: leave NOT NULL out"):
+    with pytest.raises(ConfigError, match=f"the column {column} can be null: remove NOT NULL"):
         rows_of(parse({"subscribe": "T", "decode": decode}, "batch"), asked)
 
 
@@ -264,7 +267,7 @@ def test_columns_that_may_be_null_are_not_promised_to_be_none(column, kind, deco
 )
 def test_nor_are_parts_of_json_columns(kind):
     asked = types.StructType([types.StructField("id", kind)])
-    with pytest.raises(ConfigError, match="the column id may be null: leave NOT NULL out"):
+    with pytest.raises(ConfigError, match="the column id can be null: remove NOT NULL"):
         rows_of(parse({"subscribe": "T", "decode": "json"}, "batch"), asked)
 
 
@@ -301,7 +304,7 @@ def test_a_checkpoint_of_a_topic_that_was_made_anew(own, topic):
         for _ in range(4):
             producer.send(Message(topic, b"anew"), queue=queue)
     again = StreamReader(parse(given, "stream"), PLACE)
-    with pytest.raises(ConfigError, match="or of a topic that was made anew: the message at offset 2 of"):
+    with pytest.raises(ConfigError, match="or of a topic that was deleted and recreated: the message at offset 2 of"):
         again.latestOffset(end, ReadAllAvailable())
     again.stop()
 

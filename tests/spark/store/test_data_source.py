@@ -1,4 +1,4 @@
-"""`rocketmq-store`: a store folder as rows, ours or Apache's, whole or damaged."""
+"""`rocketmq-store`: store folders of rmqkit or Apache as rows, intact or damaged."""
 
 import re
 import shutil
@@ -68,7 +68,7 @@ def test_every_record_of_apaches_store_is_a_row(tmp_path, name):
 @pytest.mark.parametrize("prop_crc", [False, True])
 @pytest.mark.parametrize("how", ["stop", "kill"])
 def test_every_record_of_our_store_is_a_row(tmp_path, how, prop_crc):
-    """As the engine wrote it, over several files; all but the last end with a blank record."""
+    """The engine writes several files; all but the last end with a blank record."""
     world = StoreWorld(ENGINES["mapped"], store_config(commit_log={"enabled_append_prop_crc": prop_crc}))
     engine = world.start()
     bodies = [b"message %d " % number + b"x" * (number * 37 % 900) for number in range(60)]
@@ -90,7 +90,7 @@ def test_every_record_of_our_store_is_a_row(tmp_path, how, prop_crc):
 
 
 def our_store(folder: Path, files: int = 3, size: int = 16_384) -> list[int]:
-    """A log of so many files, the last one not full; the physical offset of each record."""
+    """Write a log of `files` files, the last not full; return each record's physical offset."""
     (folder / "commitlog").mkdir(parents=True)
     random, starts = Random(7), []
     for number in range(files):
@@ -117,7 +117,7 @@ def test_damage_is_rows_of_its_own(tmp_path):
     path = tmp_path / "commitlog" / f"{16_384:020d}"
     data = bytearray(path.read_bytes())
     first, second = starts[40] - 16_384, starts[45] - 16_384
-    data[first + 88 : first + 92] = b"\0\0\0\1"  # of its body
+    data[first + 88 : first + 92] = b"\0\0\0\1"  # the body's CRC
     data[second + 4 : second + 8] = b"xxxx"  # its magic
     path.write_bytes(data)
     (tmp_path / "commitlog" / f"{32_768:020d}").unlink()
@@ -126,8 +126,8 @@ def test_damage_is_rows_of_its_own(tmp_path):
     broken = [row for row in rows if row["damage"] is not None]
     assert [(row["physical_offset"], row["size"], row["damage"]) for row in broken] == [
         (starts[40], starts[41] - starts[40], "its body does not have the CRC it was stored with"),
-        (starts[45], starts[46] - starts[45], "magic 0x78787878 is no record's"),
-        (None, 16_384, "does not belong into a folder of commit-log files"),
+        (starts[45], starts[46] - starts[45], "magic 0x78787878 is not a record's"),
+        (None, 16_384, "does not belong in a folder of commit-log files"),
     ]
     wrong, unreadable, stranger = broken
     assert unreadable["topic"] is unreadable["body"] is unreadable["body_crc_ok"] is stranger["offset"] is None
@@ -136,7 +136,7 @@ def test_damage_is_rows_of_its_own(tmp_path):
 
 
 def test_a_pattern_means_users_topics(tmp_path):
-    """As with brokers; what is of the system is asked for by its name."""
+    """As for brokers, system topics are read only if named exactly."""
     at = 0
     for topic in ("SCHEDULE_TOPIC_XXXX", "RMQ_SYS_TRANS_HALF_TOPIC", "%RETRY%g", "Payments"):
         data, _ = log_file(at, 4096, [b"x"], blank=True, topic=topic, queue_id=0)
@@ -193,7 +193,7 @@ def test_a_broker_that_writes_leaves_a_tail_that_is_no_damage(tmp_path):
     torn = starts[-1] - 32_768 + 30
     path.write_bytes(data[:torn].ljust(16_384, b"\0"))
     rows = rows_of(tmp_path)
-    assert rows[-1]["damage"].endswith("no sound record up to the end of what was written")
+    assert rows[-1]["damage"].endswith("no intact record up to the end of the written part")
     assert rows_of(tmp_path, is_live=True) == rows[:-1]
 
 
@@ -226,13 +226,13 @@ def test_whatever_the_damage_every_byte_is_accounted_for(tmp_path, seed):
     assert sound <= set(starts)
     at = 0
     for offset in sorted(sizes):
-        if offset != at:  # the blank record at a file's end
+        if offset != at:  # a blank record ends the file
             assert offset == at + 16_384 - at % 16_384
         at = offset + sizes[offset]
     assert len(sound) > 60
 
 
-# --- as Spark sees it
+# --- with Spark
 
 
 def test_spark_reads_a_store(tmp_path, spark):
@@ -262,7 +262,7 @@ def test_spark_reads_a_store(tmp_path, spark):
 
 
 def schema_of(*names: str) -> StructType:
-    """The reader looks at the names alone; Spark's own reading of DDL would want a session."""
+    """Return a schema of these names; the reader ignores types. Spark's DDL parser needs a JVM."""
     return StructType([StructField(name, StringType()) for name in names])
 
 
@@ -293,10 +293,10 @@ def test_what_spark_asks_for_in_vain_is_said(tmp_path):
             reader_of(**options).partitions()
         return str(raised.value)
 
-    assert problem() == 'rocketmq-store wants a path: .load("/data/store")'
-    assert "is no folder" in problem(path=str(tmp_path / "x"))
+    assert problem() == 'rocketmq-store needs a path: .load("/data/store")'
+    assert "is not a folder" in problem(path=str(tmp_path / "x"))
     assert "namesrv" in problem(path=str(tmp_path), namesrv="127.0.0.1:9876")
     assert "did you mean files?" in problem(path=str(tmp_path), file="*")
     assert "physical_offset" in problem(path=str(tmp_path), columns="physicaloffset")
-    with pytest.raises(ConfigError, match="'read_from' of the schema is no column of rocketmq-store"):
+    with pytest.raises(ConfigError, match="'read_from' of the schema is not a column of rocketmq-store"):
         StoreDataSource({"path": str(tmp_path)}).reader(schema_of("read_from"))

@@ -1,4 +1,4 @@
-"""Which files make up the log of a store folder, and whether a broker has them open."""
+"""Which files make up a store folder's log, and whether a broker has them open."""
 
 import os
 import subprocess
@@ -35,7 +35,7 @@ def test_a_store_folder_or_a_folder_of_files(tmp_path):
 
 
 def test_files_without_content_do_not_follow_others(tmp_path):
-    """Apache's broker makes the next two files ahead."""
+    """Apache's broker creates the next two files in advance."""
     store(tmp_path, 0, 1)
     store(tmp_path, 2, 3, data=b"")
     assert [file.is_followed for file in files_of(tmp_path)] == [True, False, False, False]
@@ -52,16 +52,16 @@ def test_a_missing_file_and_a_stranger_are_told(tmp_path):
     assert [(file.base, file.size, file.problem) for file in found] == [
         (SIZE, SIZE, ""),
         (2 * SIZE, SIZE, ""),
-        (3 * SIZE, 2 * SIZE, "missing, with what follows it"),
+        (3 * SIZE, 2 * SIZE, "missing, with all files up to the next one"),
         (5 * SIZE, SIZE, ""),
-        (-1, 5, "does not belong into a folder of commit-log files"),
+        (-1, 5, "does not belong in a folder of commit-log files"),
     ]
 
 
 def test_files_are_chosen_by_name(tmp_path):
     store(tmp_path, 0, 1, 2)
     assert [file.base for file in files_of(tmp_path, "*8192", f"{0:020d}")] == [0, 2 * SIZE]
-    # What follows a file is known although it was not chosen.
+    # Whether a file is followed by another is known even if the other was not chosen.
     assert [file.is_followed for file in files_of(tmp_path, "*4096")] == [True]
     with pytest.raises(ConfigError, match=r"no commit-log file is named 7\*"):
         files_of(tmp_path, "7*")
@@ -77,11 +77,11 @@ def test_several_folders_are_one_log(tmp_path):
 
 
 def test_a_path_that_is_no_store_is_refused(tmp_path):
-    with pytest.raises(ConfigError, match="holds neither commitlog/ nor files of a commit log"):
+    with pytest.raises(ConfigError, match="contains neither commitlog/ nor commit-log files"):
         log_folders(str(tmp_path))
-    with pytest.raises(ConfigError, match="is no folder; name a store folder"):
+    with pytest.raises(ConfigError, match="is not a folder; name a store folder"):
         log_folders(str(tmp_path / "missing"))
-    with pytest.raises(ConfigError, match="is no folder"):
+    with pytest.raises(ConfigError, match="is not a folder"):
         log_folders("")
     (tmp_path / "commitlog").mkdir()
     assert files_of(tmp_path) == []
@@ -94,7 +94,10 @@ def test_the_size_of_a_file_that_was_cut_short_is_that_of_the_others(tmp_path):
 
 
 def test_a_store_that_a_broker_has_open_is_refused(tmp_path):
-    """The lock is that of Java's FileChannel: bytes [0, 1). A file that nobody locks is what a dead broker left."""
+    """The lock is the one that Java's FileChannel takes: bytes [0, 1).
+
+    A lock file that no process has locked is the leftover of a dead broker.
+    """
     folders = log_folders(str(store(tmp_path, 0)))
     check_not_in_use(folders)
     (tmp_path / "lock").write_text("lock")

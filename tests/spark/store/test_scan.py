@@ -1,4 +1,4 @@
-"""Which bytes of a damaged commit-log file are rows: whatever was done to it, no sound record is lost or told twice."""
+"""Which bytes of a damaged commit-log file are rows: every sound record appears exactly once."""
 
 import errno
 import os
@@ -24,7 +24,7 @@ def write(folder: Path, data: bytes) -> Path:
 
 
 def sizes_add_up(pieces: list, size: int) -> None:
-    """Each piece begins where the one before it ended, the first at 0, the last ends with the file."""
+    """Check that the pieces cover the file without gaps or overlaps."""
     at = 0
     for piece in pieces:
         if isinstance(piece, RecordSlice):
@@ -54,7 +54,7 @@ def test_zeroes_behind_the_written_part_are_the_end_and_in_front_of_other_files_
     assert pieces_of(path, BASE)[-1] == Filler(end, SIZE - end, "zeroes")
     pieces = pieces_of(path, BASE, is_followed=True)
     assert pieces[-1] == Gap(
-        end, SIZE - end, "zeroes where a record should be; no sound record up to the end of what was written"
+        end, SIZE - end, "zeroes where a record should be; no intact record up to the end of the written part"
     )
     assert len(record_places(pieces)) == 9
     assert pieces_of(write(tmp_path, bytes(SIZE)), BASE) == [Filler(0, SIZE, "zeroes")]
@@ -95,15 +95,15 @@ def damaged(place: Place, what: str) -> tuple[int, bytes]:
 REASONS = {
     "size": "do not add up",
     "huge": "a record of 1073741824 bytes where",
-    "magic": "magic 0x00000001 is no record's",
+    "magic": "magic 0x00000001 is not a record's",
     "crc": "its body does not have the CRC it was stored with",
     "queue": "queue id or offset is negative",
-    "place": "stands at physical offset 0",
+    "place": "states physical offset 0",
     "flags": "body of|topic of|do not add up|does not have the CRC",
     "body": "its body does not have the CRC it was stored with",
     "body size": "a body of -1 bytes",
     "topic size": "a topic of 127 bytes",
-    "topic": "its topic is no text",
+    "topic": "its topic is not text",
     "properties size": "do not add up",
     "properties": "zeroes in its properties",
 }
@@ -152,7 +152,7 @@ def test_a_blank_record_in_the_middle_is_damage(tmp_path):
 def test_a_message_that_carries_a_record_is_one_row(tmp_path):
     inner, _ = log_file(0, 1000, [b"inner"] * 3, blank=False)
     data, places = log_file(BASE, SIZE, [bytes(inner[:400])] * 5, blank=True)
-    data[places[2].at + 1] ^= 1  # the scan looks for the next record within that body
+    data[places[2].at + 1] ^= 1  # the scan searches that body for the next record
     pieces = pieces_of(write(tmp_path, data), BASE)
     assert set(record_places(pieces)) == {place.at for number, place in enumerate(places) if number != 2}
 
@@ -188,7 +188,7 @@ def test_a_property_crc_is_checked(tmp_path):
     pieces = pieces_of(write(tmp_path, data), BASE)
     assert len(record_places(pieces)) == 19
     assert [piece.damage for piece in pieces if isinstance(piece, RecordSlice) and piece.damage] == [
-        "does not have the CRC that its properties name"
+        "it does not have the CRC that its properties state"
     ]
 
 
@@ -217,7 +217,7 @@ def test_a_bad_sector_is_damage_and_not_the_end_of_the_reading(tmp_path, monkeyp
 
 
 def damage(data: bytearray, random: Random, end: int) -> list[tuple[int, int]]:
-    """Do something to the bytes, a few times; what was touched."""
+    """Damage the bytes in 1 to 5 places; return the ranges that were touched."""
     touched = []
     for _ in range(random.randrange(1, 6)):
         at = random.randrange(end)
@@ -265,7 +265,7 @@ def test_every_undamaged_record_is_a_row_once_or_lies_in_damage(tmp_path_factory
         is_row = rows.get(place.at) == place.size
         covered = any(at <= place.at and place.at + place.size <= at + size for at, size in in_damage)
         assert is_row != covered, place
-    # No row has a body that was never stored, and a scan that goes on reads the same whatever its window.
+    # No row has a body that was never stored, and the result does not depend on the window size.
     for at, size in rows.items():
         assert data[at + 28 : at + 36] == (BASE + at).to_bytes(8, "big")
         assert int.from_bytes(data[at : at + 4], "big") == size
@@ -274,7 +274,7 @@ def test_every_undamaged_record_is_a_row_once_or_lies_in_damage(tmp_path_factory
 
 
 def test_a_wrong_body_is_never_a_sound_row(tmp_path):
-    """Every byte of a record's head and body, one bit each."""
+    """Flip one bit in each byte of a record's head and body."""
     data, places = log_file(BASE, 4096, [b"0123456789"] * 4, blank=True)
     second = places[1]
     for at in range(second.at, second.at + 88 + 10):

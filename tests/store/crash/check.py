@@ -1,13 +1,15 @@
-"""Recovering a store from an image of its disk, and what must hold then.
+"""Recovers a store from an image of its disk and checks what must hold then.
 
-`CrashCheck.check` starts a fresh engine on the image and compares it with what was promised when the image was taken:
+`CrashCheck.check` starts a fresh engine on the image. It compares the engine with what had been
+promised when the image was taken:
 
-- it starts; only a log damaged below its synced end may be refused, in one line;
-- everything that was told to be durable is there; what is there is the log as it was put, up to some message, in its
-  queues, under its numbers, found by its key; what was cut off or deleted does not come back;
-- a second start finds the same, after a kill, after another power loss, and when the first recovery was cut short.
+- The engine starts. It may refuse only a log damaged below its synced end, with one line.
+- Everything reported as durable is there. The log is a prefix of what was put: each message in its
+  queue, under its number, found by its key. Nothing that was cut off or deleted comes back.
+- A second start finds the same: after a kill, after another power loss, and after a first recovery
+  that was interrupted.
 
-What does not hold is kept in `broken` as sentences, and counted; a suite asserts that there are none.
+Violations are counted and collected as sentences in `broken`; a suite asserts that it is empty.
 """
 
 from collections import Counter
@@ -27,12 +29,12 @@ Row = tuple[int, int, bytes]
 Rows = dict[tuple[str, int], list[Row]]
 _HOUR_MS = 3_600_000
 _BROKEN_MAX = 1000
-#: bytes a master sends at once
+#: bytes that a master sends at once
 _FED = 5000
 
 
 class QuickWorld(StoreWorld):
-    """A disk that takes no time: what was asked for has happened in the next turn."""
+    """A world whose disk takes no time: each request is done by the next turn."""
 
     def begin(self) -> None:
         super().begin()
@@ -40,7 +42,7 @@ class QuickWorld(StoreWorld):
 
 
 class Found(NamedTuple):
-    """What a started engine has."""
+    """The log range and the queues of a started engine."""
 
     start: int
     end: int
@@ -48,7 +50,10 @@ class Found(NamedTuple):
 
 
 class Flip(NamedTuple):
-    """A bit of `known` that an image has turned round; `is_guarded` when a check of the store covers the field."""
+    """A bit of the record `known` that an image inverts.
+
+    `is_guarded`: a check of the store covers the field.
+    """
 
     known: Known
     field: str
@@ -65,7 +70,7 @@ def found_in(engine: StorageEngine) -> Found:
 
 
 class CrashCheck:
-    """`make` and `config` are of the engine that recovers."""
+    """Checks images of one life. `make` and `config` describe the engine that recovers."""
 
     def __init__(self, make: EngineFactory, config: NodeConfig, ledger: Ledger) -> None:
         self.counts: Counter[str] = Counter()
@@ -77,7 +82,7 @@ class CrashCheck:
         self._seen: set[tuple[int, int, int]] = set()
 
     def is_new(self, image: Image, promise: Promise, count_max: int) -> bool:
-        """Whether nothing like it was looked at: the same files may come with several promises."""
+        """Return False if an equal image was checked before; several promises may share files."""
         key = image.key, promise.since, count_max
         if key in self._seen:
             return False
@@ -96,7 +101,7 @@ class CrashCheck:
         if why and len(self.broken) < _BROKEN_MAX:
             self.broken.append(f"{image.kind} image after {image.operation_count} operations ({image.detail}): {why}")
 
-    # --- one image ----------------------------------------------------------------------------------------------------
+    # --- one image
 
     def world(self, image: Image) -> QuickWorld:
         world = QuickWorld(self._make, self._config, seed=image.operation_count)
@@ -121,12 +126,15 @@ class CrashCheck:
         else:
             why = self._compare(image, found, engine, promise, count_max) or self._keys(engine, found, promise)
         why = why or self._again(world, found, promise, with_power=bool(number % 2) or image.kind == "kill")
-        # Numbers that were damaged on the way are not counted on from.
+        # After an unguarded flip a queue's last number may be wrong: do not check the next one.
         return why or ("" if flip is not None and not flip.is_guarded else self.goes_on(world, found, promise))
 
     def goes_on(self, world: QuickWorld, found: Found, promise: Promise) -> str:
-        """The store takes another message, under the next number. Where one was lost it is of the same size: what a
-        recovery had left behind the end of the log would now continue it."""
+        """Check that the store takes another message under the next number.
+
+        If a message was lost, the new one has its size: stale bytes that a recovery left behind the
+        end of the log would continue it. Return what is wrong, or "".
+        """
         lost = next((known for known in promise.log if known.phy_offset == found.end), None)
         queue = (lost.topic, lost.queue_id) if lost else next(iter(found.rows), ("A", 0))
         body = b"M" * (len(lost.body) if lost else 4)
@@ -146,7 +154,7 @@ class CrashCheck:
         return ""
 
     def _cut_short(self, world: QuickWorld, number: int) -> None:
-        """A recovery that ends at some turn, with the process or with the power."""
+        """Interrupt a recovery at some turn, by a kill or a power loss."""
         world.engine.start()
         for _ in range(number // 3 % 12):
             world.turn()
@@ -176,8 +184,11 @@ class CrashCheck:
         return differences(found.rows, expected_rows(kept, promise), promise)
 
     def _with_refused(self, log: Sequence[Known], image: Image, found: Found, durable: int) -> Sequence[Known]:
-        """A put that was refused is overwritten, not synced: when the power fails then, it may be there all the same, like
-        any answer that did not come. A process that is killed leaves none behind."""
+        """Return `log` with the refused puts that the image may still hold.
+
+        The engine overwrites a refused put but does not sync that. After a power loss the put may
+        therefore be there, like any put whose reply never arrived. After a kill it must be gone.
+        """
         bodies = {row[2] for rows in found.rows.values() for row in rows}
         for since, refused in self._ledger.refused:
             is_open = image.kind != "kill" or image.operation_count < since
@@ -187,7 +198,7 @@ class CrashCheck:
         return log
 
     def end_max(self, log: Sequence[Known]) -> int:
-        """Where the log may end when these messages may be in it; or at the end of that file."""
+        """Return the largest log end these messages allow; the end of its file is allowed too."""
         return log[-1].phy_offset_next if log else 0
 
     @property
@@ -206,7 +217,8 @@ class CrashCheck:
         return ""
 
     def _flipped(self, found: Found, promise: Promise, flip: Flip, world: QuickWorld) -> str:
-        """No body may be another; what was in front is there; a guarded field ends the log, which is said."""
+        """Check a flip: no body changed, earlier messages intact, a guarded field ends the log with
+        a warning. Return what is wrong, or ""."""
         sent = {known.body for known in promise.log}
         at = flip.known.phy_offset
         bodies = {row[2] for rows in found.rows.values() for row in rows}
@@ -218,7 +230,7 @@ class CrashCheck:
         ]
         if flip.is_guarded and found.end > at:
             return f"{flip.field} of the record at {at} was damaged, the log goes on to {found.end}"
-        # A queue offset that becomes 0 looks like a topic that was deleted and made again: no checksum covers it.
+        # A queue offset that becomes 0 looks like a recreated topic; no checksum covers it.
         if found.end < at or (missing and flip.field != "queue offset"):
             return f"{flip.field} of the record at {at} was damaged, and records before it are gone"
         if flip.is_guarded and "commit-log-cut" not in world.notes.events:
@@ -243,7 +255,7 @@ class CrashCheck:
 
 
 class SlaveCheck(CrashCheck):
-    """What was recovered continues byte for byte with the master's log: the rest of that is fed, and all compared."""
+    """Checks a replica: it recovers a part of the master's log and can append the rest."""
 
     def __init__(
         self, make: EngineFactory, config: NodeConfig, ledger: Ledger, *, log: bytes, messages: Sequence[Known]
@@ -275,7 +287,7 @@ class SlaveCheck(CrashCheck):
 
 
 def bytes_of(engine: StorageEngine) -> bytes:
-    """The log, from its first byte to its end."""
+    """Return the log from its first byte to its end."""
     parts: list[bytes] = []
     offset = engine.offset_min
     while part := bytes(engine.read_log(offset, 1 << 20)):
@@ -290,14 +302,17 @@ def expected_rows(kept: Sequence[Known], promise: Promise) -> Rows:
         if known.phy_offset >= promise.deleted.get(known.topic, 0):
             queue = rows.setdefault((known.topic, known.queue_id), [])
             if known.queue_offset == 0:
-                # The topic was deleted and made again.
+                # The topic was deleted and recreated.
                 queue.clear()
             queue.append((known.queue_offset, known.phy_offset, known.body))
     return rows
 
 
 def differences(rows: Rows, expected: Rows, promise: Promise) -> str:
-    """In a sentence; "" when there are none. Messages of a topic whose deletion is under way may be there or not."""
+    """Return the first difference as a sentence, or "" if there is none.
+
+    Messages of a topic whose deletion is in progress may be there or not.
+    """
     for key in sorted({**rows, **expected}):
         topic = key[0]
         going = promise.deleted.get(topic, 0) if topic not in promise.gone else 0

@@ -1,15 +1,17 @@
-"""What a power loss may leave of a disk, image by image.
+"""The disk contents that a power loss may leave, image by image.
 
-`Platter` follows recorded operations and knows, for each file, what is durable and what stands in the page cache alone.
-After each operation it lists the images that a power loss at that moment could leave:
+`Platter` follows recorded operations. For each file it knows what is durable and what is only in
+the page cache. After each operation it lists the images that a power loss at that moment could
+leave:
 
-- `synced`: what was synced, nothing else;
-- `pages`: the same and each subset of the last `PAGES_LAST` pages that were written and not synced; once more with all
-  earlier unsynced pages there too. Sizes of files that were never synced follow their pages, or are there without them;
-- `stale`: everything, but one of those pages as it was one write before;
-- `names`: files that were never synced, as names without content;
-- `changes`: replaced and removed files that the disk thread had got to, one after the other, a folder half removed;
-- `torn`: the last write came to the platter up to a sector of 512 bytes, or from it on.
+- `synced`: only what was synced.
+- `pages`: the same, plus each subset of the last `PAGES_LAST` unsynced pages; then once more with
+  all earlier unsynced pages. A file that was never synced ends with its last page there, or has
+  its full size.
+- `stale`: everything, but one of those pages as it was one write before.
+- `names`: files that were never synced, as names without content.
+- `changes`: replaced and removed files, as far as the disk thread had come; a folder half removed.
+- `torn`: of the last write only the part before, or only the part after, a boundary of 512 bytes.
 
 Images are whole `SimFolder`s, so the store is recovered from them as from any other folder.
 """
@@ -23,13 +25,13 @@ from tests.store.crash.record import ENDED, Operation
 PAGES_LAST = 4
 _ZEROES = bytes(PAGE_SIZE)
 
-#: a page of a file
+#: path, number of the page
 Page = tuple[str, int]
 
 
 class Content(NamedTuple):
     size: int
-    #: pages by number; never changed in place
+    #: page number -> content; never changed in place
     pages: Mapping[int, bytes]
 
     def write(self, position: int, data: bytes) -> "Content":
@@ -56,18 +58,18 @@ Files = dict[str, Content]
 
 
 class Image(NamedTuple):
-    """`operation_count` operations had begun; the last of them may have come through in part."""
+    """A disk after `operation_count` operations. The last of them may be incomplete."""
 
     kind: str
     operation_count: int
     files: Files
     detail: str = ""
-    #: of a process that was killed: what of it is on the platter, should the power fail later
+    #: for an image of a killed process: what of it is durable, should the power fail later
     durable: Files | None = None
 
     @property
     def key(self) -> int:
-        """Equal for images of equal content."""
+        """A hash of the content: equal for images of equal content."""
         return (self.durable is None) ^ hash(
             tuple((path, file.size, tuple(sorted(file.pages.items()))) for path, file in sorted(self.files.items()))
         )
@@ -93,7 +95,7 @@ class Image(NamedTuple):
         }
 
     def flipped(self, path: str, position: int, bit: int, detail: str) -> "Image":
-        """The same with one bit turned round."""
+        """Return this image with one bit inverted."""
         content = self.files[path]
         number, at = divmod(position, PAGE_SIZE)
         byte = content.pages.get(number, _ZEROES)[at] ^ 1 << bit
@@ -106,17 +108,18 @@ def content_of(file: SimFile) -> Content:
 
 
 class Platter:
-    """`folder`: what was there, all of it durable, before the first operation."""
+    """The disk's state while operations are applied. `folder`: its durable content at the start."""
 
     def __init__(self, folder: SimFolder | None = None) -> None:
         files = {} if folder is None else {path: content_of(file) for path, file in folder.files.items()}
         self.durable: Files = dict(files)
         self.cache: Files = files
-        #: pages whose newest content is not durable -> the operation that wrote it, oldest first
+        #: page whose newest content is not durable -> the operation that wrote it, oldest first
         self.dirty: dict[Page, int] = {}
-        #: what those pages held before that operation
+        #: page in `dirty` -> its content before that operation
         self.before: dict[Page, bytes] = {}
-        #: asked for and not ended, in order; of a sync the pages it covers, and their file's size
+        #: operation number -> pending operation; for a sync also the file's content when it was
+        #: requested, and the pages it covers
         self.asked: dict[int, tuple[Operation, Content, frozenset[int]]] = {}
 
     def copy(self) -> "Platter":
@@ -125,7 +128,7 @@ class Platter:
         other.before, other.asked = self.before, dict(self.asked)
         return other
 
-    # --- following ----------------------------------------------------------------------------------------------------
+    # --- following operations
 
     def apply(self, number: int, operation: Operation) -> None:
         kind, path, position, data, asked = operation
@@ -175,10 +178,10 @@ class Platter:
         for page in [page for page in self.dirty if page[0] == path]:
             del self.dirty[page]
 
-    # --- images -------------------------------------------------------------------------------------------------------
+    # --- images
 
     def whole(self, count: int, kind: str = "kill") -> Image:
-        """The page cache itself: what a killed process leaves."""
+        """Return the page cache itself: what a killed process leaves."""
         return Image(kind, count, dict(self.cache), "", dict(self.durable) if kind == "kill" else None)
 
     def images(self, count: int) -> Iterator[Image]:
@@ -221,7 +224,10 @@ class Platter:
             yield Image("names", count, {**self.durable, **names}, "sized" if is_sized else "empty")
 
     def _changes(self, count: int) -> Iterator[Image]:
-        """The disk thread works in order: a change that is through has the syncs in front of it behind it."""
+        """Yield the disk as pending changes complete.
+
+        The disk thread works in order: once a change is done, so is every sync requested before it.
+        """
         ahead = self.copy()
         for number, (operation, _, _) in self.asked.items():
             if operation.kind == "remove":
@@ -246,7 +252,7 @@ def is_below(path: str, folder: str) -> bool:
 
 
 def torn(before: Platter, number: int, operation: Operation) -> Iterator[Image]:
-    """A write that came through in part; everything before it is there."""
+    """Yield the images of a write that was done in part; everything before it is there."""
     _, path, position, data, _ = operation
     first = position - position % SECTOR_SIZE + SECTOR_SIZE
     for cut in range(first - position, len(data), SECTOR_SIZE):
@@ -256,7 +262,7 @@ def torn(before: Platter, number: int, operation: Operation) -> Iterator[Image]:
 
 
 def all_images(operations: Sequence[Operation], folder: SimFolder | None = None) -> Iterator[Image]:
-    """Of every prefix of the operations."""
+    """Yield the images of every prefix of the operations."""
     platter = Platter(folder)
     for number, operation in enumerate(operations):
         if operation.kind == "write":

@@ -12,13 +12,13 @@ MAPPED = ENGINES["mapped"]
 
 
 def config(file_size: int, **flush):
-    """Files of `file_size` bytes, flushes often enough to fall between everything else."""
+    """Files of `file_size` bytes; flushes are frequent enough to fall between other operations."""
     intervals = {"flush_consume_queue_thorough_interval_ms": 400, "flush_interval_commit_log_ms": 60}
     return store_config(commit_log={"mapped_file_size_commit_log": file_size}, flush={**intervals, **flush})
 
 
 def mixed(make: EngineFactory = MAPPED, file_size: int = 12_288) -> MasterWork:
-    """ASYNC_FLUSH: messages, a batch, rolls, a full disk, a deleted topic made again, a cut, a clean stop."""
+    """ASYNC_FLUSH: messages, a batch, rolls, full disk, recreated topic, cut, clean stop."""
     work = MasterWork(make, config(file_size))
     for number in range(24):
         work.put("AB"[number % 3 == 2], number % 2, SIZES[number % 8])
@@ -52,12 +52,12 @@ def mixed(make: EngineFactory = MAPPED, file_size: int = 12_288) -> MasterWork:
 
 
 def small_files(make: EngineFactory = MAPPED) -> MasterWork:
-    """The same in files of one page, which roll with nearly every record."""
+    """The same in files of one page (4 KiB), which roll with nearly every record."""
     return mixed(make, 4096)
 
 
 def sync_flush(make: EngineFactory = MAPPED) -> MasterWork:
-    """SYNC_FLUSH: several senders wait for each sync; a cut into what was acknowledged."""
+    """SYNC_FLUSH: several senders wait for each sync; a cut removes acknowledged messages."""
     work = MasterWork(make, config(12_288, flush_interval_commit_log_ms=10_000), seed=2)
     for number in range(40):
         for sender in range(number % 4 + 1):
@@ -70,12 +70,12 @@ def sync_flush(make: EngineFactory = MAPPED) -> MasterWork:
             work.run(500, 100)
         if number == 25:
             work.run(1200, 100)
-            work.cut(6)  # the checkpoint had called them durable
+            work.cut(6)  # the checkpoint had confirmed them as durable
     return work
 
 
 def slave(make: EngineFactory = MAPPED, file_size: int = 12_288) -> SlaveWork:
-    """A replica: the bytes of `mixed`'s master, cut anywhere; a clean stop, a cut."""
+    """A replica: the log of `mixed`'s master in pieces of any size; a clean stop, a cut."""
     master = mixed(file_size=file_size)
     work = SlaveWork(make, config(file_size), master, seed=3)
     while work.offset < work.end // 2:
@@ -98,7 +98,7 @@ def slave_small_files(make: EngineFactory = MAPPED) -> SlaveWork:
 
 
 def recovering(make: EngineFactory = MAPPED) -> MasterWork:
-    """The power fails, and again at every point of the recovery; then life goes on."""
+    """A power loss. Operations of the recovery are recorded too; then the store continues."""
     work = MasterWork(make, config(8192), seed=5)
     for number in range(45):
         work.put("AB"[number % 3 == 2], number % 2, SIZES[number % 8])
@@ -125,7 +125,7 @@ def recovering(make: EngineFactory = MAPPED) -> MasterWork:
 
 
 def refused(make: EngineFactory = MAPPED) -> MasterWork:
-    """Writes that the disk refuses after some of it, or all, had come through."""
+    """Writes that the disk refuses after it has done part or all of them."""
     work = MasterWork(make, config(8192), seed=7)
     for number in range(12):
         work.put("A", number % 2, SIZES[number % 4])

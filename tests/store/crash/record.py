@@ -1,12 +1,14 @@
-"""What a store did to its disk, operation by operation, and what it had promised by then.
+"""Records what a store did to its disk, and what it had promised after each operation.
 
-`RecordingDisk` stands between an engine and its disk and notes every change in the order of the calls; what completes
-later (`sync`, `replace`, `remove`, `truncate`) is noted twice: when asked for, and when the engine hears of its end.
-Between the two nobody knows how much of it has happened.
+`RecordingDisk` wraps an engine's disk and records every change in the order of the calls. A change
+that completes later (`sync`, `replace`, `remove`, `truncate`) is recorded twice: when the engine
+requests it, and when the engine learns that it is done. In between, any part of it may have
+happened.
 
-`Ledger` is the other half: the messages that were given to the engine, in the order of the log, and after each step a
-`Promise`: up to where the log was told to be durable, to where it is being cut, which topics were deleted. It counts in
-operations, so that each prefix of them has its promise.
+`Ledger` holds the messages given to the engine, in the order of the log, and after each step a
+`Promise`: up to where the engine reported the log as durable, to where it is being cut, which
+topics were deleted. A promise names the operation it begins with, so each prefix of the operations
+has its promise.
 """
 
 from collections.abc import Sequence
@@ -18,9 +20,11 @@ from rmqkit.sim.disk import SimDisk
 
 
 class Operation(NamedTuple):
-    """`kind`: create, write; sync, replace, remove, truncate (asked for); synced, replaced, removed, truncated (ended).
+    """One change of the disk.
 
-    `number` is the operation that asked for what has ended. `position` is a size for create and truncate.
+    `kind`: create, write; sync, replace, remove, truncate (requested); synced, replaced, removed,
+    truncated (done). `number` of a done operation is the operation that requested it. `position` is
+    a size for create and truncate.
     """
 
     kind: str
@@ -34,7 +38,11 @@ ENDED = {"sync": "synced", "replace": "replaced", "remove": "removed", "truncate
 
 
 class RecordingDisk:
-    """The disk port over another one. Of a failed write what it left is noted; other failures never end."""
+    """A disk port that records what goes to `disk`.
+
+    Of a failed write it records what the disk then holds. Other failed changes are never recorded
+    as done.
+    """
 
     def __init__(self, disk: SimDisk, operations: list[Operation]) -> None:
         self.operations = operations
@@ -52,7 +60,7 @@ class RecordingDisk:
         try:
             self._disk.write(path, position, [data])
         except OSError:
-            # A part of it may be there.
+            # A part of the data may have been written.
             if self._disk.size(path) is not None:
                 data = self._disk.read(path, position, len(data))
                 self.operations.append(Operation("write", path, position, data))
@@ -88,7 +96,7 @@ class RecordingDisk:
 
 
 class Known(NamedTuple):
-    """A message as the engine numbered it."""
+    """A message with the numbers that the engine gave it."""
 
     phy_offset: int
     phy_offset_next: int
@@ -100,23 +108,23 @@ class Known(NamedTuple):
 
 
 class Promise(NamedTuple):
-    """What holds from operation `since` on."""
+    """What holds from operation `since` on, until the next promise."""
 
     since: int
-    #: all messages of this life of the log, the first `message_count` of them were settled
+    #: all messages of this log; the first `message_count` of them were settled
     log: Sequence[Known]
     message_count: int
-    #: the log is durable up to there, as the engine has told
+    #: the log is durable up to this offset, as reported by the engine
     durable: int
-    #: the log is being cut to there; -1 while it is not
+    #: the offset to which the log is being cut; -1 if it is not
     cut: int
-    #: topic -> end of the log when its deletion was asked for, and when it was through
+    #: topic -> end of the log when its deletion was requested; `gone`: once it was complete
     deleted: dict[str, int]
     gone: dict[str, int]
 
 
 class Ledger:
-    """Write into `log`, `durable`, `cut`, `deleted`, `gone`; then `note`."""
+    """The promises of a life. Update `log`, `durable`, `cut`, `deleted`, `gone`; then `note`."""
 
     def __init__(self, operations: list[Operation]) -> None:
         self.log: list[Known] = []
@@ -125,7 +133,7 @@ class Ledger:
         self.deleted: dict[str, int] = {}
         self.gone: dict[str, int] = {}
         self.promises: list[Promise] = []
-        #: messages that were answered with an error, and after which operation
+        #: number of operations when a put was answered with an error, and that message
         self.refused: list[tuple[int, Known]] = []
         self._operations = operations
         self.note()
@@ -142,7 +150,7 @@ class Ledger:
         self.note()
 
     def end_cut(self) -> None:
-        """The cut is durable: from here on the log is another one."""
+        """Note that the cut is durable: from here on there is another log."""
         self.log = [known for known in self.log if known.phy_offset_next <= self.cut]
         self.durable = min(self.durable, self.cut)
         self.deleted = {topic: min(end, self.cut) for topic, end in self.deleted.items()}
@@ -151,7 +159,8 @@ class Ledger:
         self.note()
 
     def at(self, count: int) -> tuple[Promise, int]:
-        """What is promised after the first `count` operations, and how many messages may be in the log then."""
+        """Return the promise after the first `count` operations, and how many messages the log may
+        have then."""
         number = max(0, len(self.promises) - 1)
         while number and self.promises[number].since > count:
             number -= 1

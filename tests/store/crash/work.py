@@ -1,4 +1,4 @@
-"""Lives of a store whose disk operations are recorded, for `CrashCheck` to end them at every point.
+"""Records the disk operations of a store's life, so that `CrashCheck` can end it at every point.
 
     work = MasterWork(make, config)
     work.put("A", 0, 300)
@@ -6,7 +6,7 @@
     work.sync()
     check = work.enumerate()       # a CrashCheck: counts, broken
 
-`MasterWork` puts messages; `SlaveWork` appends the bytes of a master's log, cut anywhere.
+`MasterWork` puts messages; `SlaveWork` appends a master's log in pieces of any size.
 """
 
 import copy
@@ -45,7 +45,7 @@ RECORDS_FLIPPED = 3
 
 
 def fields_of(known: Known) -> Iterator[tuple[str, int, int, bool]]:
-    """Name, position, size and whether it is guarded, of each field of a record as `MasterWork` puts them."""
+    """Yield each field of a `MasterWork` record: name, position, size, whether it is guarded."""
     for name, (at, size, is_guarded) in FIELDS.items():
         yield name, at, size, is_guarded
     topic_at = _BODY_AT + len(known.body)
@@ -58,14 +58,14 @@ def fields_of(known: Known) -> Iterator[tuple[str, int, int, bool]]:
 
 
 class RecordedWorld(StoreWorld):
-    """A `StoreWorld` that records; a new life goes on in the same record."""
+    """A `StoreWorld` that records its operations; after a restart it continues the same record."""
 
     def __init__(self, make: EngineFactory, config: NodeConfig, *, seed: int) -> None:
         self.operations: list[Operation] = []
         super().__init__(make, config, seed=seed)
 
     def port(self, disk: SimDisk) -> RecordingDisk:
-        # Slow enough for the load to go on meanwhile.
+        # Slow enough that other work continues meanwhile.
         disk.sync_us, disk.change_us = (1500, 6000), (500, 3000)
         return RecordingDisk(disk, self.operations)
 
@@ -76,7 +76,7 @@ class _Work:
         self.config = config or store_config()
         self.world = RecordedWorld(make, self.config, seed=seed)
         self.random = Random(f"{seed}/work")
-        #: what the disk held before the first operation
+        #: the content of the disk before the first operation
         self.base = SimFolder()
         self.ledger = Ledger(self.world.operations)
         self.engine = self.world.start()
@@ -106,7 +106,7 @@ class _Work:
         self.ledger.note()
 
     def cut(self, back: int) -> None:
-        """Cut off the last messages."""
+        """Cut off the last `back` messages."""
         self.turn()
         at = self.ledger.log[-back].phy_offset
         ended: list[OSError | None] = []
@@ -121,7 +121,7 @@ class _Work:
         assert ended == [None]
 
     def restart(self) -> None:
-        """A clean stop and a start."""
+        """Stop cleanly and start again."""
         self.turn()
         self.engine = self.world.restart()
         self.note()
@@ -139,8 +139,11 @@ class _Work:
         make: EngineFactory | None = None,
         is_enough: bool = False,
     ) -> CrashCheck:
-        """Every image, or every `share`-th from the `part`-th on; of these `kinds`, if any are named; from operation
-        `begin` on; with `is_enough` up to the first that does not hold. `make`: the engine that recovers, if another."""
+        """Check every image, or every `share`-th from the `part`-th on.
+
+        `kinds` limits the check to these kinds, `begin` to images from that operation on.
+        `is_enough` stops at the first violation. `make`: the engine that recovers, if not ours.
+        """
         check = self.checker(make)
         for number, (image, flip) in enumerate(self.images()):
             if number % share == part and image.operation_count >= begin and (not kinds or image.kind in kinds):
@@ -157,10 +160,10 @@ class _Work:
 class MasterWork(_Work):
     count = 0
 
-    # --- what may happen ----------------------------------------------------------------------------------------------
+    # --- actions
 
     def put(self, topic: str, queue_id: int, size: int) -> Known:
-        """Given to the engine; the next turn settles it."""
+        """Give a message to the engine; the next turn settles it."""
         body, key = self._next(size)
         result = self.engine.append(put(topic, queue_id, body, properties=properties_of(key)))
         assert result.status is PutStatus.PUT_OK, result
@@ -183,7 +186,7 @@ class MasterWork(_Work):
         return f"{self.count}|".encode() + bytes([97 + self.count % 26]) * size, f"id{self.count:06d}"
 
     def sync(self) -> None:
-        """As SYNC_FLUSH: wait until what was put is durable."""
+        """Wait, like SYNC_FLUSH, until everything put so far is durable."""
         self.world.settle()
         end = self.engine.offset_written
         told: list[bool] = []
@@ -199,7 +202,7 @@ class MasterWork(_Work):
         assert told == [True]
 
     def fail_put(self, topic: str, size: int, code: int) -> None:
-        """The disk refuses a write: it was not stored."""
+        """Let the disk refuse the write of a message, so that it is not stored."""
         self.turn()
         body, key = self._next(size)
         result = self.engine.append(put(topic, 0, body, properties=properties_of(key)))
@@ -226,7 +229,7 @@ class MasterWork(_Work):
         self.ledger.note()
 
     def crash(self) -> None:
-        """Power loss and start. The record begins anew: with the operations of that recovery."""
+        """Lose power and start. The record begins again with the operations of that recovery."""
         before = self.ledger
         self.world.crash()
         self.base = copy.deepcopy(self.world.folder)
@@ -242,14 +245,17 @@ class MasterWork(_Work):
         )
         self.note()
 
-    # --- flips ----------------------------------------------------------------------------------------------------------
+    # --- flips
 
     def images(self) -> Iterator[tuple[Image, Flip | None]]:
         yield from super().images()
         yield from self.flips()
 
     def flips(self) -> Iterator[tuple[Image, Flip | None]]:
-        """One bit of each field of the last three records, whenever these change, or what is known to be durable does."""
+        """Invert one bit of each field of the last three records.
+
+        This happens whenever these records, or the durable part of the disk, change.
+        """
         file_size = self.config.commit_log.mapped_file_size_commit_log
         platter = Platter(self.base)
         before: tuple[tuple[Known, ...], int, int] = (), 0, 0
@@ -271,14 +277,15 @@ class MasterWork(_Work):
 
 
 class SlaveWork(_Work):
-    """A replica of `master`, which is done. `append` gives it the next bytes."""
+    """A replica of `master`, whose life is complete. `append` gives it the next bytes."""
 
     def __init__(self, make: EngineFactory, config: NodeConfig, master: MasterWork, *, seed: int = 1) -> None:
         super().__init__(make, config, seed=seed)
         self.log = bytes_of(master.engine)
         self.end = len(self.log)
         self.messages = list(master.ledger.log)
-        # Nobody tells a replica that a topic was deleted: its records stay until the first ones of the new topic come.
+        # A replica is not notified when a topic is deleted. Its records stay until the first
+        # records of the recreated topic arrive.
         self.ledger.deleted = dict(master.ledger.deleted)
         self.ledger.note()
 
@@ -287,7 +294,7 @@ class SlaveWork(_Work):
         return self.engine.offset_max
 
     def append(self, size: int) -> None:
-        """The next bytes, no more than their file has; the next turn settles them."""
+        """Append the next bytes, up to the end of their log file; the next turn settles them."""
         file_size = self.config.commit_log.mapped_file_size_commit_log
         offset = self.offset
         size = min(size, file_size - offset % file_size)
