@@ -10,6 +10,7 @@ from rmqkit.errors import BrokerError, ClientError, InvalidMessage
 from rmqkit.wire.codes import ResponseCode
 from rmqkit.wire.msgid import RecallHandle
 from rmqkit.wire.trace import TraceType
+from tests.api.test_trace import records_of
 from tests.api.until import until
 
 
@@ -70,4 +71,4 @@ def test_a_recall_is_traced(own):
     sent = producer.send(Message(topic, b"x", delay_ms=60_000))
     producer.recall(sent.recall_handle)
     producer.close()
-    until(lambda: TraceType.RECALL in {record.type for record in own.admin.message_trace(sent.msg_id)})
+    until(lambda: {each.type for each in records_of(own, sent.msg_id)} == {TraceType.PUB, TraceType.RECALL})
