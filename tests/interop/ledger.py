@@ -36,6 +36,7 @@ FEATURES = (
     "broadcasting",
     "rebalance",
     "delay level",
+    "timer",
     "retry → DLQ",
     "query by key and id",
     "offset reset",

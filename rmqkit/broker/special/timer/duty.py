@@ -332,16 +332,31 @@ class TimerDuty:
         found = {topic: counts.get(java_hash(topic), 0) for topic in topics} if counts else {}
         return {topic: count for topic, count in sorted(found.items()) if count > 0}
 
+    @property
+    def waiting_count(self) -> int:
+        """The number of timers that wait, late ones included."""
+        return max(0, self.index.wheel.count) + len(self.delivery.late)
+
+    @property
+    def unread_count(self) -> int:
+        """The number of timers that are stored and not indexed."""
+        if not self.is_enabled or not self._store.ready:
+            return 0
+        return max(0, self._store.queue_range(TIMER_TOPIC, 0).offset_max - self.index.next)
+
+    @property
+    def behind_ms(self) -> int:
+        """How far the delivery is behind the clock; 0 while no timer waits."""
+        read_ms = self.progress.read_ms
+        return max(0, self._context.clock.wall_ms - read_ms) if read_ms and self.waiting_count else 0
+
     def facts(self) -> dict[str, str]:
         """Return the fields of code 28, with upstream's names."""
-        now_ms, wall_ms, index = self._context.clock.mono_ms, self._context.clock.wall_ms, self.index
-        read_ms = self.progress.read_ms
-        behind_ms = max(0, wall_ms - read_ms) if read_ms and (index.wheel.units or self.delivery.due_count) else 0
-        end = self._store.queue_range(TIMER_TOPIC, 0).offset_max if self._store.ready else 0
+        now_ms, index = self._context.clock.mono_ms, self.index
         return {
-            "timerReadBehind": str(behind_ms // 1000),
-            "timerOffsetBehind": str(max(0, end - index.next) if self.is_enabled else 0),
-            "timerCongestNum": str(max(0, index.wheel.count) + len(self.delivery.late)),
+            "timerReadBehind": str(self.behind_ms // 1000),
+            "timerOffsetBehind": str(self.unread_count),
+            "timerCongestNum": str(self.waiting_count),
             "timerEnqueueTps": self._enqueued.text(now_ms),
             "timerDequeueTps": self._dequeued.text(now_ms),
             "timerLate": str(len(self.delivery.late)),
