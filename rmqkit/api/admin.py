@@ -71,6 +71,7 @@ class AdminFlows:
     queues = Flow(Core.queues)
     masters = Flow(Core.masters)
     broker_address = Flow(Core.broker_address)
+    timer_counts = Flow(Core.timer_counts)
 
     create_topic = Flow(Core.create_topic)
     delete_topic = Flow(Core.delete_topic)

@@ -164,6 +164,7 @@ class Producer(_AsyncCloser):
     send = _sent(api.Producer.send, api.Producer.send_async)
     send_batch = _sent(api.Producer.send_batch, api.Producer.send_batch_async)
     request = _sent(api.Producer.request, api.Producer.request_async, takes_room=False)
+    recall = _sent(api.Producer.recall, api.Producer.recall_async, takes_room=False)
 
     async def send_oneway(
         self, message: Message, queue: MessageQueue | None = None, *, ordering_key: str | None = None

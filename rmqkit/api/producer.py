@@ -4,21 +4,17 @@ The calling thread checks and compresses its message and appends it to a deque. 
 the client id sends it and resolves the future. Callbacks of futures run in the I/O thread and must
 be short.
 
-At most `pending_max` messages of `pending_bytes_max` bytes wait for a response. Above either limit,
-a sending thread blocks until there is room.
+Above the limits of `send_queue.py`, a sending thread blocks until there is room.
 """
 
 import os
-import threading
-import time
-from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future
-from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from rmqkit.api.choices import choose_fault_policy, choose_trace_topic, wall_ms
 from rmqkit.api.io_thread import IoThread, User, acquire, release
+from rmqkit.api.send_queue import SendQueue
 from rmqkit.client.fault_policy import FaultPolicy
 from rmqkit.client.flow import Deferred, start
 from rmqkit.client.message import Message, MessageExt, SendResult
@@ -40,17 +36,6 @@ from rmqkit.wire.trace import TRACE_TOPIC
 
 PENDING_MAX = 20_000
 PENDING_BYTES_MAX = 64 * 1024 * 1024
-#: Sends that the I/O thread starts per turn. A thread that sends faster than the I/O thread works
-#: must not keep it from reading responses.
-JOBS_A_TURN = 500
-
-
-class _Job(NamedTuple):
-    """One send that waits for the I/O thread."""
-
-    outgoing: OutgoingMessage
-    future: "Future[SendResult | None]"
-    options: Mapping[str, Any]
 
 
 class Producer(User):
@@ -133,8 +118,6 @@ class Producer(User):
         check_group(group)
         self.group = group
         self._timeout_ms = send_msg_timeout_ms
-        self._pending_max = pending_max
-        self._pending_bytes_max = pending_bytes_max
         self._settings = core.ProducerSettings(
             group=group,
             retry_times_when_send_failed=retry_times_when_send_failed,
@@ -147,19 +130,9 @@ class Producer(User):
         )
         algorithm = compression(compress_type)
         self._trace_topic = choose_trace_topic(trace, trace_topic)
-        self._jobs: deque[_Job] = deque()
-        self._take_posted = False
-        #: Sends that the I/O thread has started and that have not ended. A dict as an ordered set.
-        self._unfinished: dict[Future[SendResult | None], None] = {}
-        self._room = threading.Condition()
-        #: Threads that wait for room or, in `flush`, for the end of all sends.
-        self._waiting_threads = 0
-        #: Guards the next two: the number and bytes of sends that have not ended.
-        self._guard = threading.Lock()
-        self._pending = 0
-        self._pending_bytes = 0
         self._closed = False
         self._io: IoThread = acquire(self, namesrv, instance_name)
+        self._sends = SendQueue(self._io, group, pending_max, pending_bytes_max)
         self._prepare = Prepare(
             self._io.ids,
             message_size_max=max_message_size,
@@ -393,6 +366,55 @@ class Producer(User):
 
         return self._io.run("Producer", ask)
 
+    # --- recalls
+
+    def recall(self, handle: str, *, timeout_ms: int | None = None) -> str:
+        """Recall a message that is not due yet.
+
+        The broker needs recallMessageEnable=true. It cannot tell whether the message was delivered
+        already: a recall that arrives too late has no effect.
+
+        Args:
+            handle: `SendResult.recall_handle` of the message's send.
+            timeout_ms: Timeout in ms. Default: `send_msg_timeout_ms`.
+
+        Returns:
+            The message's id (`SendResult.msg_id`).
+
+        Raises:
+            InvalidMessage: The handle is not one.
+            BrokerError: The broker refused it: the time has passed, or recalls are off.
+            ClientError: The broker of the message has no master, or did not respond.
+
+        Example:
+            A reminder that is no longer wanted:
+
+                sent = producer.send(Message("reminders", b"pay", delay_ms=3_600_000))
+                producer.recall(sent.recall_handle)
+        """
+        if self._io.is_current:
+            raise ClientError("recall() inside a callback of the I/O thread would deadlock; use recall_async()")
+        return self.recall_async(handle, timeout_ms=timeout_ms).result()
+
+    def recall_async(self, handle: str, *, timeout_ms: int | None = None) -> "Future[str]":
+        """Start a recall.
+
+        Args:
+            handle: As in `recall`.
+            timeout_ms: As in `recall`.
+
+        Returns:
+            A future with the result or the error of `recall`.
+        """
+        self._check()
+
+        def ask() -> Deferred[str]:
+            if self._core is None:
+                raise self._io.ended or ClientClosed(f"producer {self.group} is closed")
+            return start(self._core.recall(handle, timeout_ms or self._timeout_ms))
+
+        return self._io.run("Producer", ask)
+
     def queues(self, topic: str) -> list[MessageQueue]:
         """Return the queues that messages of a topic may be sent to.
 
@@ -423,18 +445,7 @@ class Producer(User):
         Returns:
             Whether all sends have ended. False if the time was over.
         """
-        until = None if timeout_s is None else time.monotonic() + timeout_s
-        with self._room:
-            self._waiting_threads += 1
-            try:
-                while self._pending:
-                    left = None if until is None else until - time.monotonic()
-                    if left is not None and left <= 0:
-                        return False
-                    self._room.wait(0.1 if left is None else min(left, 0.1))
-            finally:
-                self._waiting_threads -= 1
-        return True
+        return self._sends.wait_until_empty(timeout_s)
 
     def close(self) -> None:
         """Wait for pending sends, then close the producer. Safe to call twice and from any thread.
@@ -469,9 +480,6 @@ class Producer(User):
         """Queue a send. The future's result is a SendResult, or None for a one-way send."""
         self._check()
         _check_queue(queue, outgoing.topic)
-        if not self.has_room:
-            self.wait_for_room()
-        future: Future[SendResult | None] = Future()
         options = {
             "timeout_ms": timeout_ms or self._timeout_ms,
             "retry_times": retries,
@@ -479,14 +487,7 @@ class Producer(User):
             "ordering_key": ordering_key,
             "oneway": oneway,
         }
-        with self._guard:
-            self._pending += 1
-            self._pending_bytes += len(outgoing.body)
-        self._jobs.append(_Job(outgoing, future, options))
-        if not self._take_posted:
-            self._take_posted = True
-            self._io.post(self._take_jobs)
-        return future
+        return self._sends.put(outgoing, options)
 
     def _check(self) -> None:
         self._io.check("Producer")
@@ -501,66 +502,20 @@ class Producer(User):
     @property
     def has_room(self) -> bool:
         """Whether `send_async` would return without blocking."""
-        return self._pending < self._pending_max and self._pending_bytes < self._pending_bytes_max
+        return self._sends.has_room
 
     def wait_for_room(self) -> None:
         """Block until there is room for another send. Returns at once in the I/O thread."""
-        if self._io.is_current:
-            return
-        with self._room:
-            self._waiting_threads += 1
-            try:
-                while not self.has_room and self._io.ended is None:
-                    self._room.wait(0.1)
-            finally:
-                self._waiting_threads -= 1
+        self._sends.wait_for_room()
 
     # --- in the I/O thread
 
     def _begin(self) -> None:
         if self._io.ended is None:
-            self._core = core.ProducerCore(self._io.client, self._settings)
+            self._core = self._sends.core = core.ProducerCore(self._io.client, self._settings)
             if self._trace_topic:
                 self._trace = TraceDispatch(self._io.client, self._io.ids, topic=self._trace_topic, group=self.group)
                 self._core.trace = ProducerTrace(self._trace, self.group)
-
-    def _take_jobs(self) -> None:
-        # Clear the flag first: a job that is queued from now on requests another turn.
-        self._take_posted = False
-        jobs, producer = self._jobs, self._core
-        for _ in range(JOBS_A_TURN):
-            try:
-                outgoing, future, options = jobs.popleft()
-            except IndexError:
-                return
-            if not future.set_running_or_notify_cancel():
-                self._count_down(len(outgoing.body))
-            elif producer is None or self._io.ended is not None:
-                self._count_down(len(outgoing.body))
-                future.set_exception(self._io.ended or ClientClosed(f"producer {self.group} is closed"))
-            else:
-                self._unfinished[future] = None
-                producer.send(outgoing, partial(self._send_ended, future, len(outgoing.body)), **options)
-        if not self._take_posted:
-            self._take_posted = True
-            self._io.post(self._take_jobs)
-
-    def _send_ended(self, future: "Future[SendResult | None]", size: int, outcome: core.SendOutcome | None) -> None:
-        self._unfinished.pop(future, None)
-        self._count_down(size)
-        if isinstance(outcome, ClientError):
-            future.set_exception(outcome)
-        else:
-            future.set_result(outcome)
-
-    def _count_down(self, size: int) -> None:
-        with self._guard:
-            self._pending -= 1
-            self._pending_bytes -= size
-        # Wake blocked threads when a quarter is free, not for each message.
-        if self._waiting_threads and self._pending <= self._pending_max * 3 // 4:
-            with self._room:
-                self._room.notify_all()
 
     async def _leave(self) -> None:
         if self._trace is not None:
@@ -574,13 +529,7 @@ class Producer(User):
         Args:
             error: Why the thread ended.
         """
-        for future in list(self._unfinished):
-            del self._unfinished[future]
-            future.set_exception(error)
-        with self._guard:
-            self._pending, self._pending_bytes = len(self._jobs), 0
-        while self._jobs:
-            self._take_jobs()
+        self._sends.lost(error)
 
 
 def _check_queue(queue: MessageQueue | None, topic: str) -> None:

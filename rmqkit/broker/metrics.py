@@ -258,6 +258,11 @@ def _requests(broker: BrokerView) -> Iterator[Sample]:
         yield (code_name(code).lower(),), count
 
 
+def _timing(broker: BrokerView) -> Iterator[Sample]:
+    for topic, count in broker.timers.waiting_by_topic(broker.topics.by_name).items():
+        yield (topic, "local", "disk"), count
+
+
 FAMILIES: tuple[Family, ...] = (
     Family("rocketmq_processor_watermark", "gauge", "Waiting calls: puts for the disk, pulls for messages",
            ("processor",), _waiting, switch="stats"),
@@ -303,6 +308,14 @@ FAMILIES: tuple[Family, ...] = (
            _fact("dispatchBehindBytes"), switch="message_store"),
     Family("rocketmq_storage_message_reserve_time_milliseconds", "gauge", "Age of the oldest stored message", STORE,
            _reserve_time, switch="message_store"),
+    Family("rocketmq_timer_enqueue_lag", "gauge", "Timer messages stored but not indexed yet", STORE,
+           _one(lambda broker: broker.timers.unread_count, "local", "disk"), switch="message_store"),
+    Family("rocketmq_timer_dequeue_lag", "gauge", "Timer messages that wait", STORE,
+           _one(lambda broker: broker.timers.waiting_count, "local", "disk"), switch="message_store"),
+    Family("rocketmq_timer_dequeue_latency_milliseconds", "gauge", "How far the delivery is behind the clock, in ms", STORE,
+           _one(lambda broker: broker.timers.behind_ms, "local", "disk"), switch="message_store"),
+    Family("rocketmq_timing_messages", "gauge", "Timer messages that wait, by topic", ("topic", *STORE), _timing,
+           switch="message_store"),
     Family("rmqkit_requests_total", "counter", "Requests taken", ("request_code",), _requests, switch="remoting"),
     Family("rmqkit_puts_failed_total", "counter", "Puts refused by the store or lost in a failed write", (),
            _one(lambda broker: broker.puts.failed_count), switch="message_store"),

@@ -7,6 +7,7 @@ I/O thread that serves all connections.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from enum import StrEnum
 
 from rmqkit.errors import InvalidMessage
@@ -31,6 +32,9 @@ def reply_topic(cluster: str) -> str:
 class Message:
     """A message to send.
 
+    At most one of `delay_level`, `deliver_at` and `delay_ms` may be given; without them the message
+    is delivered at once.
+
     Args:
         topic: The topic, at most 127 characters.
         body: The payload, at least one byte. A `str` is sent as UTF-8.
@@ -41,12 +45,18 @@ class Message:
         flag: An integer of the program, from 0 to 2147483647. RocketMQ does not interpret it.
         delay_level: Deliver the message after the time of this level. Brokers have the levels 1 to
             18 by default (`messageDelayLevel`); level 3 is 10 s. 0: at once.
+        deliver_at: Deliver the message at this time: a datetime (local time if it has no time
+            zone), or Unix time in ms. Brokers accept three days by default (`timerMaxDelaySec`).
+        delay_ms: Deliver the message after this time. The broker rounds up to its precision, 1 s by
+            default.
 
     Attributes:
         topic: The topic.
         body: The payload as bytes.
         flag: The integer of the program.
         delay_level: The delay level, or 0.
+        deliver_at_ms: The delivery time as Unix time in ms, or None.
+        delay_ms: The delay in ms, or 0.
         properties: The properties, KEYS and TAGS included.
 
     Example:
@@ -56,7 +66,9 @@ class Message:
             message.properties["price"] = "12"
     """
 
-    __slots__ = ("body", "delay_level", "flag", "own_properties", "properties", "topic")
+    __slots__ = (
+        "body", "delay_level", "delay_ms", "deliver_at_ms", "flag", "own_properties", "properties", "topic",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -68,11 +80,17 @@ class Message:
         properties: Mapping[str, str] | None = None,
         flag: int = 0,
         delay_level: int = 0,
+        deliver_at: datetime | int | None = None,
+        delay_ms: int = 0,
     ) -> None:
         self.topic = topic
         self.body = body.encode() if isinstance(body, str) else bytes(body)
         self.flag = flag
         self.delay_level = delay_level
+        self.delay_ms = delay_ms
+        if isinstance(deliver_at, datetime):
+            deliver_at = round(deliver_at.timestamp() * 1000)
+        self.deliver_at_ms: int | None = deliver_at
         #: Properties that only this package sets: of a reply, its addressee.
         self.own_properties: Mapping[str, str] | None = None
         #: User properties, plus KEYS and TAGS under their wire names.
@@ -298,6 +316,7 @@ class SendResult:
         queue_offset: The offset of the message in that queue.
         transaction_id: The transaction id, if the broker returned one.
         region_id: The broker's region, if it returned one.
+        recall_handle: What `Producer.recall` needs, if the message has `deliver_at` or `delay_ms`.
 
     Example:
         Check that the message is as safe as the broker is configured to make it:
@@ -316,6 +335,7 @@ class SendResult:
     queue_offset: int
     transaction_id: str | None = None
     region_id: str | None = None
+    recall_handle: str | None = None
 
     @property
     def is_ok(self) -> bool:

@@ -27,6 +27,7 @@ SENDING = (
     "send_refused",
     "send_delay_level",
     "send_transaction",
+    "send_timer_property",
 )
 PUSHING = (
     "push_one_member",
@@ -74,7 +75,16 @@ ADMIN = (
     "consume_message_directly",
 )
 #: checks for which the 4.9 client has no API (`older.NEWER_ONLY`)
-NEWER = ("send_compressed", "admin_lists", "admin_reset_queue", "admin_group_views", "sql_meaning", "lite_sql_filter")
+NEWER = (
+    "send_compressed",
+    "admin_lists",
+    "admin_reset_queue",
+    "admin_group_views",
+    "sql_meaning",
+    "lite_sql_filter",
+    "send_timer",
+    "recall_timer",
+)
 NOT_YET: dict[str, str] = {}
 _WORKING = (*SENDING, *PUSHING, *PULLING, *ADMIN)
 _SHOWS = {
@@ -89,6 +99,7 @@ _SHOWS = {
     "rebalance": ("push_rebalance",),
     "delay level": ("send_delay_level",),
     "transaction": ("send_transaction",),
+    "timer": ("send_timer", "send_timer_property", "recall_timer"),
     "retry → DLQ": ("push_retry", "push_retry_dlq"),
     "query by key and id": ("query_by_key", "query_by_unique_id", "admin_view_message"),
     "offset reset": ("admin_reset_offset",),

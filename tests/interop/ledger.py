@@ -37,6 +37,7 @@ FEATURES = (
     "rebalance",
     "delay level",
     "transaction",
+    "timer",
     "retry → DLQ",
     "query by key and id",
     "offset reset",

@@ -21,7 +21,7 @@ from tests.interop.apache import HOST, ApacheCluster, ApacheError, end
 from tests.interop.until import until
 
 TOPIC = "delayed_stores"
-LEVELS = {"messageDelayLevel": "1s 12s"}
+LEVELS = {"messageDelayLevel": "1s 12s", "recallMessageEnable": "true"}
 SOON, LATER = 1, 2
 LATER_MS = 12_000
 
@@ -58,6 +58,7 @@ class Place:
             "storePathRootDir": str(self.servers.store),
             "mappedFileSizeCommitLog": str(64 * 1024 * 1024),
             "mappedFileSizeConsumeQueue": str(20 * 20_000),
+            "mappedFileSizeTimerLog": str(1024 * 1024),
             "maxIndexNum": "200000",
             "maxHashSlotNum": "50000",
             "diskMaxUsedSpaceRatio": "95",

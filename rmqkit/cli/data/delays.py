@@ -1,13 +1,14 @@
-"""Delay levels on the command line: the number of a level, or its time in `messageDelayLevel`.
+"""When a message is delivered, on the command line: a delay level, a time span, or a point in time.
 
-The levels are requested from the brokers, so a cluster with its own levels works too. If no level
-has the given time, the error names the closest ones: the broker could not wait that long.
+The levels are requested from the brokers, so a cluster with its own levels works too. A span that
+is the time of a level becomes that level, which every broker has. Any other span, and a point in
+time, becomes a timer message: its broker needs timerWheelEnable=true.
 """
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rmqkit.cli.errors import Failed, UsageError
-from rmqkit.cli.times import parse_span
+from rmqkit.cli.times import parse_span, parse_time
 from rmqkit.settings.broker_sections import DEFAULT_DELAY_LEVELS
 
 if TYPE_CHECKING:
@@ -28,19 +29,30 @@ def parse_delay(text: str) -> Delay:
         return Delay(text, int(text), None)
     time_ms = parse_span(text)
     if not time_ms:
-        raise UsageError(f"--delay {text}: must be a level such as 3, or its time such as 10s, 5m, 1h")
+        raise UsageError(f"--delay {text}: must be a level such as 3, or a time such as 10s, 90s, 1.5h")
     return Delay(text, None, round(time_ms))
 
 
-def level_of(delay: Delay, namesrv: str) -> int:
-    """Return the number of the level at this cluster's brokers.
+def parse_at(text: str, now_ms: int) -> int:
+    """Return the Unix time of `--at` in ms. Raises UsageError for a bad or a past time."""
+    found = None if parse_span(text.removeprefix("-")) is not None else parse_time(text, now_ms)
+    if found is None:
+        raise UsageError(f"--at {text}: must be a time such as '2026-12-01 09:00', or Unix time in ms; --delay takes 90s")
+    if found <= now_ms:
+        raise UsageError(f"--at {text}: that time has passed")
+    return found
 
-    Raises UsageError if there is none.
+
+def delay_fields(delay: Delay, namesrv: str) -> dict[str, Any]:
+    """Return the fields of a `Message` for `--delay`.
+
+    Raises UsageError if the brokers have no such level.
     """
     from rmqkit.cli.admin_session import admin_of
 
     with admin_of(namesrv) as admin:
-        return choose_level(delay, levels_of(admin))
+        level = choose_level(delay, levels_of(admin))
+    return {"delay_level": level} if level else {"delay_ms": delay.time_ms}
 
 
 def levels_of(admin: "Admin") -> str:
@@ -53,25 +65,16 @@ def levels_of(admin: "Admin") -> str:
 
 
 def choose_level(delay: Delay, levels: str) -> int:
-    """Return the number of the level in `levels`. Raises UsageError if there is none."""
+    """Return the number of the level in `levels`; 0 if no level has the time.
+
+    Raises UsageError if there is no level of this number.
+    """
     times = {number: _ms(word) for number, word in enumerate(levels.split(), start=1)}
-    words = dict(enumerate(levels.split(), start=1))
     if delay.level is not None:
         if delay.level not in times:
             raise UsageError(f"--delay {delay.level}: must be a level from 1 to {len(times)}: {levels}")
         return delay.level
-    assert delay.time_ms is not None
-    for number, time_ms in times.items():
-        if time_ms == delay.time_ms:
-            return number
-    below = max(
-        (number for number, time_ms in times.items() if time_ms < delay.time_ms), default=None, key=times.__getitem__
-    )
-    above = min(
-        (number for number, time_ms in times.items() if time_ms > delay.time_ms), default=None, key=times.__getitem__
-    )
-    near = " and ".join(f"{words[number]} (level {number})" for number in (below, above) if number is not None)
-    raise UsageError(f"--delay {delay.text}: no delay level has this time; the closest: {near}")
+    return next((number for number, time_ms in times.items() if time_ms == delay.time_ms), 0)
 
 
 def _ms(word: str) -> int:

@@ -1,4 +1,6 @@
-"""`rmqkit message ...`: finds single messages, shows who consumed them, and delivers one again."""
+"""`rmqkit message ...`: finds single messages, shows who consumed them, delivers one again, and
+recalls one that is not due yet.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +12,13 @@ import typer
 
 from rmqkit.cli import output
 from rmqkit.cli.admin_session import admin_of, check_brokers, check_group, choose_queue, known_topic
-from rmqkit.cli.cluster_lookup import Json, Namesrv, Topic
+from rmqkit.cli.cluster_lookup import Json, Namesrv, Topic, find_namesrv
 from rmqkit.cli.commands import group
 from rmqkit.cli.complete import groups, topics
 from rmqkit.cli.data.trace import trace
 from rmqkit.cli.errors import Failed, UsageError
 from rmqkit.cli.times import show_time, time_of
+from rmqkit.errors import BrokerError, InvalidMessage
 
 if TYPE_CHECKING:
     from rmqkit import Admin, MessageExt
@@ -155,6 +158,29 @@ def query(
 
 
 app.command(name="trace")(trace)
+
+
+@app.command()
+def recall(
+    handle: Annotated[str, typer.Argument(metavar="HANDLE", help="The handle that `rmqkit send --at` printed.")],
+    namesrv: Namesrv = None,
+    json: Json = False,
+) -> None:
+    """Recall a message before it is due.
+
+    Its broker needs recallMessageEnable=true. A message that was delivered already stays delivered.
+    """
+    addresses = find_namesrv(namesrv)
+    from rmqkit import Producer
+
+    with Producer("rmqkit-cli", namesrv=addresses) as producer:
+        try:
+            msg_id = producer.recall(handle)
+        except InvalidMessage as error:
+            raise UsageError(str(error)) from None
+        except BrokerError as error:
+            raise Failed(f"not recalled: {error}") from None
+    output.answer({"msg_id": msg_id}, f"recalled: {msg_id}", as_json=json)
 
 
 def at_place(admin: Admin, topic: str, text: str) -> list[MessageExt]:

@@ -21,7 +21,7 @@ from rmqkit.cli import output
 from rmqkit.cli.admin_session import admin_of, choose_queue, create_on_every_group, groups_instead
 from rmqkit.cli.cluster_lookup import Json, Namesrv, find_namesrv
 from rmqkit.cli.complete import delay_levels, topics
-from rmqkit.cli.data.delays import level_of, parse_delay
+from rmqkit.cli.data.delays import delay_fields, parse_at, parse_delay
 from rmqkit.cli.errors import Failed, Unreachable, UsageError
 from rmqkit.errors import ClientError, NoRoute, PeerUnreachable, SendFailed
 
@@ -50,11 +50,12 @@ Delay = Annotated[
     str | None,
     typer.Option(
         "--delay",
-        metavar="10s|LEVEL",
-        help="Deliver later, at a delay level of the brokers (messageDelayLevel), by time or number.",
+        metavar="90s|LEVEL",
+        help="Deliver after this time, or at a delay level of the brokers (messageDelayLevel).",
         autocompletion=delay_levels,
     ),
 ]
+At = Annotated[str | None, typer.Option("--at", metavar="TIME", help="Deliver at this time, such as '2026-12-01 09:00'.")]
 Compress = Annotated[
     str | None, typer.Option("--compress", metavar="zlib|lz4|zstd", help="Compress bodies, however small they are.")
 ]
@@ -75,6 +76,7 @@ def send(
     to_queue: ToQueue = None,
     ordering_key: OrderingKey = None,
     delay: Delay = None,
+    at: At = None,
     compress: Compress = None,
     count: Count = None,
     rate: Rate = None,
@@ -89,10 +91,14 @@ def send(
     """
     bodies = bodies_of(body, file, count, size)
     user_properties = parse_properties(properties or [])
+    if delay is not None and at is not None:
+        raise UsageError("--delay and --at exclude each other")
     wait = parse_delay(delay) if delay is not None else None
+    due: dict[str, Any] = {} if at is None else {"deliver_at": parse_at(at, time.time_ns() // 1_000_000)}
     compressed = compression_of(compress)
     addresses = find_namesrv(namesrv)
-    level = level_of(wait, addresses) if wait is not None else 0
+    if wait is not None:
+        due = delay_fields(wait, addresses)
     groups = create_on_every_group(addresses, topic)
     if groups:
         output.note(f"topic {topic} is new: created on {', '.join(groups)}")
@@ -104,7 +110,7 @@ def send(
         chosen = choose_queue(producer.queues(topic), to_queue) if to_queue else None
 
         def start(each: bytes) -> Future[Any]:
-            message = Message(topic, each, keys=key or None, tags=tag, properties=user_properties, delay_level=level)
+            message = Message(topic, each, keys=key or None, tags=tag, properties=user_properties, **due)
             return producer.send_async(message, chosen, ordering_key=ordering_key)
 
         report = Report(topic, json, total=(count or 1) if file is None and body != "-" else None)
@@ -291,6 +297,8 @@ class Report:
                 "msg_id": result.msg_id,
                 "offset_msg_id": result.offset_msg_id,
             }
+            if result.recall_handle is not None:
+                said["recall_handle"] = result.recall_handle
         else:
             status = "UNKNOWN" if error.maybe_stored else "FAILED"
             said = {"n": self.ended, "status": status, "topic": self._topic, "error": str(error), "code": error.code}
@@ -316,6 +324,8 @@ class Report:
                 f"{self._last.status}: {place.topic} {place.broker_name}:{place.queue_id}"
                 f" offset {self._last.queue_offset}, id {self._last.msg_id}"
             )
+            if self._last.recall_handle is not None:
+                print(f"to recall it: rmqkit message recall {self._last.recall_handle}")
         elif not self._json and not single and self.ended:
             print(self.summary())
         elif self.ended == 0:

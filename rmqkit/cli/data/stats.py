@@ -63,3 +63,53 @@ def rate_rows(rates: Any) -> list[dict[str, Any]]:
         {**row, "group": name, "behind": rates.behind[name], "out_tps": each.tps, "out_24h": each.today}
         for name, each in rates.out.items()
     ]
+
+
+TIMERS: output.Columns = {
+    "broker": "broker",
+    "waiting": "waiting",
+    "late": "late",
+    "behind s": "behind_s",
+    "unread": "unread",
+    "in/s": "in_tps",
+    "out/s": "out_tps",
+}
+
+
+@app.command()
+def timers(
+    by_topic: Annotated[bool, typer.Option("--topics", help="Count by topic.")] = False,
+    namesrv: Namesrv = None,
+    json: Json = False,
+) -> None:
+    """Show the messages that wait for their delivery time (`rmqkit send --at`) at each master.
+
+    `late` messages are due and could not be delivered yet. `behind s` is how far the delivery is
+    behind the clock. `unread` messages are stored and not in the timer yet.
+    """
+    rows: list[dict[str, Any]] = []
+    with admin_of(namesrv) as admin:
+        check_brokers(admin)
+        for name in admin.masters():
+            rows += topic_rows(admin, name) if by_topic else [timer_row(name, admin.broker_runtime(name))]
+    columns: output.Columns = {"broker": "broker", "topic": "topic", "waiting": "waiting"} if by_topic else TIMERS
+    output.report(rows, columns, as_json=json, none="no timer waits" if by_topic else "no brokers")
+
+
+def timer_row(name: str, facts: dict[str, str]) -> dict[str, Any]:
+    return {
+        "broker": name,
+        "waiting": int(facts.get("timerCongestNum", 0)),
+        # Only rmqkit's brokers know late timers.
+        "late": int(facts["timerLate"]) if "timerLate" in facts else None,
+        "behind_s": int(facts.get("timerReadBehind", 0)),
+        "unread": int(facts.get("timerOffsetBehind", 0)),
+        "in_tps": float(facts.get("timerEnqueueTps", 0)),
+        "out_tps": float(facts.get("timerDequeueTps", 0)),
+    }
+
+
+def topic_rows(admin: Any, name: str) -> list[dict[str, Any]]:
+    """One row per topic that has timers at this broker."""
+    counts = admin.timer_counts(name)
+    return [{"broker": name, "topic": topic, "waiting": count} for topic, count in sorted(counts.items()) if count]

@@ -246,8 +246,8 @@ RULES: tuple[RefusalRule, ...] = (
     RefusalRule(
         "messages with an exact delivery time (delay levels work)",
         A.SYSTEM_ERROR,
-        lambda seen: _is("timerWheelEnable", "false")(seen) or _not_built(RequestCode.GET_TIMER_CHECK_POINT)(seen),
-        lambda seen: "timerWheelEnable=false" if _is("timerWheelEnable", "false")(seen) else "this release has no timer",
+        _is("timerWheelEnable", "false"),
+        lambda seen: "timerWheelEnable=false",
     ),
     RefusalRule(
         "larger messages",

@@ -290,6 +290,16 @@ class AdminBrokers:
         """
         return await self.client.ask(await self.broker_address(broker), code, ext, body)
 
+    async def timer_counts(self, broker: str) -> dict[str, int]:
+        """Return the number of timer messages that wait at a broker, by topic.
+
+        Args:
+            broker: As in `broker_address`.
+        """
+        reply = await self.client.ask(await self.broker_address(broker), RequestCode.GET_TIMER_METRICS)
+        table = decoded(reply, bodies.TimerMetrics.decode).timing_count
+        return {topic: metric.count for topic, metric in table.items()}
+
     async def ha_status(self, broker: str) -> bodies.HARuntimeInfo:
         """Return a broker's replication status: for a master its slaves, for a slave its own
         progress.

@@ -29,6 +29,8 @@ COMPRESS_OVER = 4096
 COMPRESS_LEVEL = 5
 #: More levels than any broker has; `messageDelayLevel` has 18 by default.
 DELAY_LEVEL_MAX = 1000
+#: the year 2286; what is later was meant in another unit
+TIME_MAX_MS = 10_000_000_000_000
 _NAME = re.compile(r"[%|a-zA-Z0-9_-]+")
 
 
@@ -96,6 +98,8 @@ class Prepare:
                 raise InvalidMessage("replies cannot be sent as a batch; send them one by one")
             if message.delay_level:
                 raise InvalidMessage("messages with a delay level cannot be sent as a batch; send them one by one")
+            if message.delay_ms or message.deliver_at_ms is not None:
+                raise InvalidMessage("messages with a due time cannot be sent as a batch; send them one by one")
             if message.topic != topic:
                 raise InvalidMessage(f"a batch has one topic, this one has {topic} and {message.topic}; split it by topic")
             body = self._checked_body(message)
@@ -144,6 +148,8 @@ class Prepare:
             user = {**user, **message.own_properties}
         if message.delay_level:
             user = {**user, props.PROPERTY_DELAY_TIME_LEVEL: _level(message.delay_level)}
+        if message.delay_ms or message.deliver_at_ms is not None:
+            user = {**user, **_due(message)}
         msg_id = self.ids.next(wall_ms)
         try:
             encoded = props.encode({**user, props.PROPERTY_UNIQ_KEY: msg_id})
@@ -171,6 +177,20 @@ def _level(level: int) -> str:
     if not 0 < level <= DELAY_LEVEL_MAX:
         raise InvalidMessage(f"delay_level {level} of a message is not within 1 and {DELAY_LEVEL_MAX}")
     return str(level)
+
+
+def _due(message: Message) -> dict[str, str]:
+    """The property of a due time: the broker knows whether it is too far away."""
+    delay_ms, deliver_at_ms = message.delay_ms, message.deliver_at_ms
+    if message.delay_level or (delay_ms and deliver_at_ms is not None):
+        raise InvalidMessage("a message has one of delay_level, delay_ms and deliver_at, not two of them")
+    if deliver_at_ms is not None:
+        if not isinstance(deliver_at_ms, int) or not 0 < deliver_at_ms <= TIME_MAX_MS:
+            raise InvalidMessage(f"deliver_at {deliver_at_ms} of a message is neither a datetime nor Unix time in ms")
+        return {props.PROPERTY_TIMER_DELIVER_MS: str(deliver_at_ms)}
+    if not isinstance(delay_ms, int) or not 0 < delay_ms <= TIME_MAX_MS:
+        raise InvalidMessage(f"delay_ms {delay_ms} of a message is no number of ms above 0")
+    return {props.PROPERTY_TIMER_DELAY_MS: str(delay_ms)}
 
 
 def check_topic(topic: str, *, to_send: bool = True) -> None:

@@ -35,12 +35,18 @@ from rmqkit.client.flow import Deferred, start
 from rmqkit.client.message import MessageExt, SendResult, SendStatus
 from rmqkit.client.producers.outgoing_message import OutgoingMessage
 from rmqkit.client.routes import DEFAULT_TOPIC, Route
-from rmqkit.errors import ClientClosed, ClientError, RemoteProtocolError, RmqkitError, SendFailed
+from rmqkit.errors import ClientClosed, ClientError, InvalidMessage, RemoteProtocolError, RmqkitError, SendFailed
 from rmqkit.runtime.calls import CallFailed, Outcome, Reply
-from rmqkit.wire.codes import ResponseCode
+from rmqkit.wire.codes import RequestCode, ResponseCode
 from rmqkit.wire.fastjson import MessageQueue
 from rmqkit.wire.javahash import java_hash
-from rmqkit.wire.schemas.send import SendMessageRequestV2, SendMessageResponse
+from rmqkit.wire.msgid import RecallHandle
+from rmqkit.wire.schemas.send import (
+    RecallMessageRequest,
+    RecallMessageResponse,
+    SendMessageRequestV2,
+    SendMessageResponse,
+)
 
 if TYPE_CHECKING:
     from rmqkit.client.producers.trace import ProducerTrace
@@ -166,6 +172,35 @@ class ProducerCore:
             refused_at_once.fail(ClientClosed(f"producer {settings.group} is closed"))
             return refused_at_once
         return self.client.requests.ask(self, outgoing, lambda: start(clusters()), send, timeout_ms)
+
+    async def recall(self, handle: str, timeout_ms: int) -> str:
+        """Recall the timer message of this handle, and return its id.
+
+        Raises InvalidMessage for a handle that is not one, ClientError if its broker has no master
+        or refuses.
+
+        Source: `DefaultMQProducerImpl.recallMessage`.
+        """
+        try:
+            named = RecallHandle.decode(handle)
+        except ValueError as error:
+            raise InvalidMessage(f"{error}: {handle[:100]!r}; the answer to the send has it (recall_handle)") from None
+        client = self.client
+        await client.routes.fetch(named.topic)
+        address = client.routes.master(named.broker_name)
+        if address is None:
+            raise ClientError(f"{named.broker_name}, which has the message, has no master")
+        began_ms = client.clock.wall_ms
+        request = RecallMessageRequest(producer_group=self.settings.group, topic=named.topic, recall_handle=handle)
+        try:
+            reply = await client.ask(address, RequestCode.RECALL_MESSAGE, request, timeout_ms=timeout_ms)
+        except ClientError:
+            if self.trace is not None:
+                self.trace.recalled(named, began_ms, success=False)
+            raise
+        if self.trace is not None:
+            self.trace.recalled(named, began_ms, success=True)
+        return reply.read(RecallMessageResponse).msg_id
 
     def ring(self, route: Route) -> QueueRing:
         """Return the round robin of a topic.
@@ -318,6 +353,7 @@ class _SendFlow:
             read.queue_offset,
             read.transaction_id,
             read.msg_region,
+            read.recall_handle,
         )
         trace = self.producer.trace
         if trace is not None and read.trace_on is not False:

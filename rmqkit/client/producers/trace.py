@@ -27,6 +27,7 @@ from rmqkit.client.producers.outgoing_message import OutgoingMessage, Prepare
 from rmqkit.client.producers.producer import ProducerCore, ProducerSettings, SendOutcome
 from rmqkit.errors import InvalidMessage, RmqkitError
 from rmqkit.wire import properties as props
+from rmqkit.wire.msgid import RecallHandle
 from rmqkit.wire.trace import ConsumeCode, TraceMessageType, TraceRecord, TraceType, encode
 from rmqkit.wire.uniqueids import UniqueIds
 
@@ -39,6 +40,8 @@ BODY_SIZE_MAX = 128_000
 KEYS_SIZE_MAX = 16_000
 CLOSE_WAIT_MS = 2_000
 DEFAULT_REGION = "DefaultRegion"
+#: properties of a message that is held back
+_DELAYS = (b"DELAY", b"TIMER_DELAY_MS", b"TIMER_DELIVER_MS")
 GROUP_PREFIX = "_INNER_TRACE_PRODUCER"
 
 
@@ -178,7 +181,7 @@ class ProducerTrace(NamedTuple):
             return
         text = outgoing.properties.encode()
         kind = TraceMessageType.ORDER if ordered else TraceMessageType.NORMAL
-        if props.find(text, b"DELAY"):
+        if any(props.find(text, name) for name in _DELAYS):
             kind = TraceMessageType.DELAY
         ids = outgoing.msg_id.split(",")
         offset_ids = result.offset_msg_id.split(",")
@@ -203,6 +206,20 @@ class ProducerTrace(NamedTuple):
                     success=result.status is SendStatus.SEND_OK,
                 )
             )
+
+    def recalled(self, handle: RecallHandle, began_ms: int, *, success: bool) -> None:
+        """A recall that was answered, or failed."""
+        self.dispatch.append(
+            TraceRecord(
+                TraceType.RECALL,
+                handle.unique_key,
+                time_ms=began_ms,
+                region_id=DEFAULT_REGION,
+                group=self.group,
+                topic=handle.topic,
+                success=success,
+            )
+        )
 
 
 class ConsumerTrace:

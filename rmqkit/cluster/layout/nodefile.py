@@ -30,6 +30,7 @@ BROKER_DEFAULTS: Mapping[str, Setting] = {
     "enableAutoInSyncReplicas": True,
     "slaveReadEnable": True,
     "enablePropertyFilter": True,
+    "recallMessageEnable": True,
     "haAcceptAnonymous": False,
     "drillFaultsEnable": True,
     "slaveTimeout": 2000,

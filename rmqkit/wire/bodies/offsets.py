@@ -1,6 +1,7 @@
-"""Offsets of all groups, of a reset, of a topic or of one group.
+"""Offsets of all groups, of a reset, of a topic or of one group, and progress of special duties.
 
 All groups: 43 and consumerOffset.json. Reset: 220, 222. Topic: 202. Group: 208, 221, 223.
+Progress: 45, 61.
 
 Most bodies are maps keyed by a queue, which the wire carries in fastjson's raw form (see
 `fastjson`).
@@ -42,6 +43,20 @@ class DelayOffsetTable(Body, kw_only=True):
 
     data_version: DataVersion = DataVersion()
     offset_table: dict[Int32, Int64] = field(default_factory=dict)
+
+
+class TimerMetric(msgspec.Struct, rename="camel", kw_only=True):
+    """How many timer messages of one topic wait, and when that was counted."""
+
+    count: Int64 = 0
+    time_stamp: Int64 = 0
+
+
+class TimerMetrics(Body, kw_only=True):
+    """61: the waiting timer messages by topic (`TimerMetrics.TimerMetricsSerializeWrapper`)."""
+
+    data_version: DataVersion = DataVersion()
+    timing_count: dict[str, TimerMetric] = field(default_factory=dict)
 
 
 class ResetOffsetBody(Body, kw_only=True):

@@ -8,6 +8,7 @@ import pytest
 from rmqkit.broker.special.timer.delivery import MESSAGES_PER_TURN
 from rmqkit.broker.special.timer.duty import TimerDuty
 from rmqkit.broker.special.timer.index import FOLLOWING
+from rmqkit.broker.special.timer.parking import window_slots
 from rmqkit.broker.special.timer.progress import LATE_MAX, TimerProgress
 from rmqkit.errors import RemoteProtocolError
 from rmqkit.store.contract import Put, PutStatus
@@ -281,8 +282,8 @@ def test_a_timer_that_is_far_away_is_stored_again_on_its_way():
 
 def test_the_window_follows_the_time_that_the_log_is_kept():
     lab = Lab("fileReservedTime=4")
-    assert lab.duty.index.window_slots == 3 * 3600
-    assert Lab().duty.index.window_slots == 172_800
+    assert window_slots(lab.node.config) == 3 * 3600
+    assert window_slots(Lab().node.config) == 172_800
 
 
 def test_two_copies_that_were_rolled_are_delivered_once(lab):

@@ -2,6 +2,8 @@
 
 import contextlib
 import json
+import time
+from datetime import datetime
 from importlib.util import find_spec
 from itertools import pairwise
 
@@ -14,6 +16,7 @@ from rmqkit.cli.data.bench_runs import BenchPace, percentiles
 from rmqkit.cli.data.delays import choose_level, parse_delay
 from rmqkit.cli.errors import UsageError
 from rmqkit.settings.broker_sections import DEFAULT_DELAY_LEVELS
+from rmqkit.wire.msgid import RecallHandle
 from tests.api.until import until
 from tests.cli.conftest import free_base
 
@@ -334,11 +337,51 @@ def test_a_delayed_message_comes_later(up, topic):
     assert sent["status"] == "SEND_OK"
     assert up.lines("consume", topic) == []
     until(lambda: [each["body"] for each in up.lines("consume", topic)] == ["later"])
-    assert "10s (level 3) and 30s (level 4)" in up.error("send", topic, "x", "--delay", "12s", code=2)
+
+
+def test_a_message_comes_at_its_time_and_may_be_taken_back(up, topic):
+    """A span that is no level, a point in time, a recall, and what waits meanwhile."""
+    soon = datetime.fromtimestamp(time.time() + 4).isoformat(sep=" ", timespec="milliseconds")
+    (late,) = up.lines("send", topic, "late", "--delay", "90s")
+    (first,) = up.lines("send", topic, "first", "--at", soon)
+    (gone,) = up.lines("send", topic, "gone", "--at", soon)
+    assert up.json("message", "recall", gone["recall_handle"]) == {"msg_id": gone["msg_id"]}
+    assert len({each["recall_handle"] for each in (late, first, gone)}) == 3
+    waiting = {each["topic"]: each["waiting"] for each in up.json("stats", "timers", "--topics")}
+    assert waiting[topic] >= 1
+    (row,) = [each for each in up.json("stats", "timers") if each["broker"] == "broker-a"]
+    assert row["waiting"] >= 1
+    assert row["late"] == 0
+    until(lambda: [each["body"] for each in up.lines("consume", topic)] == ["first"])
+    text = up.run("send", topic, "more", "--delay", "90s").stdout
+    assert text.splitlines()[1].startswith("to recall it: rmqkit message recall ")
 
 
 @pytest.mark.parametrize(
-    ("text", "level"), [("1s", 1), ("1", 1), ("18", 18), ("60s", 5), ("1m", 5), ("120m", 18), ("1000ms", 1), ("0.5m", 4)]
+    ("arguments", "why"),
+    [
+        (("--at", "soon"), "must be a time such as"),
+        (("--at", "10m"), "--delay takes 90s"),
+        (("--at", "2020-01-01"), "that time has passed"),
+        (("--at", "2099-01-01", "--delay", "1s"), "exclude each other"),
+        (("--delay", "19"), "must be a level from 1 to 18"),
+        (("--delay", "later"), "must be a level such as 3, or a time"),
+    ],
+)
+def test_times_that_are_none(up, topic, arguments, why):
+    assert why in up.error("send", topic, "x", *arguments, code=2)
+
+
+def test_a_time_that_is_too_far_away_and_handles_that_are_none(up, topic):
+    assert "the max delay 259200000ms" in up.error("send", topic, "x", "--at", "2099-01-01", code=1)
+    assert "recall handle is invalid" in up.error("message", "recall", "nonsense", code=2)
+    forged = RecallHandle(topic, "broker-a", "1", "K").encode()
+    assert "timestamp invalid" in up.error("message", "recall", forged, code=1)
+
+
+@pytest.mark.parametrize(
+    ("text", "level"),
+    [("1s", 1), ("1", 1), ("18", 18), ("60s", 5), ("1m", 5), ("120m", 18), ("1000ms", 1), ("0.5m", 4), ("90s", 0)],
 )
 def test_delay_levels_by_time_and_by_number(text, level):
     assert choose_level(parse_delay(text), DEFAULT_DELAY_LEVELS) == level
@@ -351,9 +394,6 @@ def test_delay_levels_by_time_and_by_number(text, level):
         ("0", "must be a level"),
         ("0s", "must be a level"),
         ("soon", "must be a level"),
-        ("500ms", "the closest: 1s (level 1)"),
-        ("3h", "the closest: 2h (level 18)"),
-        ("45s", "30s (level 4) and 1m (level 5)"),
     ],
 )
 def test_what_is_no_delay_level(text, says):

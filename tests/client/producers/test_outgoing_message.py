@@ -1,6 +1,7 @@
 """From a Message to the parts of a request: checks, unique ids, compression, batch bodies."""
 
 import zlib
+from datetime import UTC, datetime
 from struct import Struct
 
 import pytest
@@ -99,6 +100,14 @@ def test_a_delay_level_is_a_property_as_setDelayTimeLevel(prepare):
     assert "DELAY" not in prepare.message(Message("T", b"x"), WALL_MS).properties
 
 
+def test_a_due_time_is_a_property_as_setDeliverTimeMs_and_setDelayTimeMs(prepare):
+    at = datetime(2026, 12, 1, 9, tzinfo=UTC)
+    assert "TIMER_DELIVER_MS\x011796115600000\x02" in prepare.message(Message("T", b"x", deliver_at=at), WALL_MS).properties
+    assert "TIMER_DELIVER_MS\x0177\x02" in prepare.message(Message("T", b"x", deliver_at=77), WALL_MS).properties
+    assert "TIMER_DELAY_MS\x0190000\x02" in prepare.message(Message("T", b"x", delay_ms=90_000), WALL_MS).properties
+    assert "TIMER" not in prepare.message(Message("T", b"x"), WALL_MS).properties
+
+
 @pytest.mark.parametrize(
     ("messages", "why"),
     [
@@ -107,6 +116,8 @@ def test_a_delay_level_is_a_property_as_setDelayTimeLevel(prepare):
         ([Message("T", b"1"), Message("U", b"2")], "one topic"),
         ([Message("%RETRY%g", b"1")], "retry topic"),
         ([Message("T", b"1", delay_level=3)], "delay level"),
+        ([Message("T", b"1", delay_ms=3)], "due time"),
+        ([Message("T", b"1", deliver_at=3)], "due time"),
         ([Message("T", b"a" * 3_000_000), Message("T", b"b" * 3_000_000)], "send fewer"),
     ],
 )
@@ -133,6 +144,13 @@ def test_what_is_no_batch(prepare, messages, why):
         (Message("T", b"x", flag=-1), "flag"),
         (Message("T", b"x", delay_level=-1), "delay_level -1"),
         (Message("T", b"x", delay_level=1001), "delay_level 1001"),
+        (Message("T", b"x", delay_ms=-1), "delay_ms -1"),
+        (Message("T", b"x", delay_ms=1.5), "delay_ms 1.5"),
+        (Message("T", b"x", deliver_at=0), "deliver_at 0"),
+        (Message("T", b"x", deliver_at="soon"), "deliver_at soon"),
+        (Message("T", b"x", deliver_at=2**62), "deliver_at"),
+        (Message("T", b"x", delay_level=1, delay_ms=1), "one of"),
+        (Message("T", b"x", delay_ms=1, deliver_at=1), "one of"),
     ],
 )
 def test_what_no_broker_takes_is_refused_before_it_is_sent(prepare, message, why):

@@ -18,8 +18,7 @@ Source: `AdminBrokerProcessor.{getAllConsumerOffset,getTimerMetrics,getAllMessag
 from typing import TYPE_CHECKING
 
 from rmqkit.runtime.calls import Call, Handlers, Response
-from rmqkit.wire import fastjson
-from rmqkit.wire.bodies import ConsumerOffsetTable, DataVersion
+from rmqkit.wire.bodies import ConsumerOffsetTable, TimerMetric, TimerMetrics
 from rmqkit.wire.codes import RequestCode
 from rmqkit.wire.schema import NoFields
 from rmqkit.wire.schemas.offsets import GetAllConsumerOffsetRequest
@@ -44,8 +43,8 @@ def all_offsets(broker: "BrokerView", call: Call[GetAllConsumerOffsetRequest]) -
 def timer_metrics(broker: "BrokerView", call: Call[NoFields]) -> Response:
     wall_ms = broker.clock.wall_ms
     counts = broker.timers.waiting_by_topic(broker.topics.by_name)
-    timing = {topic: {"count": count, "timeStamp": wall_ms} for topic, count in counts.items()}
-    return call.ok(body=fastjson.dumps({"dataVersion": DataVersion(), "timingCount": timing}))
+    timing = {topic: TimerMetric(count=count, time_stamp=wall_ms) for topic, count in counts.items()}
+    return call.ok(body=TimerMetrics(timing_count=timing).encode())
 
 
 @rows.handles(RequestCode.GET_ALL_MESSAGE_REQUEST_MODE, NoFields)

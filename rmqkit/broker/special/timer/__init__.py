@@ -3,8 +3,10 @@
 duty       the special duty: accepts, indexes, delivers, and keeps the progress
 progress   which timers are delivered (`config/timercheck`, code 60)
 index      follows the timer topic: a unit in the timer log, a place in the wheel
+parking    the slot in which a timer waits
 wheel      where the units of each slot are
 slot       the work of one slot that is due
+covered    drops the slots that the copied progress covers
 late       timers outside the wheel: their slot has passed
 delivery   puts due timers into their topics
 rewrite    turns a sent message into a waiting one, and that into a delivered or rolled one

@@ -16,6 +16,7 @@ Source: `store/.../timer/TimerMessageStore.java`.
 from collections.abc import Callable, Iterable
 
 from rmqkit.broker.special.contract import Destination, SpecialParts
+from rmqkit.broker.special.timer.covered import CoveredSlots
 from rmqkit.broker.special.timer.delivery import TimerDelivery
 from rmqkit.broker.special.timer.index import CUTTING, FOLLOWING, SCANNING, WAITING, TimerIndex
 from rmqkit.broker.special.timer.late import LateTimers
@@ -24,7 +25,6 @@ from rmqkit.broker.special.timer.progress import TimerCheckpoint, TimerProgress
 from rmqkit.broker.special.timer.rewrite import waiting
 from rmqkit.broker.special.timer.wheel import SLOTS
 from rmqkit.store.contract import Put, PutResult, PutStatus
-from rmqkit.store.timer_log import TimerUnit
 from rmqkit.wire.javahash import java_hash
 from rmqkit.wire.topic_names import TIMER_TOPIC
 
@@ -37,8 +37,6 @@ INVISIBLE_MS = 100
 OFF_LOOK_MS = 500
 #: pause while the timer log is cut
 CUT_LOOK_MS = 10
-#: units that are skipped per turn
-SKIP_PER_TURN = 8_192
 #: how often the oldest unit that counts is searched, and the timer log trimmed
 TRIM_MS = 30_000
 
@@ -63,8 +61,7 @@ class TimerDuty:
         #: one past the last message that this broker appended
         self._awaited = 0
         self._trim_ms = 0
-        self._skipping: list[tuple[int, TimerUnit]] = []
-        self._skip_position = -2
+        self._covered = CoveredSlots(self.index, self.delivery)
         self._enqueued, self._dequeued = RateMeter(), RateMeter()
 
     # --- on and off -------------------------------------------------------------------------------
@@ -143,9 +140,9 @@ class TimerDuty:
             self._changed()
         to = self._to
         if to is None or config.stop_dequeue:
-            has_more = self._skip()
+            has_more = self._covered.run()
         else:
-            has_more = self._skip() or self.delivery.run(to, now_ms)
+            has_more = self._covered.run() or self.delivery.run(to, now_ms)
             self._follow_state()
         if now_ms >= self._trim_ms:
             self._trim_ms = now_ms + TRIM_MS
@@ -159,34 +156,8 @@ class TimerDuty:
         # Timers that are older than half the wheel become late.
         first = max(self.progress.read_ms // precision_ms, now_slot - SLOTS // 2)
         self.delivery.forget()
-        self._skip_position = -2
+        self._covered.forget()
         self.index.restart(self.progress, first)
-
-    def _skip(self) -> bool:
-        """Drop slots that the copied progress covers; return whether there is more to do."""
-        index, wheel = self.index, self.index.wheel
-        goal = index.progress.read_ms // index.precision_ms
-        units_left = SKIP_PER_TURN
-        while wheel.first < goal and units_left > 0:
-            number = wheel.next_used(wheel.first, goal)
-            if number >= goal:
-                wheel.first = goal
-                break
-            if self._skip_position == -2:
-                self._skip_position = wheel.newest(number)
-            found: list[tuple[int, TimerUnit]] = []
-            self._skip_position = index.chain(self._skip_position, units_left, found)
-            units_left -= len(found)
-            for _, unit in found:
-                index.drop(unit)
-                if not index.covers(unit):
-                    index.make_late(unit)
-            if self._skip_position < 0:
-                wheel.clear(number, 0)
-                wheel.first = number + 1
-                self._skip_position = -2
-            wheel.units -= len(found)
-        return wheel.first < goal
 
     def _follow_state(self) -> None:
         """Derive the progress from the state of the delivery."""
@@ -278,25 +249,10 @@ class TimerDuty:
         self._is_own = False
         self._is_dirty = True
         self.index.cover(joined)
-        self._leave_slot()
+        self._covered.leave_slot()
         for timer in list(self.delivery.late):
             if joined.covers(timer.slot_ms, timer.offset) and timer.offset not in self.delivery.in_flight:
                 self.delivery.late.remove(timer.offset)
-
-    def _leave_slot(self) -> None:
-        """Give up the slot under way: a peer has gone on with it."""
-        slot, index = self.delivery.slot, self.index
-        if slot is None or slot.number * index.precision_ms > index.progress.read_ms:
-            return
-        self.delivery.slot = None
-        position = index.wheel.newest(slot.number)
-        while position >= 0:
-            found: list[tuple[int, TimerUnit]] = []
-            position = index.chain(position, SKIP_PER_TURN, found)
-            for _, unit in found:
-                if not index.covers(unit):
-                    index.make_late(unit)
-        index.wheel.clear(slot.number, slot.units)
 
     def truncate(self, limit: TimerProgress | None) -> None:
         """Move progress back after the log was truncated, and rebuild the index."""
@@ -332,16 +288,31 @@ class TimerDuty:
         found = {topic: counts.get(java_hash(topic), 0) for topic in topics} if counts else {}
         return {topic: count for topic, count in sorted(found.items()) if count > 0}
 
+    @property
+    def waiting_count(self) -> int:
+        """The number of timers that wait, late ones included."""
+        return max(0, self.index.wheel.count) + len(self.delivery.late)
+
+    @property
+    def unread_count(self) -> int:
+        """The number of timers that are stored and not indexed."""
+        if not self.is_enabled or not self._store.ready:
+            return 0
+        return max(0, self._store.queue_range(TIMER_TOPIC, 0).offset_max - self.index.next)
+
+    @property
+    def behind_ms(self) -> int:
+        """How far the delivery is behind the clock; 0 while no timer waits."""
+        read_ms = self.progress.read_ms
+        return max(0, self._context.clock.wall_ms - read_ms) if read_ms and self.waiting_count else 0
+
     def facts(self) -> dict[str, str]:
         """Return the fields of code 28, with upstream's names."""
-        now_ms, wall_ms, index = self._context.clock.mono_ms, self._context.clock.wall_ms, self.index
-        read_ms = self.progress.read_ms
-        behind_ms = max(0, wall_ms - read_ms) if read_ms and (index.wheel.units or self.delivery.due_count) else 0
-        end = self._store.queue_range(TIMER_TOPIC, 0).offset_max if self._store.ready else 0
+        now_ms, index = self._context.clock.mono_ms, self.index
         return {
-            "timerReadBehind": str(behind_ms // 1000),
-            "timerOffsetBehind": str(max(0, end - index.next) if self.is_enabled else 0),
-            "timerCongestNum": str(max(0, index.wheel.count) + len(self.delivery.late)),
+            "timerReadBehind": str(self.behind_ms // 1000),
+            "timerOffsetBehind": str(self.unread_count),
+            "timerCongestNum": str(self.waiting_count),
             "timerEnqueueTps": self._enqueued.text(now_ms),
             "timerDequeueTps": self._dequeued.text(now_ms),
             "timerLate": str(len(self.delivery.late)),

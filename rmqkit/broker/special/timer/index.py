@@ -13,13 +13,7 @@ The states:
     following  adds a unit for each new entry of the timer topic
 
 Members of a group index the same topic, each for itself, whether their duties are on or not. So a
-slave that starts to act has its index. A unit's slot follows from the record alone: two members
-choose the same slot, and progress that one reports means the same to the other.
-
-Roll. A timer that is further away than the window waits for the window, or for half of it if it
-would then be almost due, and is stored again. So the log need not keep a record for longer than the
-window. The window is `timerRollWindowSlot`, but at most 3/4 of `fileReservedTime` and half of the
-wheel.
+slave that starts to act has its index.
 
 Limits: units and entries per turn. A timer log that cannot be written delays the index; sends are
 accepted meanwhile.
@@ -31,6 +25,7 @@ from enum import StrEnum
 
 from rmqkit.broker.special.contract import SpecialParts
 from rmqkit.broker.special.timer.late import LateTimer, LateTimers
+from rmqkit.broker.special.timer.parking import slot_of
 from rmqkit.broker.special.timer.progress import TimerProgress
 from rmqkit.broker.special.timer.rewrite import DELETE, OUT, REAL_TOPIC
 from rmqkit.broker.special.timer.wheel import NONE, SLOTS, TimerWheel
@@ -48,8 +43,6 @@ SCAN_PER_TURN = 16_384
 ENTRIES_PER_TURN = 512
 #: after a failed write of the timer log
 RETRY_MS = 1000
-#: slots at the end of the wheel that Apache leaves empty
-_BLANK_SLOTS = 60
 
 
 class IndexState(StrEnum):
@@ -102,16 +95,6 @@ class TimerIndex(StateMachine[IndexState]):
     def validate(self) -> None:
         assert self.state in (FOLLOWING, CUTTING) or not self.log.end or self.log.end >= self.log.start
         assert self.wheel.units >= 0
-
-    @property
-    def window_slots(self) -> int:
-        """The number of slots that a timer may wait before it is stored again."""
-        config = self._context.config
-        slots = config.timers.roll_window_slots
-        if not 2 <= slots <= SLOTS - _BLANK_SLOTS:
-            slots = SLOTS - _BLANK_SLOTS
-        kept_ms = config.retention.file_reserved_time_hours * 3_600_000
-        return max(2, min(slots, SLOTS // 2, kept_ms * 3 // 4 // self.precision_ms))
 
     # --- the scan ---------------------------------------------------------------------------------
 
@@ -190,7 +173,7 @@ class TimerIndex(StateMachine[IndexState]):
         record = self._record(entry.phy_offset, entry.size)
         out = None if record is None else _number(props.find(record.properties, OUT))
         if record is not None and out is not None:
-            slot_ms, is_roll = self._slot(record.store_ms, out)
+            slot_ms, is_roll = slot_of(self._context.config, record.store_ms, out)
             is_delete = props.find(record.properties, DELETE) is not None
             self._late.add(
                 LateTimer(entry.queue_offset, entry.phy_offset, entry.size, slot_ms, is_roll=is_roll, is_delete=is_delete)
@@ -264,7 +247,7 @@ class TimerIndex(StateMachine[IndexState]):
         if record is None or out is None:
             self._context.log.error("timer-skipped", offset=entry.queue_offset, why="no record, or no TIMER_OUT_MS")
             return
-        slot_ms, is_roll = self._slot(record.store_ms, out)
+        slot_ms, is_roll = slot_of(self._context.config, record.store_ms, out)
         slot = slot_ms // self.precision_ms
         wheel = self.wheel
         if slot >= wheel.end:
@@ -290,16 +273,6 @@ class TimerIndex(StateMachine[IndexState]):
         )  # fmt: skip
         newest[slot] = self.log.add(unit)
         added.append((slot, newest[slot], unit))
-
-    def _slot(self, store_ms: int, out_ms: int) -> tuple[int, bool]:
-        """Return the slot of a timer in ms, and whether it is stored again there."""
-        precision_ms, slots = self.precision_ms, self.window_slots
-        from_ms = store_ms - store_ms % precision_ms
-        beyond_ms = out_ms - from_ms - slots * precision_ms
-        if beyond_ms < 0:
-            return out_ms - out_ms % precision_ms, False
-        is_close = beyond_ms < slots // 3 * precision_ms
-        return from_ms + (slots // 2 if is_close else slots) * precision_ms, True
 
     # --- slots that end ---------------------------------------------------------------------------
 

@@ -22,6 +22,7 @@ import org.apache.rocketmq.client.producer.LocalTransactionState;
 import org.apache.rocketmq.client.producer.TransactionListener;
 import org.apache.rocketmq.client.producer.TransactionMQProducer;
 import org.apache.rocketmq.common.message.Message;
+import org.apache.rocketmq.common.message.MessageAccessor;
 import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.message.MessageQueue;
 import org.apache.rocketmq.remoting.protocol.body.ConsumerRunningInfo;
@@ -38,6 +39,7 @@ final class LaterChecks {
         Driver.add("orderly", "push_orderly", LaterChecks::orderly);
         Driver.add("retry", "push_retry", LaterChecks::retry);
         Driver.add("delay", "send_delay_level", LaterChecks::delayLevel);
+        Driver.add("timer", "send_timer_property", LaterChecks::timerProperty);
         Driver.add("transaction", "send_transaction", LaterChecks::transaction);
         Driver.add("sample", "store_sample", LaterChecks::storeSample);
         Driver.add("diagnosis", "consumer_running_info", LaterChecks::runningInfo);
@@ -101,6 +103,19 @@ final class LaterChecks {
         await("the delayed message", () -> !member.got.isEmpty());
         long waited = System.currentTimeMillis() - sent;
         expect(waited >= 4_500, "delivered after " + waited + " ms");
+        return detail("waited_ms", waited);
+    }
+
+    /** A delivery time by its property, as clients without an API for it set it. */
+    private static Map<String, Object> timerProperty(Scene scene) throws Exception {
+        scene.createTopic(1);
+        Message message = new Message(scene.topic, utf8("later"));
+        MessageAccessor.putProperty(message, "TIMER_DELAY_SEC", "2");
+        long sent = System.currentTimeMillis();
+        scene.producer().send(message);
+        await("the message", () -> scene.messagesStored() == 1, scene::messagesStored);
+        long waited = Reading.all(scene).get(0).getStoreTimestamp() - sent;
+        expect(waited >= 2_000, "delivered after " + waited + " ms");
         return detail("waited_ms", waited);
     }
 
