@@ -19,7 +19,7 @@ from rmqkit.settings import broker_sections as broker
 from rmqkit.settings import node_sections as node
 from rmqkit.settings import store_sections as store
 from rmqkit.settings.declaration import section
-from rmqkit.settings.pop_sections import PopSettings
+from rmqkit.settings.pop_sections import AssignmentSettings, PopSettings
 from rmqkit.settings.replication_sections import ActingSettings, DrillSettings, HaSettings, ReplicationSettings
 
 
@@ -43,6 +43,7 @@ class Sections:
     offsets: broker.OffsetSettings = section(broker.OffsetSettings, "Clients and consumer offsets", "broker")
     delay: broker.DelaySettings = section(broker.DelaySettings, "Timer and delay", "broker")
     pop: PopSettings = section(PopSettings, "Pop", "broker")
+    assignment: AssignmentSettings = section(AssignmentSettings, "Pop", "broker")
     coordination: broker.Coordination = section(broker.Coordination, "Sending", "broker")
     paths: store.StorePaths = section(store.StorePaths, "Store: files", "broker")
     commit_log: store.CommitLogSettings = section(store.CommitLogSettings, "Store: files", "broker")

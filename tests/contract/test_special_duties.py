@@ -9,7 +9,7 @@ from rmqkit.store.contract import Put, PutStatus
 from rmqkit.testing import SimBroker, SpecialDutyContract
 from rmqkit.testing.brokers import NAME
 from rmqkit.wire.bodies import TopicConfig
-from rmqkit.wire.pop import PopCheckpoint
+from rmqkit.wire.bodies.pop import PopCheckpoint
 
 QUEUES = 4
 

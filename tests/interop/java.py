@@ -73,7 +73,17 @@ ADMIN = (
     "consume_message_directly",
 )
 #: checks for which the 4.9 client has no API (`older.NEWER_ONLY`)
-NEWER = ("send_compressed", "admin_lists", "admin_reset_queue", "admin_group_views", "sql_meaning", "lite_sql_filter")
+NEWER = (
+    "send_compressed",
+    "admin_lists",
+    "admin_reset_queue",
+    "admin_group_views",
+    "sql_meaning",
+    "lite_sql_filter",
+    "pop_push",
+    "pop_push_retry",
+    "pop_requests",
+)
 NOT_YET: dict[str, str] = {
     "send_transaction": "transactions are refused until they are built",
 }
@@ -94,6 +104,7 @@ _SHOWS = {
     "offset reset": ("admin_reset_offset",),
     "request–reply": ("request_reply",),
     "trace": ("trace",),
+    "pop": ("pop_push", "pop_push_retry", "pop_requests"),
 }
 
 

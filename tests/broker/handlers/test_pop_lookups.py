@@ -175,7 +175,7 @@ def test_the_broker_divides_queues_to_pull(broker):
 def test_without_a_division_a_member_keeps_what_it_has(broker, changes):
     client = with_topic(broker)
     heartbeat(client, "c1")
-    assert assigned(client, **{"client_id": changes.pop("clientId", "c1")}, **changes) is None
+    assert assigned(client, client_id=changes.pop("clientId", "c1"), **changes) is None
 
 
 def test_in_pop_mode_everyone_gets_all_queues(broker):

@@ -8,8 +8,8 @@ from rmqkit.broker.special.pop.revive import PopRevive
 from rmqkit.store.contract import Put
 from rmqkit.testing import SimBroker
 from rmqkit.wire import properties as props
+from rmqkit.wire.bodies.pop import REVIVE_GROUP, PopCheckpoint
 from rmqkit.wire.codes import RequestCode
-from rmqkit.wire.pop import REVIVE_GROUP, PopCheckpoint
 from rmqkit.wire.record import iter_records
 from tests.broker.handlers.pop_requests import INVISIBLE_MS, ack, changed, fill, popped
 from tests.broker.requests import create_group, pull, records, send, with_topic

@@ -33,8 +33,8 @@ from rmqkit.broker.special.pop.records import ack_put, checkpoint_put
 from rmqkit.errors import RemoteProtocolError
 from rmqkit.runtime.calls import Answer, Call, Handlers, Refused, Response
 from rmqkit.store.contract import Put, PutResult, PutStatus
+from rmqkit.wire.bodies.pop import ORDER_QUEUE, BatchAck, PopAck, PopCheckpoint, decode_batch_ack, real_topic
 from rmqkit.wire.codes import RequestCode, ResponseCode
-from rmqkit.wire.pop import ORDER_QUEUE, BatchAck, PopAck, PopCheckpoint, decode_batch_ack, real_topic
 from rmqkit.wire.schema import NoFields
 from rmqkit.wire.schemas.pop import AckMessageRequest, ChangeInvisibleTimeRequest, ChangeInvisibleTimeResponse
 

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 from rmqkit.errors import RemoteProtocolError
 from rmqkit.runtime.calls import Refused
+from rmqkit.wire.bodies.pop import ORDER_QUEUE, ReceiptHandle, decode_handle
 from rmqkit.wire.codes import PermName, ResponseCode
-from rmqkit.wire.pop import ORDER_QUEUE, ReceiptHandle, decode_handle
 
 if TYPE_CHECKING:
     from rmqkit.broker.view import BrokerView

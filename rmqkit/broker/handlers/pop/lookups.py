@@ -15,8 +15,8 @@ from rmqkit.broker.handlers.pop.checks import check_master, check_not_ordered, c
 from rmqkit.broker.handlers.pop.pops import retry_topics, wait_until
 from rmqkit.runtime.calls import Answer, Call, Handlers, Refused, Response
 from rmqkit.runtime.connection import Buffer
+from rmqkit.wire.bodies.pop import retry_topic
 from rmqkit.wire.codes import RequestCode, ResponseCode
-from rmqkit.wire.pop import retry_topic
 from rmqkit.wire.schemas.pop import (
     NotificationRequest,
     NotificationResponse,

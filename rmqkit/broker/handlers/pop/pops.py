@@ -32,8 +32,8 @@ from rmqkit.runtime.calls import Answer, Call, Handlers, Refused, Response
 from rmqkit.runtime.connection import Buffer
 from rmqkit.store.contract import PutResult, PutStatus
 from rmqkit.wire.bodies import parse_subscription
+from rmqkit.wire.bodies.pop import MESSAGES_MAX, OffsetTexts, PopCheckpoint, ReceiptHandle, flag_of, retry_topic
 from rmqkit.wire.codes import RequestCode, ResponseCode
-from rmqkit.wire.pop import MESSAGES_MAX, OffsetTexts, PopCheckpoint, ReceiptHandle, flag_of, retry_topic
 from rmqkit.wire.schemas.pop import PopMessageRequest, PopMessageResponse
 
 if TYPE_CHECKING:

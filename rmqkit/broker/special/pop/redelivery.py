@@ -26,10 +26,10 @@ from rmqkit.broker.special.pop.pending import Pending
 from rmqkit.errors import CorruptRecord
 from rmqkit.store.contract import Put, PutStatus
 from rmqkit.wire import properties as props
+from rmqkit.wire.bodies.pop import retry_topic
 from rmqkit.wire.codes import MessageSysFlag
 from rmqkit.wire.hosts import HOST_V6_SIZE
 from rmqkit.wire.javahash import tags_code
-from rmqkit.wire.pop import retry_topic
 from rmqkit.wire.record import Record, decode_record
 from rmqkit.wire.topic_names import RETRY_PREFIX
 

@@ -38,7 +38,7 @@ from rmqkit.errors import CorruptRecord, RemoteProtocolError
 from rmqkit.store.contract import Entry, PutStatus
 from rmqkit.wire import properties as props
 from rmqkit.wire.bodies.base import Body
-from rmqkit.wire.pop import (
+from rmqkit.wire.bodies.pop import (
     REVIVE_GROUP,
     TAG_ACK,
     TAG_BATCH_ACK,
