@@ -234,7 +234,7 @@ class Broker(BaseNode):
         view.store, view.replication, view.puts = self.store, self.replication, self.puts
         view.special, view.delay = self.special, self.special.find(DelayDelivery)
         view.revive = revive = self.special.find(PopRevive)
-        view.pop_offsets = PopOffsets(context, self.store, self.offsets, self.topics, self.groups, revive.taken)
+        view.pop_offsets = PopOffsets(context, self.store, self.offsets, self.topics, self.groups, revive.reader.taken)
         view.pop_waiters, view.notification_waiters = self._pops
         view.arrived = ArrivedProperties(self.store)
         view.guarded_topics = self.topics.guarded

@@ -104,12 +104,14 @@ class Redelivery:
         left, size = MESSAGES_PER_TURN, 0
         held: deque[Item] = deque()
         again_ms: int | None = None
+        has_moved = False
         while self.ready:
             if self._retry_ms > now_ms:
                 again_ms = self._retry_ms
                 break
             if left <= 0 or size >= BYTES_PER_TURN:
-                again_ms = now_ms
+                # If everything waits for a put in flight or for a save, their end wakes the duty.
+                again_ms = now_ms if has_moved else None
                 break
             if len(self._in_flight) >= self._in_flight_max(to):
                 break
@@ -118,9 +120,11 @@ class Redelivery:
             put = self._put_of(item)
             if put is None:
                 self._done(*item)
+                has_moved = True
             elif not self._may_put(to, put.topic):
                 held.append(item)
             else:
+                has_moved = True
                 size += len(put.body) + len(put.properties)
                 self._start(to, item, put)
         self.ready.extendleft(reversed(held))
