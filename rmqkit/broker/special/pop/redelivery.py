@@ -1,4 +1,4 @@
-"""Redelivery: puts messages whose invisible time has ended into their retry topics.
+"""RetryPuts: puts messages whose invisible time has ended into their retry topics.
 
 A message goes to queue 0 of the retry topic of its topic and group; one that came from a retry
 topic goes back there. It keeps its properties, and its reconsume count rises by one unless the
@@ -54,7 +54,7 @@ _V6 = MessageSysFlag.BORN_HOST_V6 | MessageSysFlag.STORE_HOST_V6
 Item = tuple[Pending, int]
 
 
-class Redelivery:
+class RetryPuts:
     """The messages of due checkpoints, on their way into retry topics."""
 
     def __init__(self, parts: SpecialParts, done: Callable[[Pending, int], None], wake: Callable[[int], None]) -> None:

@@ -3,7 +3,7 @@
     reading    each revive queue is read from the saved offset on. Checkpoints become pending, acks
                mark their messages as done
     judging    once everything is read, checkpoints whose invisible time has ended are due: their
-               messages without an ack go to `Redelivery`
+               messages without an ack go to `RetryPuts`
 
 Judging waits for reading, since an ack may still be unread. After a start, reading takes several
 turns (`RECORDS_PER_TURN`).
@@ -28,7 +28,7 @@ from rmqkit.broker.special.pop.pending import Key, Line, Pending, PendingTable
 from rmqkit.broker.special.pop.progress import ReviveOffsets, ReviveProgress
 from rmqkit.broker.special.pop.reader import ReviveReader
 from rmqkit.broker.special.pop.records import checkpoint_put
-from rmqkit.broker.special.pop.redelivery import Redelivery, items_of
+from rmqkit.broker.special.pop.redelivery import RetryPuts, items_of
 from rmqkit.store.contract import PutStatus
 from rmqkit.wire.bodies.pop import revive_topic
 
@@ -65,7 +65,7 @@ class PopRevive:
         self.pending = PendingTable()
         self.progress = ReviveProgress(parts, self.topic)
         self.reader = ReviveReader(parts, self.topic)
-        self.redelivery = Redelivery(parts, self._done, self._wake)
+        self.redelivery = RetryPuts(parts, self._done, self._wake)
         self._to: Destination | None = None
 
     @property
