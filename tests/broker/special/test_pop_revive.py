@@ -57,6 +57,19 @@ def test_progress_waits_for_the_disk(make):
     assert progress(broker) == 2
 
 
+def test_progress_beyond_the_log_skips_no_new_record():
+    life = Life()
+    life.fill(1)
+    life.broker.advance(1_000)
+    node = life.broker.node
+    life.broker.world.call("broker", lambda broker: node.offsets.commit(REVIVE_GROUP, node.view.revive.topic, 0, 50))
+    life.broker.stop()
+    life.broker.start()
+    life.pop()
+    life.broker.advance(11_000)
+    assert life.retried() == [b"m0"]
+
+
 def test_a_deleted_message_topic_or_group_ends_its_checkpoints(broker):
     client = with_topic(broker)
     fill(client, 1)

@@ -86,7 +86,8 @@ class PopRevive:
         self.reader.start(self.pending)
         for queue_id in range(self.queue_count):
             known = self._store.queue_range(self.topic, queue_id).offset_max
-            self.pending.lines[queue_id] = Line(queue_id, self.progress.next(queue_id), known)
+            # Progress from a member with a longer log must not skip records that come here.
+            self.pending.lines[queue_id] = Line(queue_id, min(self.progress.next(queue_id), known), known)
         self.redelivery.start(destination)
         self._context.duties.add(REVIVE, self._run, self._context.clock.mono_ms)
         self._context.duties.add(SAVE, self._save, None)
