@@ -240,7 +240,7 @@ class Broker(BaseNode):
         view.timers = self.special.find(TimerDuty)
         view.transactions = self.special.find(TransactionChecks)
         view.revive = revive = self.special.find(PopRevive)
-        view.pop_offsets = PopOffsets(context, self.store, self.offsets, self.topics, self.groups, revive.taken)
+        view.pop_offsets = PopOffsets(context, self.store, self.offsets, self.topics, self.groups, revive.reader.taken)
         view.pop_waiters, view.notification_waiters = self._pops
         view.arrived = ArrivedProperties(self.store)
         view.guarded_topics = self.topics.guarded

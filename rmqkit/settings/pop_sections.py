@@ -1,4 +1,4 @@
-"""The section of pop consumption."""
+"""The sections of pop consumption, and of the assignment of queues by the broker."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -16,7 +16,7 @@ class RequestMode(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PopSettings:
-    """Pop consumption, revive, and the assignment of queues by the broker."""
+    """Pop consumption and revive."""
 
     polling_size: int = key("popPollingSize", 1024, "most pops that wait for one topic, group and queue", low=1, live=True)
     polling_size_max: int = key(
@@ -82,6 +82,12 @@ class PopSettings:
     priority_order_asc: bool = key(
         "priorityOrderAsc", True, "pops visit the queues by descending id; off: by ascending id", live=True
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AssignmentSettings:
+    """How the broker divides queues among the members of a group."""
+
     server_load_balancer_enable: bool = key(
         "serverLoadBalancerEnable",
         True,

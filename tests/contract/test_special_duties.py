@@ -13,7 +13,7 @@ from rmqkit.testing import SimBroker, SpecialDutyContract
 from rmqkit.testing.brokers import NAME
 from rmqkit.wire import properties as props
 from rmqkit.wire.bodies import TopicConfig
-from rmqkit.wire.pop import PopCheckpoint
+from rmqkit.wire.bodies.pop import PopCheckpoint
 from rmqkit.wire.topic_names import HALF_TOPIC, OP_TOPIC
 
 QUEUES = 4

@@ -82,6 +82,9 @@ NEWER = (
     "admin_group_views",
     "sql_meaning",
     "lite_sql_filter",
+    "pop_push",
+    "pop_push_retry",
+    "pop_requests",
     "send_timer",
     "recall_timer",
 )
@@ -105,6 +108,7 @@ _SHOWS = {
     "offset reset": ("admin_reset_offset",),
     "request–reply": ("request_reply",),
     "trace": ("trace",),
+    "pop": ("pop_push", "pop_push_retry", "pop_requests"),
 }
 
 

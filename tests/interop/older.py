@@ -11,7 +11,14 @@ import shutil
 from pathlib import Path
 
 #: source files that only the newer release can compile
-NEWER_ONLY = ("FilterChecks.java", "Mqadmin.java", "NewerChecks.java", "StoreDump.java", "TimerChecks.java")
+NEWER_ONLY = (
+    "FilterChecks.java",
+    "Mqadmin.java",
+    "NewerChecks.java",
+    "PopChecks.java",
+    "StoreDump.java",
+    "TimerChecks.java",
+)
 
 _MOVED = (
     ("getMqClientFactory()", "getmQClientFactory()"),

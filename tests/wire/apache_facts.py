@@ -71,6 +71,7 @@ USER_NOT_EXIST 3001 POLICY_NOT_EXIST 3002
 """
 
 HEADERS = """
+AckMessageRequest | !consumerGroup:s !topic:s !queueId:i !extraInfo:s !offset:l liteTopic:s
 AddBrokerRequest | configPath:s
 AddWritePermOfBrokerRequest | !brokerName:s
 AddWritePermOfBrokerResponse | !addTopicCount:i
@@ -80,6 +81,9 @@ ApplyBrokerIdRequest | clusterName:s brokerName:s appliedBrokerId:l registerChec
 ApplyBrokerIdResponse | clusterName:s brokerName:s
 BrokerHeartbeatRequest | !clusterName:s !brokerAddr:s !brokerName:s brokerId:l epoch:i maxOffset:l confirmOffset:l
   heartbeatTimeoutMills:l electionPriority:i
+ChangeInvisibleTimeRequest | !consumerGroup:s !topic:s !queueId:i !extraInfo:s !offset:l !invisibleTime:l
+  liteTopic:s suspend:b
+ChangeInvisibleTimeResponse | !popTime:l !invisibleTime:l !reviveQid:i
 CheckTransactionStateRequest | topic:s !tranStateTableOffset:l !commitLogOffset:l msgId:s transactionId:s offsetMsgId:s
 CleanControllerBrokerDataRequest | clusterName:s !brokerName:s brokerControllerIdsToClean:s isCleanLivingBroker:b
   invokeTime:l
@@ -130,9 +134,19 @@ GetSubscriptionGroupConfigRequest | !group:s
 GetTopicConfigRequest | !topic:s
 GetTopicStatsInfoRequest | !topic:s
 GetTopicsByClusterRequest | !cluster:s
+NotificationRequest | !consumerGroup:s !topic:s !queueId:i !pollTime:l !bornTime:l order:b attemptId:s
+  expType:s exp:s
+NotificationResponse | !hasMsg:b pollingFull:b
 NotifyBrokerRoleChangedRequest | masterAddress:s masterEpoch:i syncStateSetEpoch:i masterBrokerId:l
 NotifyConsumerIdsChangedRequest | !consumerGroup:s
 NotifyMinBrokerIdChangeRequest | minBrokerId:l brokerName:s minBrokerAddr:s offlineBrokerAddr:s haBrokerAddr:s
+PeekMessageRequest | !consumerGroup:s !topic:s !queueId:i !maxMsgNums:i
+PollingInfoRequest | !consumerGroup:s !topic:s !queueId:i
+PollingInfoResponse | !pollingNum:i
+PopMessageRequest | !consumerGroup:s !topic:s !queueId:i !maxMsgNums:i !invisibleTime:l !pollTime:l !bornTime:l
+  !initMode:i expType:s exp:s order:b attemptId:s
+PopMessageResponse | !popTime:l !invisibleTime:l !reviveQid:i !restNum:l startOffsetInfo:s msgOffsetInfo:s
+  orderCountInfo:s
 PullMessageRequest | !consumerGroup:s !topic:s liteTopic:s !queueId:i !queueOffset:l !maxMsgNums:i !sysFlag:i
   !commitOffset:l !suspendTimeoutMillis:l subscription:s !subVersion:l expressionType:s maxMsgBytes:i requestSource:i
   proxyFrowardClientId:s

@@ -27,7 +27,11 @@ BESIDE = {
     "SendMessageResponse": {"MSG_REGION", "TRACE_ON"},
 }
 # Java fields of features that we do not have.
-LEFT_OUT = {"PullMessageRequest": {"liteTopic"}, "SearchOffsetRequest": {"liteTopic"}}
+LEFT_OUT = {
+    "PopMessageResponse": {"orderCountInfo"},
+    "PullMessageRequest": {"liteTopic"},
+    "SearchOffsetRequest": {"liteTopic"},
+}
 NO_JAVA_CLASS = {"HeartBeatResponse", "GetAllConsumerOffsetRequest", "GetAllConsumerOffsetResponse"}
 BOUNDS = {"i": 2**31 - 1, "l": 2**63 - 1}
 

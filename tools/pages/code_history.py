@@ -37,7 +37,7 @@ FIRST_SEEN: Mapping[str, Iterable[int]] = {
 REASONS: Mapping[str, Iterable[int]] = {
     "Apache 5.x does not answer it either": _codes("13 22 23 27 47 209-214 301 302"),
     "timer messages are not built yet": _codes("370 5001"),
-    "pop consumption is not built yet": _codes("400 401 200050-200056 200151"),
+    "the store of pop records in RocksDB is not built": _codes("200056"),
     "slaves do not record what their master has flushed (`syncMasterFlushOffsetWhenStartup`)": _codes("908"),
     "controller mode is not built yet": _codes("1001-1013"),
     "cold data control is not built": _codes("2001-2004"),

@@ -2,7 +2,8 @@
 
 from rmqkit.broker.special.contract import SpecialRow
 from rmqkit.broker.special.delay.delivery import DelayDelivery
-from rmqkit.broker.special.pop.revive import PopRevive, ReviveOffsets
+from rmqkit.broker.special.pop.progress import ReviveOffsets
+from rmqkit.broker.special.pop.revive import PopRevive
 from rmqkit.broker.special.timer.duty import TimerDuty
 from rmqkit.broker.special.timer.progress import TimerProgress
 from rmqkit.broker.special.transactions.checks import TransactionChecks

@@ -22,8 +22,8 @@ from rmqkit.runtime.atomic_file import AtomicFile
 from rmqkit.runtime.ports import Clock, Disk
 from rmqkit.wire import topic_names
 from rmqkit.wire.bodies import DataVersion, TopicConfig, TopicConfigTable
+from rmqkit.wire.bodies.pop import revive_topic
 from rmqkit.wire.codes import PermName
-from rmqkit.wire.pop import revive_topic
 
 READ_WRITE = PermName.PERM_READ | PermName.PERM_WRITE
 QUEUE_COUNT_MAX = 65_536

@@ -6,7 +6,6 @@ the public names of all its modules.
 
 # ruff: noqa: F403
 
-from rmqkit.wire.bodies.assignment import *
 from rmqkit.wire.bodies.base import *
 from rmqkit.wire.bodies.clients import *
 from rmqkit.wire.bodies.groups import *
@@ -15,6 +14,7 @@ from rmqkit.wire.bodies.heartbeat import *
 from rmqkit.wire.bodies.lists import *
 from rmqkit.wire.bodies.locks import *
 from rmqkit.wire.bodies.offsets import *
+from rmqkit.wire.bodies.pop import *
 from rmqkit.wire.bodies.queues import *
 from rmqkit.wire.bodies.register import *
 from rmqkit.wire.bodies.route import *

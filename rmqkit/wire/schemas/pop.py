@@ -71,7 +71,7 @@ class NotificationRequest(Ext, kw_only=True):
 
 class NotificationResponse(Ext, kw_only=True):
     has_msg: bool
-    polling_full: bool
+    polling_full: bool = False
 
 
 class PollingInfoRequest(Ext, kw_only=True):

@@ -79,8 +79,8 @@ def test_the_checkpoint_is_what_apache_reads(broker):
     pop_ms = int(answer.ext["popTime"])
     assert record.queue_id == int(answer.ext["reviveQid"])
     assert record.body.decode() == (
-        '{"bm":0,"bn":"broker-a","c":"CG","d":[0,1],"it":60000,"n":2,"pt":%d,"q":0,"reviveTime":%d,"ro":0,"so":0,'
-        '"sp":false,"t":"T"}' % (pop_ms, pop_ms + INVISIBLE_MS)
+        f'{{"bm":0,"bn":"broker-a","c":"CG","d":[0,1],"it":60000,"n":2,"pt":{pop_ms},"q":0,'
+        f'"reviveTime":{pop_ms + INVISIBLE_MS},"ro":0,"so":0,"sp":false,"t":"T"}}'
     )
     mapping = props.decode(record.properties)
     assert mapping["TAGS"] == "ck"

@@ -39,7 +39,7 @@ def test_the_ack_is_what_apache_reads(broker):
     ack(client, message)
     pop_ms = int(message.handle.split(" ")[1])
     record = revive_records(client)[-1]
-    assert record.body.decode() == '{"ao":0,"bn":"broker-a","c":"CG","pt":%d,"q":0,"so":0,"t":"T"}' % pop_ms
+    assert record.body.decode() == f'{{"ao":0,"bn":"broker-a","c":"CG","pt":{pop_ms},"q":0,"so":0,"t":"T"}}'
     text = record.properties.decode()
     assert "TAGS\x01ack\x02" in text
     assert f"UNIQ_KEY\x01T@0@0@CG@{pop_ms}@broker-a@ack\x02" in text

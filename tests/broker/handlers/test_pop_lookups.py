@@ -65,6 +65,13 @@ def test_what_they_are_refused_with(broker, code, changes, refused_with):
     assert client.ask(code, fields).code == refused_with
 
 
+@pytest.mark.parametrize("code", [RequestCode.POP_MESSAGE, RequestCode.PEEK_MESSAGE, RequestCode.NOTIFICATION])
+def test_a_broker_that_may_not_be_read_refuses_them(make, code):
+    broker = make("brokerPermission=2")
+    client = with_topic(broker)
+    assert client.ask(code, pop_fields(broker)).code == ResponseCode.NO_PERMISSION
+
+
 def test_a_notification_tells_whether_there_are_messages(broker):
     client = with_topic(broker)
     answer = client.answer_to(notification(broker, client))

@@ -8,8 +8,8 @@ from rmqkit.broker.special.pop.revive import PopRevive
 from rmqkit.store.contract import Put
 from rmqkit.testing import SimBroker
 from rmqkit.wire import properties as props
+from rmqkit.wire.bodies.pop import REVIVE_GROUP, PopCheckpoint
 from rmqkit.wire.codes import RequestCode
-from rmqkit.wire.pop import REVIVE_GROUP, PopCheckpoint
 from rmqkit.wire.record import iter_records
 from tests.broker.handlers.pop_requests import INVISIBLE_MS, ack, changed, fill, popped
 from tests.broker.requests import create_group, pull, records, send, with_topic
@@ -55,6 +55,19 @@ def test_progress_waits_for_the_disk(make):
     broker.disk.held = False
     broker.advance(5_000)
     assert progress(broker) == 2
+
+
+def test_progress_beyond_the_log_skips_no_new_record():
+    life = Life()
+    life.fill(1)
+    life.broker.advance(1_000)
+    node = life.broker.node
+    life.broker.world.call("broker", lambda broker: node.offsets.commit(REVIVE_GROUP, node.view.revive.topic, 0, 50))
+    life.broker.stop()
+    life.broker.start()
+    life.pop()
+    life.broker.advance(11_000)
+    assert life.retried() == [b"m0"]
 
 
 def test_a_deleted_message_topic_or_group_ends_its_checkpoints(broker):

@@ -33,8 +33,8 @@ from rmqkit.broker.special.pop.records import ack_put, checkpoint_put
 from rmqkit.errors import RemoteProtocolError
 from rmqkit.runtime.calls import Answer, Call, Handlers, Refused, Response
 from rmqkit.store.contract import Put, PutResult, PutStatus
+from rmqkit.wire.bodies.pop import ORDER_QUEUE, BatchAck, PopAck, PopCheckpoint, decode_batch_ack, real_topic
 from rmqkit.wire.codes import RequestCode, ResponseCode
-from rmqkit.wire.pop import ORDER_QUEUE, BatchAck, PopAck, PopCheckpoint, decode_batch_ack, real_topic
 from rmqkit.wire.schema import NoFields
 from rmqkit.wire.schemas.pop import AckMessageRequest, ChangeInvisibleTimeRequest, ChangeInvisibleTimeResponse
 
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 rows = Handlers()
 
 
-class Delivery(NamedTuple):
+class AckTarget(NamedTuple):
     """One delivery that is to be acked: its key, revive queue and due time."""
 
     key: Key
@@ -136,17 +136,17 @@ def change_invisible_time(broker: "BrokerView", call: Call[ChangeInvisibleTimeRe
 # --- deliveries
 
 
-def _delivery(broker: "BrokerView", args: AckMessageRequest | ChangeInvisibleTimeRequest) -> Delivery | None:
+def _delivery(broker: "BrokerView", args: AckMessageRequest | ChangeInvisibleTimeRequest) -> AckTarget | None:
     """Return the delivery that a handle names; None if it names none. Raises Refused."""
     handle = checked_handle(args.extra_info)
     name = handle.broker_name or broker.config.identity.broker_name
     key = args.topic, args.consumer_group, args.queue_id, handle.start_offset, handle.pop_ms, name
     pending = broker.revive.pending.by_key.get(key)
     if pending is not None:
-        return Delivery(key, pending.revive_queue, pending.due_ms)
+        return AckTarget(key, pending.revive_queue, pending.due_ms)
     if not broker.revive.is_reading or handle.revive_queue_id >= broker.revive.queue_count:
         return None
-    return Delivery(key, handle.revive_queue_id, handle.pop_ms + handle.invisible_ms)
+    return AckTarget(key, handle.revive_queue_id, handle.pop_ms + handle.invisible_ms)
 
 
 def _is_open(broker: "BrokerView", key: Key, offset: int) -> bool:
@@ -169,7 +169,7 @@ def _marked(broker: "BrokerView", key: Key, ack: BatchAck, bits: bytes) -> list[
     return found
 
 
-def _ack_of(broker: "BrokerView", delivery: Delivery, offset: int) -> Put:
+def _ack_of(broker: "BrokerView", delivery: AckTarget, offset: int) -> Put:
     topic, group, queue_id, start, pop_ms, name = delivery.key
     content = PopAck(
         offset=offset, broker_name=name, group=group, pop_ms=pop_ms, queue_id=queue_id, start=start, topic=topic

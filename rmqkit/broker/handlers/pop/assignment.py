@@ -94,7 +94,7 @@ def _mode(broker: "BrokerView", topic: str, group: str) -> MessageRequestMode:
     known = broker.replication.request_modes.get(topic, group)
     if known is not None:
         return known
-    settings = broker.config.pop
+    settings = broker.config.assignment
     mode = "PULL" if topic.startswith(RETRY_PREFIX) else str(settings.default_request_mode)
     share = settings.default_share_queue_num if mode == "POP" else 0
     return MessageRequestMode(topic=topic, consumer_group=group, mode=mode, pop_share_queue_num=share)
@@ -153,7 +153,7 @@ def _own_queues(broker: "BrokerView", topic: str) -> Queues | None:
 
 def _assign(broker: "BrokerView", asked: QueryAssignmentRequest, mode: MessageRequestMode, queues: Queues) -> Queues | None:
     """Return the queues of the member that asks; None if the division is impossible."""
-    if asked.message_model == "BROADCASTING" or not broker.config.pop.server_load_balancer_enable:
+    if asked.message_model == "BROADCASTING" or not broker.config.assignment.server_load_balancer_enable:
         return queues
     group = broker.clients.consumers.get(asked.consumer_group)
     strategy = _STRATEGIES.get(asked.strategy_name)

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 from rmqkit.errors import RemoteProtocolError
 from rmqkit.runtime.calls import Refused
+from rmqkit.wire.bodies.pop import ORDER_QUEUE, ReceiptHandle, decode_handle
 from rmqkit.wire.codes import PermName, ResponseCode
-from rmqkit.wire.pop import ORDER_QUEUE, ReceiptHandle, decode_handle
 
 if TYPE_CHECKING:
     from rmqkit.broker.view import BrokerView
@@ -47,10 +47,13 @@ def check_invisible_time(invisible_ms: int) -> None:
         )
 
 
-def check_readable(broker: "BrokerView", what: str) -> None:
+def check_readable(broker: "BrokerView", *, is_pop: bool) -> None:
+    """Raise Refused if brokerPermission forbids reads."""
     if not broker.config.topics.broker_permission & PermName.PERM_READ:
         ip = broker.config.network.broker_ip1
-        raise Refused(ResponseCode.NO_PERMISSION, f"the broker[{ip}] {what} message is forbidden")
+        if is_pop:
+            raise Refused(ResponseCode.NO_PERMISSION, f"the broker[{ip}] pop message is forbidden")
+        raise Refused(ResponseCode.NO_PERMISSION, f"the broker[{ip}] peeking message is forbidden")
 
 
 def checked_topic(broker: "BrokerView", topic: str, queue_id: int, group: str) -> "TopicConfig":

@@ -15,8 +15,8 @@ from rmqkit.broker.handlers.pop.checks import check_master, check_not_ordered, c
 from rmqkit.broker.handlers.pop.pops import retry_topics, wait_until
 from rmqkit.runtime.calls import Answer, Call, Handlers, Refused, Response
 from rmqkit.runtime.connection import Buffer
+from rmqkit.wire.bodies.pop import retry_topic
 from rmqkit.wire.codes import RequestCode, ResponseCode
-from rmqkit.wire.pop import retry_topic
 from rmqkit.wire.schemas.pop import (
     NotificationRequest,
     NotificationResponse,
@@ -42,7 +42,7 @@ PEEK_RETRY_FIRST = 5
 def peek(broker: "BrokerView", call: Call[PeekMessageRequest]) -> Response:
     """Return messages without hiding them."""
     args = call.args
-    check_readable(broker, "peek")
+    check_readable(broker, is_pop=False)
     check_master(broker)
     config = checked_topic(broker, args.topic, args.queue_id, args.consumer_group)
     chance = broker.entropy.randrange(100)
@@ -74,7 +74,7 @@ def notification(broker: "BrokerView", call: Call[NotificationRequest]) -> Respo
     args = call.args
     if not args.born_time:
         args.born_time = broker.clock.wall_ms
-    check_readable(broker, "peeking")
+    check_readable(broker, is_pop=False)
     check_master(broker)
     check_not_ordered(args.order)
     checked_topic(broker, args.topic, args.queue_id, args.consumer_group)
@@ -135,7 +135,7 @@ def _has_messages(broker: "BrokerView", args: NotificationRequest) -> bool:
 def polling_info(broker: "BrokerView", call: Call[PollingInfoRequest]) -> Response:
     """Return how many pops wait for a topic, group and queue."""
     args = call.args
-    check_readable(broker, "peeking")
+    check_readable(broker, is_pop=False)
     checked_topic(broker, args.topic, args.queue_id, args.consumer_group)
     number = broker.pop_waiters.number(args.topic, args.consumer_group, max(args.queue_id, -1))
     return call.ok(PollingInfoResponse(polling_num=number))

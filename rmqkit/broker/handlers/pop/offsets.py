@@ -6,7 +6,7 @@ durable: after a power loss a message must not be behind the committed offset wi
 If a checkpoint cannot be stored, the next offset goes back to its messages.
 
 A pop starts at the greater of the next and the committed offset. After a start, the checkpoints that
-were read may be ahead of both (`PopRevive.taken`). A reset by the server beats all.
+were read may be ahead of both (`ReviveReader.taken`). A reset by the server beats all.
 
 Source: `broker/.../processor/PopMessageProcessor.java` (`getPopOffset`, `getInitOffset`,
 `resetPopOffset`).

@@ -32,8 +32,8 @@ from rmqkit.runtime.calls import Answer, Call, Handlers, Refused, Response
 from rmqkit.runtime.connection import Buffer
 from rmqkit.store.contract import PutResult, PutStatus
 from rmqkit.wire.bodies import parse_subscription
+from rmqkit.wire.bodies.pop import MESSAGES_MAX, OffsetTexts, PopCheckpoint, ReceiptHandle, flag_of, retry_topic
 from rmqkit.wire.codes import RequestCode, ResponseCode
-from rmqkit.wire.pop import MESSAGES_MAX, OffsetTexts, PopCheckpoint, ReceiptHandle, flag_of, retry_topic
 from rmqkit.wire.schemas.pop import PopMessageRequest, PopMessageResponse
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def _check(broker: "BrokerView", args: PopMessageRequest) -> None:
     ip = broker.config.network.broker_ip1
     if broker.clock.wall_ms - args.born_time - args.poll_time > LATE_MS:
         raise Refused(ResponseCode.POLLING_TIMEOUT, f"the broker[{ip}] pop message is timeout too much")
-    check_readable(broker, "pop")
+    check_readable(broker, is_pop=True)
     check_master(broker)
     if args.max_msg_nums > MESSAGES_MAX:
         raise Refused(ResponseCode.INVALID_PARAMETER, f"the broker[{ip}] pop message's num is greater than {MESSAGES_MAX}")

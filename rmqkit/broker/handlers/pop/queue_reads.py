@@ -19,7 +19,7 @@ from rmqkit.broker.handlers.pop.offsets import NextOffset
 from rmqkit.runtime.connection import Buffer
 from rmqkit.store.contract import GetStatus, Read
 from rmqkit.wire import properties as props
-from rmqkit.wire.pop import ReceiptHandle, flag_of, retry_topic
+from rmqkit.wire.bodies.pop import ReceiptHandle, flag_of, retry_topic
 from rmqkit.wire.record import POSITION_QUEUE_OFFSET, encode_record, iter_records
 from rmqkit.wire.schemas.pop import PopMessageRequest
 

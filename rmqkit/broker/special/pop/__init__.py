@@ -4,9 +4,12 @@ A pop gives messages to a client and hides them for its invisible time. What it 
 a checkpoint in the revive topic (`rmq_sys_REVIVE_LOG_<cluster>`), before the answer leaves the
 broker. Acks are records of the same queue, so they follow their checkpoint.
 
-records   the checkpoint and ack records, as puts for the revive topic
-pending   checkpoints that still have messages without an ack, by revive queue
-revive    the special duty: reads the revive topic, and puts unacked messages into retry topics
+records     the checkpoint and ack records, as puts for the revive topic
+pending     checkpoints that still have messages without an ack, by revive queue
+reader      reads the revive topic into the pending checkpoints
+progress    how far the records of the revive topic are finished
+redelivery  puts messages into retry topics
+revive      the special duty: has it read, and gives due checkpoints to `redelivery`
 
 Two hard cases decided the form:
 

@@ -12,7 +12,7 @@ that waits for very long moves to the end of its queue (`PopRevive`).
 from collections.abc import Iterator
 from heapq import heappop, heappush
 
-from rmqkit.wire.pop import PopCheckpoint
+from rmqkit.wire.bodies.pop import PopCheckpoint
 
 #: topic, group, queue id, start offset, pop time, broker name
 Key = tuple[str, str, int, int, int, str]

@@ -6,10 +6,10 @@ Source: `broker/.../processor/PopMessageProcessor.java` (`buildCkMsg`, `genCkUni
 
 from rmqkit.store.contract import Put
 from rmqkit.wire import properties as props
+from rmqkit.wire.bodies.pop import TAG_ACK, TAG_BATCH_ACK, TAG_CHECKPOINT, PopAck, PopCheckpoint
 from rmqkit.wire.codes import MessageSysFlag
 from rmqkit.wire.hosts import HOST_V6_SIZE
 from rmqkit.wire.javahash import tags_code
-from rmqkit.wire.pop import TAG_ACK, TAG_BATCH_ACK, TAG_CHECKPOINT, PopAck, PopCheckpoint
 
 #: a checkpoint record's delivery time is earlier than its due time by this, in ms
 EARLY_MS = 1000

@@ -1,4 +1,4 @@
-"""Redelivery: puts messages whose invisible time has ended into their retry topics.
+"""RetryPuts: puts messages whose invisible time has ended into their retry topics.
 
 A message goes to queue 0 of the retry topic of its topic and group; one that came from a retry
 topic goes back there. It keeps its properties, and its reconsume count rises by one unless the
@@ -26,10 +26,10 @@ from rmqkit.broker.special.pop.pending import Pending
 from rmqkit.errors import CorruptRecord
 from rmqkit.store.contract import Put, PutStatus
 from rmqkit.wire import properties as props
+from rmqkit.wire.bodies.pop import retry_topic
 from rmqkit.wire.codes import MessageSysFlag
 from rmqkit.wire.hosts import HOST_V6_SIZE
 from rmqkit.wire.javahash import tags_code
-from rmqkit.wire.pop import retry_topic
 from rmqkit.wire.record import Record, decode_record
 from rmqkit.wire.topic_names import RETRY_PREFIX
 
@@ -54,7 +54,7 @@ _V6 = MessageSysFlag.BORN_HOST_V6 | MessageSysFlag.STORE_HOST_V6
 Item = tuple[Pending, int]
 
 
-class Redelivery:
+class RetryPuts:
     """The messages of due checkpoints, on their way into retry topics."""
 
     def __init__(self, parts: SpecialParts, done: Callable[[Pending, int], None], wake: Callable[[int], None]) -> None:
@@ -104,12 +104,14 @@ class Redelivery:
         left, size = MESSAGES_PER_TURN, 0
         held: deque[Item] = deque()
         again_ms: int | None = None
+        has_moved = False
         while self.ready:
             if self._retry_ms > now_ms:
                 again_ms = self._retry_ms
                 break
             if left <= 0 or size >= BYTES_PER_TURN:
-                again_ms = now_ms
+                # If everything waits for a put in flight or for a save, their end wakes the duty.
+                again_ms = now_ms if has_moved else None
                 break
             if len(self._in_flight) >= self._in_flight_max(to):
                 break
@@ -118,9 +120,11 @@ class Redelivery:
             put = self._put_of(item)
             if put is None:
                 self._done(*item)
+                has_moved = True
             elif not self._may_put(to, put.topic):
                 held.append(item)
             else:
+                has_moved = True
                 size += len(put.body) + len(put.properties)
                 self._start(to, item, put)
         self.ready.extendleft(reversed(held))

@@ -3,15 +3,10 @@
     reading    each revive queue is read from the saved offset on. Checkpoints become pending, acks
                mark their messages as done
     judging    once everything is read, checkpoints whose invisible time has ended are due: their
-               messages without an ack go to `Redelivery`
+               messages without an ack go to `RetryPuts`
 
 Judging waits for reading, since an ack may still be unread. After a start, reading takes several
 turns (`RECORDS_PER_TURN`).
-
-Progress. A record is finished if it is an ack, or a checkpoint without open messages. The consumer
-offset of the revive group is the last record of a queue before which all are finished, as upstream.
-It is committed only when the log is durable up to the retry messages and acks on which it relies,
-and is copied to and from other members with all other consumer offsets.
 
 Span. A checkpoint with a long invisible time would hold back the progress, and make the next start
 read everything after it. So if more than `SPAN_MAX` records wait and most of them are finished, the
@@ -26,29 +21,16 @@ from collections.abc import Callable
 from functools import partial
 
 import msgspec
-from msgspec import field
 
 from rmqkit.broker.hosts import Hosts
 from rmqkit.broker.special.contract import Destination, SpecialParts
-from rmqkit.broker.special.pop.pending import Key, Line, Pending, PendingTable, PopQueue
+from rmqkit.broker.special.pop.pending import Key, Line, Pending, PendingTable
+from rmqkit.broker.special.pop.progress import ReviveOffsets, ReviveProgress
+from rmqkit.broker.special.pop.reader import ReviveReader
 from rmqkit.broker.special.pop.records import checkpoint_put
-from rmqkit.broker.special.pop.redelivery import Redelivery, items_of
-from rmqkit.broker.tables.offsets import SEPARATOR
-from rmqkit.errors import CorruptRecord, RemoteProtocolError
-from rmqkit.store.contract import Entry, PutStatus
-from rmqkit.wire import properties as props
-from rmqkit.wire.bodies.base import Body
-from rmqkit.wire.pop import (
-    REVIVE_GROUP,
-    TAG_ACK,
-    TAG_BATCH_ACK,
-    TAG_CHECKPOINT,
-    PopCheckpoint,
-    decode_ack,
-    revive_topic,
-)
-from rmqkit.wire.record import Record, decode_record
-from rmqkit.wire.schema import Int32, Int64
+from rmqkit.broker.special.pop.redelivery import RetryPuts, items_of
+from rmqkit.store.contract import PutStatus
+from rmqkit.wire.bodies.pop import revive_topic
 
 REVIVE, SAVE = "pop-revive", "pop-revive-save"
 #: limit of pending checkpoints
@@ -62,23 +44,12 @@ READY_MAX = 10_000
 #: unfinished records of one queue, above which a waiting checkpoint moves to its end
 SPAN_MAX = 20_000
 MOVES_PER_TURN = 32
-#: how much longer checkpoints wait that came through the timer: their acks come after them
-TIMER_GRACE_MS = 3_000
 #: pause between a change of the progress and its commit
 SAVE_MS = 1_000
 #: while checkpoints wait, the wall clock is read at this interval
 CLOCK_POLL_MS = 1_000
 #: without checkpoints, a master looks for those that the timer delivered at this interval
 IDLE_POLL_MS = 60_000
-
-_TAGS = props.PROPERTY_TAGS.encode()
-_TIMER_OUT = props.PROPERTY_TIMER_OUT_MS.encode()
-
-
-class ReviveOffsets(Body, kw_only=True):
-    """The first record of each revive queue that is not finished, without zeros."""
-
-    offsets: dict[Int32, Int64] = field(default_factory=dict)
 
 
 class PopRevive:
@@ -90,18 +61,12 @@ class PopRevive:
         self._topics, self._offsets = parts.topics, parts.offsets
         identity = parts.context.config.identity
         self.topic = revive_topic(identity.broker_cluster_name)
-        self._broker_name = identity.broker_name
         self._host = Hosts(parts.context.address).store_host
         self.pending = PendingTable()
-        self.redelivery = Redelivery(parts, self._done, self._wake)
+        self.progress = ReviveProgress(parts, self.topic)
+        self.reader = ReviveReader(parts, self.topic)
+        self.redelivery = RetryPuts(parts, self._done, self._wake)
         self._to: Destination | None = None
-        #: the first unfinished record of each queue, as far as this broker knows
-        self._reached: dict[int, int] = {}
-        #: one past the last message that was popped from a queue before the start; the committed
-        #: offset may be older
-        self.taken: dict[PopQueue, int] = {}
-        #: checkpoints that are being moved to the end of their queue
-        self._moving: dict[Key, None] = {}
 
     @property
     def queue_count(self) -> int:
@@ -118,11 +83,11 @@ class PopRevive:
         self._note()
         self._to = destination
         self.pending = PendingTable()
-        self.taken.clear()
-        self._moving.clear()
+        self.reader.start(self.pending)
         for queue_id in range(self.queue_count):
             known = self._store.queue_range(self.topic, queue_id).offset_max
-            self.pending.lines[queue_id] = Line(queue_id, self._next(queue_id), known)
+            # Progress from a member with a longer log must not skip records that come here.
+            self.pending.lines[queue_id] = Line(queue_id, min(self.progress.next(queue_id), known), known)
         self.redelivery.start(destination)
         self._context.duties.add(REVIVE, self._run, self._context.clock.mono_ms)
         self._context.duties.add(SAVE, self._save, None)
@@ -197,77 +162,10 @@ class PopRevive:
         return self._store.queue_range(self.topic, line.queue_id).offset_max
 
     def _read(self, line: Line, count: int) -> int:
-        """Read up to `count` records of a queue; return how many were read."""
-        known = self._store.queue_range(self.topic, line.queue_id)
-        if line.next < known.offset_min:
-            self._context.log.warning(
-                "revive-offset-corrected", queue=line.queue_id, offset=line.next, corrected=known.offset_min
-            )
-            line.next = known.offset_min
-        read = 0
-        while read < count and line.next < known.offset_max:
-            entries = self._store.entries(self.topic, line.queue_id, line.next, count - read)
-            if not entries:
-                break
-            for entry in entries:
-                line.next = entry.queue_offset + 1
-                self._apply(line, entry)
-            read += len(entries)
+        read = self.reader.read(line, count)
         if read:
             self._changed()
         return read
-
-    def _apply(self, line: Line, entry: Entry) -> None:
-        """Take one record of a revive queue into the table."""
-        if not entry.size:
-            return
-        try:
-            record = decode_record(self._store.read_log(entry.phy_offset, entry.size), check_crc=True)
-            if not isinstance(record, Record) or record.topic != self.topic:
-                return
-            tag = props.find(record.properties, _TAGS)
-            if tag == TAG_CHECKPOINT:
-                self._apply_checkpoint(line, entry.queue_offset, record)
-            elif tag in (TAG_ACK, TAG_BATCH_ACK):
-                self._apply_ack(record)
-        except (CorruptRecord, RemoteProtocolError) as error:
-            self._context.log.error(
-                "revive-record-unreadable", queue=line.queue_id, offset=entry.queue_offset, why=str(error)
-            )
-
-    def _apply_checkpoint(self, line: Line, offset: int, record: Record) -> None:
-        checkpoint = PopCheckpoint.decode(record.body)
-        broker_name = checkpoint.broker_name or self._broker_name
-        if broker_name != self._broker_name:
-            self._context.log.error("revive-checkpoint-foreign", broker=broker_name, topic=checkpoint.topic)
-            return
-        each = checkpoint
-        key = each.topic, each.group, each.queue_id, each.start, each.pop_ms, broker_name
-        due_ms = each.pop_ms + each.invisible_ms
-        if _TIMER_OUT in record.properties:
-            due_ms += TIMER_GRACE_MS
-        self._moving.pop(key, None)
-        pending = Pending(checkpoint, key, line.queue_id, offset, due_ms)
-        if offset < line.known:
-            self._note_taken(pending)
-        self.pending.add(pending)
-
-    def _note_taken(self, pending: Pending) -> None:
-        """Note that a former life popped these messages, unless its group was reset since."""
-        topic, group, queue_id = pending.queue
-        reset_ms = self._offsets.reset_ms.get(f"{topic}{SEPARATOR}{group}", {}).get(queue_id, 0)
-        if pending.offsets and pending.checkpoint.pop_ms > reset_ms:
-            self.taken[pending.queue] = max(self.taken.get(pending.queue, 0), pending.offsets[-1] + 1)
-
-    def _apply_ack(self, record: Record) -> None:
-        ack = decode_ack(record.body)
-        key = ack.topic, ack.group, ack.queue_id, ack.start, ack.pop_ms, ack.broker_name or self._broker_name
-        pending = self.pending.by_key.get(key)
-        if pending is not None:
-            for offset in [ack.offset] if ack.offsets is None else ack.offsets:
-                index = pending.index(offset)
-                if index >= 0:
-                    self.pending.done(pending, 1 << index)
 
     def _done(self, pending: Pending, index: int) -> None:
         self.pending.done(pending, 1 << index)
@@ -281,59 +179,34 @@ class PopRevive:
             if span <= SPAN_MAX or 2 * len(line.open) > span:
                 continue
             for pending in list(line.open.values())[:MOVES_PER_TURN]:
-                if pending.is_due or pending.key in self._moving:
+                if pending.is_due or pending.key in self.reader.moving:
                     break
-                self._moving[pending.key] = None
+                self.reader.moving[pending.key] = None
                 copy = msgspec.structs.replace(pending.checkpoint, bits=_signed(pending.bits))
                 put = checkpoint_put(copy, self.topic, line.queue_id, wall_ms, self._host)
                 self._to.put(put, f"POP:{line.queue_id}:{pending.record}", partial(self._moved, pending.key))
 
     def _moved(self, key: Key, status: PutStatus) -> None:
         if status is not PutStatus.PUT_OK:
-            self._moving.pop(key, None)
+            self.reader.moving.pop(key, None)
 
     # --- progress ---------------------------------------------------------------------------------
-
-    def _next(self, queue_id: int) -> int:
-        return max(self._reached.get(queue_id, 0), self._offsets.query(REVIVE_GROUP, self.topic, queue_id) + 1)
-
-    def _note(self) -> None:
-        """Note how far the queues are finished."""
-        for queue_id, line in self.pending.lines.items():
-            if line.finished > self._reached.get(queue_id, 0):
-                self._reached[queue_id] = line.finished
 
     def _changed(self) -> None:
         limit_ms = self._to.save_max_ms if self._to is not None else None
         save_ms = SAVE_MS if limit_ms is None else min(SAVE_MS, limit_ms)
         self._context.duties.wake(SAVE, self._context.clock.mono_ms + save_ms)
 
+    def _note(self) -> None:
+        self.progress.note({queue_id: line.finished for queue_id, line in self.pending.lines.items()})
+
     def _save(self, now_ms: int) -> None:
-        self._commit(lambda: None)
-
-    def _commit(self, then: Callable[[], None]) -> None:
-        """Commit the progress once the log is durable; call `then` in any case."""
         self._note()
-        reached = dict(self._reached)
-        if all(offset <= self._offsets.query(REVIVE_GROUP, self.topic, each) + 1 for each, offset in reached.items()):
-            then()
-            return
-
-        def synced(durable: bool) -> None:
-            if durable:
-                for queue_id, offset in reached.items():
-                    # A truncation may have moved it back meanwhile.
-                    self._raise(queue_id, min(offset, self._reached.get(queue_id, 0)))
-            then()
-
-        self._store.sync(self._store.offset_written, synced)
-
-    def _raise(self, queue_id: int, offset: int) -> None:
-        if offset - 1 > self._offsets.query(REVIVE_GROUP, self.topic, queue_id):
-            self._offsets.commit(REVIVE_GROUP, self.topic, queue_id, offset - 1)
+        self.progress.commit(lambda: None)
 
     def save(self, then: Callable[[], None] | None = None) -> None:
-        self._commit(lambda: self._offsets.save(then))
+        self._note()
+        self.progress.commit(lambda: self._offsets.save(then))
 
     @property
     def save_interval_ms(self) -> int:
@@ -341,27 +214,16 @@ class PopRevive:
 
     def snapshot(self) -> ReviveOffsets:
         self._note()
-        offsets = {queue_id: self._next(queue_id) for queue_id in range(self.queue_count)}
-        return ReviveOffsets(offsets={queue_id: offset for queue_id, offset in offsets.items() if offset})
+        return self.progress.snapshot(self.queue_count)
 
     def merge(self, snapshot: ReviveOffsets) -> None:
-        for queue_id, offset in sorted(snapshot.offsets.items()):
-            known = min(offset, self._store.queue_range(self.topic, queue_id).offset_max)
-            if known > self._next(queue_id):
-                self._reached[queue_id] = known
-                self._raise(queue_id, known)
+        self.progress.merge(snapshot)
 
     def truncate(self, limit: ReviveOffsets | None) -> None:
         self._note()
         # What was read may be gone: the next start reads it again.
         self.pending = PendingTable()
-        for queue_id in range(self.queue_count):
-            end = self._store.queue_range(self.topic, queue_id).offset_max
-            if limit is not None:
-                end = min(end, max(0, limit.offsets.get(queue_id, 0)))
-            if self._next(queue_id) > end:
-                self._reached[queue_id] = end
-                self._offsets.commit(REVIVE_GROUP, self.topic, queue_id, end - 1)
+        self.progress.truncate(limit, self.queue_count)
 
     # --- state ------------------------------------------------------------------------------------
 

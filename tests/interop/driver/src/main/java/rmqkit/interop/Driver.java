@@ -51,6 +51,7 @@ public final class Driver {
         FeatureChecks.register();
         FilterChecks.register();
         NewerChecks.register();
+        PopChecks.register();
         TimerChecks.register();
         ReplyChecks.register();
     }

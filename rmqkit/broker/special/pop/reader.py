@@ -1,0 +1,117 @@
+"""ReviveReader: turns the records of the revive topic into pending checkpoints and their acks.
+
+A record that cannot be read is logged and skipped, and so is a checkpoint of another broker name:
+its messages are in that broker's log. Checkpoints that came through the timer wait longer
+(`TIMER_GRACE_MS`), since their acks come after them.
+
+Source: `broker/.../processor/PopReviveService.java` (`consumeReviveMessage`).
+"""
+
+from rmqkit.broker.special.contract import SpecialParts
+from rmqkit.broker.special.pop.pending import Key, Line, Pending, PendingTable, PopQueue
+from rmqkit.broker.tables.offsets import SEPARATOR
+from rmqkit.errors import CorruptRecord, RemoteProtocolError
+from rmqkit.store.contract import Entry
+from rmqkit.wire import properties as props
+from rmqkit.wire.bodies.pop import TAG_ACK, TAG_BATCH_ACK, TAG_CHECKPOINT, PopCheckpoint, decode_ack
+from rmqkit.wire.record import Record, decode_record
+
+#: how much longer checkpoints wait that came through the timer
+TIMER_GRACE_MS = 3_000
+
+_TAGS = props.PROPERTY_TAGS.encode()
+_TIMER_OUT = props.PROPERTY_TIMER_OUT_MS.encode()
+
+
+class ReviveReader:
+    """Reads revive queues into the table of pending checkpoints."""
+
+    def __init__(self, parts: SpecialParts, topic: str) -> None:
+        self._context = parts.context
+        self._store = parts.store
+        self._offsets = parts.offsets
+        self._topic = topic
+        self._broker_name = parts.context.config.identity.broker_name
+        #: one past the last message that was popped from a queue before the start; the committed
+        #: offset may be older
+        self.taken: dict[PopQueue, int] = {}
+        #: checkpoints that are being moved to the end of their queue; reading the copy ends it
+        self.moving: dict[Key, None] = {}
+        self._pending = PendingTable()
+
+    def start(self, pending: PendingTable) -> None:
+        """Read into this table from now on."""
+        self._pending = pending
+        self.taken.clear()
+        self.moving.clear()
+
+    def read(self, line: Line, count: int) -> int:
+        """Read up to `count` records of a queue; return how many were read."""
+        known = self._store.queue_range(self._topic, line.queue_id)
+        if line.next < known.offset_min:
+            self._context.log.warning(
+                "revive-offset-corrected", queue=line.queue_id, offset=line.next, corrected=known.offset_min
+            )
+            line.next = known.offset_min
+        read = 0
+        while read < count and line.next < known.offset_max:
+            entries = self._store.entries(self._topic, line.queue_id, line.next, count - read)
+            if not entries:
+                break
+            for entry in entries:
+                line.next = entry.queue_offset + 1
+                self._apply(line, entry)
+            read += len(entries)
+        return read
+
+    def _apply(self, line: Line, entry: Entry) -> None:
+        """Take one record of a revive queue into the table."""
+        if not entry.size:
+            return
+        try:
+            record = decode_record(self._store.read_log(entry.phy_offset, entry.size), check_crc=True)
+            if not isinstance(record, Record) or record.topic != self._topic:
+                return
+            tag = props.find(record.properties, _TAGS)
+            if tag == TAG_CHECKPOINT:
+                self._apply_checkpoint(line, entry.queue_offset, record)
+            elif tag in (TAG_ACK, TAG_BATCH_ACK):
+                self._apply_ack(record)
+        except (CorruptRecord, RemoteProtocolError) as error:
+            self._context.log.error(
+                "revive-record-unreadable", queue=line.queue_id, offset=entry.queue_offset, why=str(error)
+            )
+
+    def _apply_checkpoint(self, line: Line, offset: int, record: Record) -> None:
+        checkpoint = PopCheckpoint.decode(record.body)
+        broker_name = checkpoint.broker_name or self._broker_name
+        if broker_name != self._broker_name:
+            self._context.log.error("revive-checkpoint-foreign", broker=broker_name, topic=checkpoint.topic)
+            return
+        each = checkpoint
+        key = each.topic, each.group, each.queue_id, each.start, each.pop_ms, broker_name
+        due_ms = each.pop_ms + each.invisible_ms
+        if _TIMER_OUT in record.properties:
+            due_ms += TIMER_GRACE_MS
+        self.moving.pop(key, None)
+        pending = Pending(checkpoint, key, line.queue_id, offset, due_ms)
+        if offset < line.known:
+            self._note_taken(pending)
+        self._pending.add(pending)
+
+    def _note_taken(self, pending: Pending) -> None:
+        """Note that a former life popped these messages, unless its group was reset since."""
+        topic, group, queue_id = pending.queue
+        reset_ms = self._offsets.reset_ms.get(f"{topic}{SEPARATOR}{group}", {}).get(queue_id, 0)
+        if pending.offsets and pending.checkpoint.pop_ms > reset_ms:
+            self.taken[pending.queue] = max(self.taken.get(pending.queue, 0), pending.offsets[-1] + 1)
+
+    def _apply_ack(self, record: Record) -> None:
+        ack = decode_ack(record.body)
+        key = ack.topic, ack.group, ack.queue_id, ack.start, ack.pop_ms, ack.broker_name or self._broker_name
+        pending = self._pending.by_key.get(key)
+        if pending is not None:
+            for offset in [ack.offset] if ack.offsets is None else ack.offsets:
+                index = pending.index(offset)
+                if index >= 0:
+                    self._pending.done(pending, 1 << index)
