@@ -64,7 +64,7 @@ NOUNS = frozenset(
 #: old modules of rmqkit.cli that plug-ins import
 FORMER = ("finding", "usage")
 #: classes that exist twice on purpose: blocking and asyncio
-FACES = frozenset(("Admin", "Producer", "PullConsumer", "PushConsumer"))
+FACES = frozenset(("Admin", "Producer", "PullConsumer", "PushConsumer", "TransactionProducer"))
 ERRORS = ("Error", "Exception", "Failed", "Closed")
 
 CEILINGS: Mapping[str, int] = {"wide": 0, "participles": 0, "twice": 0, "undocumented": 0}

@@ -79,11 +79,13 @@ class TransactionProducer(Producer):
                 return TransactionState.COMMIT
 
             def check(message):
-                row = database.execute("SELECT paid FROM orders WHERE id = ?", (message.keys,)).fetchone()
+                found = database.execute("SELECT paid FROM orders WHERE id = ?", (message.keys,))
+                row = found.fetchone()
                 return TransactionState.COMMIT if row and row[0] else TransactionState.ROLLBACK
 
             with TransactionProducer("payments", check=check) as producer:
-                result = producer.send_in_transaction(Message("paid", b"order 7", keys="7"), pay, "7")
+                message = Message("paid", b"order 7", keys="7")
+                result = producer.send_in_transaction(message, pay, "7")
                 print(result.state)
     """
 

@@ -1,4 +1,4 @@
-"""TransactionProducer against real brokers: outcomes, questions, a program that ends in the middle."""
+"""TransactionProducer against real brokers: outcomes, questions, a program that ends halfway."""
 
 import asyncio
 

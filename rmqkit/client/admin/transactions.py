@@ -4,8 +4,8 @@ A half message is prepared if it lies at or behind the offset of CID_RMQ_SYS_TRA
 and no op names it. Both topics are read like any other, so this works with Apache's brokers too. An
 outcome shows only when its op is written (`transactionOpBatchInterval`, 3 s).
 
-A half that was checked too often is in TRANS_CHECK_MAX_TIME_TOPIC. `resume_transaction` puts it into
-the half topic again. Nothing records that, so it stays listed as given up.
+A half that was checked too often is in TRANS_CHECK_MAX_TIME_TOPIC. `resume_transaction` puts it
+into the half topic again. Nothing records that, so it stays listed as given up.
 """
 
 from collections.abc import AsyncIterator

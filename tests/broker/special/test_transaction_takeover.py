@@ -1,4 +1,7 @@
-"""Halves at a takeover: they leave as halves of another group, once, and the returning master leaves them alone."""
+"""Halves at a takeover: they leave as halves of another group, once.
+
+The returning master leaves them alone.
+"""
 
 import pytest
 

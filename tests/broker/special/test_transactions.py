@@ -1,4 +1,7 @@
-"""Transactions. Source of the rules: `EndTransactionProcessor.java`, `TransactionalMessageServiceImpl.java`."""
+"""Transactions.
+
+Source of the rules: `EndTransactionProcessor.java`, `TransactionalMessageServiceImpl.java`.
+"""
 
 from copy import copy
 

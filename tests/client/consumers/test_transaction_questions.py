@@ -1,4 +1,7 @@
-"""Questions of brokers about transactions. Source: `ClientRemotingProcessor.checkTransactionState`."""
+"""Questions of brokers about transactions.
+
+Source: `ClientRemotingProcessor.checkTransactionState`.
+"""
 
 import pytest
 

@@ -327,7 +327,7 @@ class TransactionChecks:
         duties.wake(CHECK, now_ms)
 
     def _copied(self, record: Record, place: PutResult) -> None:
-        """The copy of a half is in the own log: ask its producer, unless it has decided meanwhile."""
+        """The copy of a half is in this log: ask its producer, unless it has decided meanwhile."""
         if record.queue_offset in self._outcomes.finished:
             self._decided(place.queue_offset)
             return

@@ -6,9 +6,9 @@ They are written together when
 - their offsets fill an op of `transactionOpMsgMaxSize` bytes, or
 - the duty stops.
 
-A kill loses the batch. `search.py` then finds the committed messages; a rolled-back half is checked
-again. Only a master decides halves, so only a master writes ops, through the destination that is its
-own store.
+A kill loses the batch. `search.py` then finds the committed messages; a rolled-back half is
+checked again. Only a master decides halves, so only a master writes ops, through the destination
+that is its own store.
 
 Source: `broker/.../transaction/queue/TransactionalMessageServiceImpl.java` (`deletePrepareMessage`,
 `getOpMessage`).

@@ -1,6 +1,6 @@
 """Questions: asks a producer how the transaction of a half ended.
 
-Source: `broker/.../transaction/AbstractTransactionalMessageCheckListener.java` (`sendCheckMessage`).
+Source: `broker/.../transaction/AbstractTransactionalMessageCheckListener.sendCheckMessage`.
 """
 
 from rmqkit.broker.client_calls import ClientCalls

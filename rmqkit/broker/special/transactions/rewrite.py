@@ -1,7 +1,7 @@
 """Rewrites a transactional message from one of its forms into the next.
 
-    half         in the half topic, queue 0. REAL_TOPIC and REAL_QID have its own topic and queue. Its
-                 transaction bits are cleared, so that it gets an entry in the half queue.
+    half         in the half topic, queue 0. REAL_TOPIC and REAL_QID have its own topic and queue.
+                 Its transaction bits are cleared, so that it gets an entry in the half queue.
     again        a copy of a half, put at the end of the half queue before a check
     given up     in the topic of halves that nobody decided
     committed    in its own topic, with the commit bits and the log offset of its half
@@ -95,7 +95,10 @@ def given_up(record: Record, store_host: bytes) -> Put:
 
 
 def prepared(put: Put) -> Put | None:
-    """Return a half as a message that another broker makes its own half; None if it has no topic."""
+    """Return a half as a message that another broker makes its own half.
+
+    None if the half has no topic.
+    """
     where = target(put.properties)
     if where is None:
         return None

@@ -3,7 +3,8 @@
 The offset of the half queue and the ops are written later than what they record. After a kill, or
 at a takeover, a half may look undecided although
 
-- its message is committed: a record in its own topic with the commit bits and the same unique id, or
+- its message is committed: a record in its own topic with the commit bits and the same unique id,
+  or
 - it was put again: a newer half with the same unique id.
 
 Without an index (`messageIndexEnable=false`) nothing is found. The half is then checked again, as
