@@ -86,6 +86,7 @@ class TimerDuty:
         self._is_own = True
         self.index.cover(self.progress)
         self.delivery.dedup.begin(True)
+        self._trim_ms = self._context.clock.mono_ms + TRIM_MS
         self._wake(0)
 
     def stop(self) -> None:
@@ -146,6 +147,9 @@ class TimerDuty:
         if now_ms >= self._trim_ms:
             self._trim_ms = now_ms + TRIM_MS
             index.log.trim(self._store.offset_min)
+            if self.delivery.slot is None and not self.delivery.late:
+                # What was due before the start is done. The search would keep what it has read.
+                self.delivery.dedup.end()
             # Takes milliseconds. An older position is as good, but a start reads more.
             self.progress = self.progress._replace(log_position=index.oldest())
         return self._next_ms(now_ms, bool(added) or has_more)
