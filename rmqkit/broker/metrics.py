@@ -259,7 +259,7 @@ def _requests(broker: BrokerView) -> Iterator[Sample]:
 
 
 def _timing(broker: BrokerView) -> Iterator[Sample]:
-    for topic, count in broker.timers.waiting_by_topic(broker.topics.by_name).items():
+    for topic, count in broker.timers.counts.by_topic(broker.topics.by_name).items():
         yield (topic, "local", "disk"), count
 
 
@@ -309,9 +309,9 @@ FAMILIES: tuple[Family, ...] = (
     Family("rocketmq_storage_message_reserve_time_milliseconds", "gauge", "Age of the oldest stored message", STORE,
            _reserve_time, switch="message_store"),
     Family("rocketmq_timer_enqueue_lag", "gauge", "Timer messages stored but not indexed yet", STORE,
-           _one(lambda broker: broker.timers.unread_count, "local", "disk"), switch="message_store"),
+           _one(lambda broker: broker.timers.counts.unread, "local", "disk"), switch="message_store"),
     Family("rocketmq_timer_dequeue_lag", "gauge", "Timer messages that wait", STORE,
-           _one(lambda broker: broker.timers.waiting_count, "local", "disk"), switch="message_store"),
+           _one(lambda broker: broker.timers.counts.waiting, "local", "disk"), switch="message_store"),
     Family("rocketmq_timer_dequeue_latency_milliseconds", "gauge", "How far the delivery is behind the clock, in ms", STORE,
            _one(lambda broker: broker.timers.behind_ms, "local", "disk"), switch="message_store"),
     Family("rocketmq_timing_messages", "gauge", "Timer messages that wait, by topic", ("topic", *STORE), _timing,

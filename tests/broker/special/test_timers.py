@@ -5,6 +5,7 @@ import struct
 
 import pytest
 
+from rmqkit.broker.roles.role import CLIENT_CODES
 from rmqkit.broker.special.timer.delivery import MESSAGES_PER_TURN
 from rmqkit.broker.special.timer.duty import TimerDuty
 from rmqkit.broker.special.timer.index import FOLLOWING
@@ -376,6 +377,17 @@ def test_a_recall_is_refused_by_switch_topic_and_role(lab):
     assert slave.recall(handle_of(lab)).code == ResponseCode.SLAVE_NOT_AVAILABLE
 
 
+def test_a_recall_waits_for_as_many_replicas_as_a_send():
+    lab = Lab("brokerRole=SYNC_MASTER", "totalReplicas=3", "inSyncReplicas=2", "minInSyncReplicas=2")
+    reply = lab.recall(handle_of(lab))
+    assert (reply.code, reply.remark) == (ResponseCode.SYSTEM_ERROR, "recall failed, execute error")
+    assert lab.records(TIMER_TOPIC) == []
+
+
+def test_a_broker_that_is_isolated_refuses_recalls():
+    assert RequestCode.RECALL_MESSAGE in CLIENT_CODES
+
+
 # --- stops
 
 
@@ -460,6 +472,23 @@ def test_files_are_apaches_byte_for_byte(lab):
     assert read_ms % 1000 == 0
     assert (position, offset, master_offset) == (0, 3, 3)
     assert counter > 0
+
+
+def test_units_that_apache_wrote_twice_are_delivered_once(lab):
+    """After a kill Apache indexes the last second again: the chain of a slot then has the same offsets twice."""
+    at = lab.now_ms // 1000 * 1000 + 9_500
+    for number in range(3):
+        lab.try_send(b"%d" % number, TIMER_DELIVER_MS=str(at), UNIQ_KEY=f"K{number}")
+    lab.advance(1_500)
+    lab.kill()
+    disk, path = lab.files(), "timerlog/00000000000000000000"
+    units = list(struct.iter_unpack(">iqiqiqiiq", disk.read(path, 0, 3 * UNIT_SIZE)))
+    for number, unit in enumerate(units[1:], 3):
+        again = struct.pack(">iqiqiqiiq", unit[0], (number - 1) * UNIT_SIZE, *unit[2:])
+        disk.write(path, number * UNIT_SIZE, [again])
+    lab.start()
+    lab.advance(15_000)
+    assert [int(body) for body in lab.bodies()] == [0, 1, 2]
 
 
 def test_timers_that_apache_has_delivered_are_not_delivered_again(lab):

@@ -42,7 +42,7 @@ def all_offsets(broker: "BrokerView", call: Call[GetAllConsumerOffsetRequest]) -
 @rows.handles(RequestCode.GET_TIMER_METRICS, NoFields)
 def timer_metrics(broker: "BrokerView", call: Call[NoFields]) -> Response:
     wall_ms = broker.clock.wall_ms
-    counts = broker.timers.waiting_by_topic(broker.topics.by_name)
+    counts = broker.timers.counts.by_topic(broker.topics.by_name)
     timing = {topic: TimerMetric(count=count, time_stamp=wall_ms) for topic, count in counts.items()}
     return call.ok(body=TimerMetrics(timing_count=timing).encode())
 

@@ -63,6 +63,8 @@ def _checked(broker: "BrokerView", args: RecallMessageRequest) -> RecallHandle:
     is_writeable = config.topics.broker_permission & PermName.PERM_WRITE
     if not is_writeable and not config.timers.recall_when_not_writeable:
         raise Refused(ResponseCode.SERVICE_NOT_AVAILABLE, _UNAVAILABLE)
+    if broker.replication.acks.too_few:
+        raise Refused(ResponseCode.SYSTEM_ERROR, "recall failed, execute error")
     if broker.topics.get(args.topic) is None:
         raise Refused(ResponseCode.TOPIC_NOT_EXIST, f"recall failed, the topic[{args.topic}] not exist")
     try:

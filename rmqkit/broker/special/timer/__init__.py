@@ -10,7 +10,7 @@ covered    drops the slots that the copied progress covers
 late       timers outside the wheel: their slot has passed
 delivery   puts due timers into their topics
 rewrite    turns a sent message into a waiting one, and that into a delivered or rolled one
-meter      rates for code 28
+counts     what waits, comes and goes: for code 28, code 61 and metrics
 
 What is on disk. The timer log (`rmqkit/store/timer_log.py`) and `timercheck` are Apache's, byte for
 byte. The file `timerwheel` is not written: after a start both Apache and this broker rebuild the

@@ -13,19 +13,18 @@ and the late timers. It is saved `timerFlushIntervalMs` after a change.
 Source: `store/.../timer/TimerMessageStore.java`.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 from rmqkit.broker.special.contract import Destination, SpecialParts
+from rmqkit.broker.special.timer.counts import TimerCounts
 from rmqkit.broker.special.timer.covered import CoveredSlots
 from rmqkit.broker.special.timer.delivery import TimerDelivery
 from rmqkit.broker.special.timer.index import CUTTING, FOLLOWING, SCANNING, WAITING, TimerIndex
 from rmqkit.broker.special.timer.late import LateTimers
-from rmqkit.broker.special.timer.meter import RateMeter
 from rmqkit.broker.special.timer.progress import TimerCheckpoint, TimerProgress
 from rmqkit.broker.special.timer.rewrite import waiting
 from rmqkit.broker.special.timer.wheel import SLOTS
 from rmqkit.store.contract import Put, PutResult, PutStatus
-from rmqkit.wire.javahash import java_hash
 from rmqkit.wire.topic_names import TIMER_TOPIC
 
 RUN, SAVE = "timer-run", "timer-save"
@@ -62,7 +61,7 @@ class TimerDuty:
         self._awaited = 0
         self._trim_ms = 0
         self._covered = CoveredSlots(self.index, self.delivery)
-        self._enqueued, self._dequeued = RateMeter(), RateMeter()
+        self.counts = TimerCounts(parts, self.index, self.delivery)
 
     # --- on and off -------------------------------------------------------------------------------
 
@@ -87,6 +86,7 @@ class TimerDuty:
         self._is_own = True
         self.index.cover(self.progress)
         self.delivery.dedup.begin(True)
+        self._trim_ms = self._context.clock.mono_ms + TRIM_MS
         self._wake(0)
 
     def stop(self) -> None:
@@ -136,7 +136,7 @@ class TimerDuty:
         config = self._context.config.timers
         added = 0 if config.stop_enqueue else index.follow(now_ms)
         if added:
-            self._enqueued.add(added, now_ms)
+            self.counts.indexed.add(added, now_ms)
             self._changed()
         to = self._to
         if to is None or config.stop_dequeue:
@@ -147,6 +147,11 @@ class TimerDuty:
         if now_ms >= self._trim_ms:
             self._trim_ms = now_ms + TRIM_MS
             index.log.trim(self._store.offset_min)
+            if self.delivery.slot is None and not self.delivery.late:
+                # What was due before the start is done. The search would keep what it has read.
+                self.delivery.dedup.end()
+            # Takes milliseconds. An older position is as good, but a start reads more.
+            self.progress = self.progress._replace(log_position=index.oldest())
         return self._next_ms(now_ms, bool(added) or has_more)
 
     def _restart(self) -> None:
@@ -178,7 +183,7 @@ class TimerDuty:
 
     def _ended(self) -> None:
         """React to the end of a put."""
-        self._dequeued.add(1, self._context.clock.mono_ms)
+        self.counts.put.add(1, self._context.clock.mono_ms)
         self._changed()
         if self._is_own:
             self._follow_state()
@@ -233,8 +238,6 @@ class TimerDuty:
             self._is_moved = False
             version = self.progress.version.next_version(self._context.clock.wall_ms)
             self.progress = self.progress._replace(version=version)
-        if self.index.state is FOLLOWING:
-            self.progress = self.progress._replace(log_position=self.index.oldest())
         self._checkpoint.save(self.progress, self.index.log, then)
 
     def snapshot(self) -> TimerProgress:
@@ -279,42 +282,16 @@ class TimerDuty:
         due = self._context.clock.wall_ms // self.index.precision_ms
         return self.delivery.due_count + max(0, self.index.wheel.count_until(due))
 
-    def waiting_by_topic(self, topics: Iterable[str]) -> dict[str, int]:
-        """Return the number of timers that wait for each of these topics, without zeroes.
-
-        Topics whose names have the same Java hash share a count, as in Apache.
-        """
-        counts = self.index.by_topic
-        found = {topic: counts.get(java_hash(topic), 0) for topic in topics} if counts else {}
-        return {topic: count for topic, count in sorted(found.items()) if count > 0}
-
-    @property
-    def waiting_count(self) -> int:
-        """The number of timers that wait, late ones included."""
-        return max(0, self.index.wheel.count) + len(self.delivery.late)
-
-    @property
-    def unread_count(self) -> int:
-        """The number of timers that are stored and not indexed."""
-        if not self.is_enabled or not self._store.ready:
-            return 0
-        return max(0, self._store.queue_range(TIMER_TOPIC, 0).offset_max - self.index.next)
-
     @property
     def behind_ms(self) -> int:
         """How far the delivery is behind the clock; 0 while no timer waits."""
         read_ms = self.progress.read_ms
-        return max(0, self._context.clock.wall_ms - read_ms) if read_ms and self.waiting_count else 0
+        return max(0, self._context.clock.wall_ms - read_ms) if read_ms and self.counts.waiting else 0
 
     def facts(self) -> dict[str, str]:
         """Return the fields of code 28, with upstream's names."""
-        now_ms, index = self._context.clock.mono_ms, self.index
         return {
             "timerReadBehind": str(self.behind_ms // 1000),
-            "timerOffsetBehind": str(self.unread_count),
-            "timerCongestNum": str(self.waiting_count),
-            "timerEnqueueTps": self._enqueued.text(now_ms),
-            "timerDequeueTps": self._dequeued.text(now_ms),
-            "timerLate": str(len(self.delivery.late)),
-            "timerIndex": index.state.value if self.is_enabled else "off",
+            "timerIndex": self.index.state.value if self.is_enabled else "off",
+            **self.counts.facts(self._context.clock.mono_ms),
         }

@@ -1,0 +1,79 @@
+"""TimerCounts: how many timers wait, and how many come and go, for code 28, code 61 and metrics."""
+
+from collections.abc import Iterable
+
+from rmqkit.broker.special.contract import SpecialParts
+from rmqkit.broker.special.timer.delivery import TimerDelivery
+from rmqkit.broker.special.timer.index import TimerIndex
+from rmqkit.wire.javahash import java_hash
+from rmqkit.wire.topic_names import TIMER_TOPIC
+
+#: span of the rates
+WINDOW_MS = 10_000
+
+
+class RateMeter:
+    """Counts in two windows: the current one, and the one before it."""
+
+    def __init__(self) -> None:
+        self._begin_ms = 0
+        self._count = 0
+        self._before = 0
+
+    def add(self, count: int, now_ms: int) -> None:
+        self._turn(now_ms)
+        self._count += count
+
+    def text(self, now_ms: int) -> str:
+        """Return the rate as code 28 shows it."""
+        self._turn(now_ms)
+        share = 1 - (now_ms - self._begin_ms) / WINDOW_MS
+        return f"{(self._count + self._before * share) * 1000 / WINDOW_MS:.1f}"
+
+    def _turn(self, now_ms: int) -> None:
+        passed = (now_ms - self._begin_ms) // WINDOW_MS
+        if passed > 0:
+            self._before = self._count if passed == 1 else 0
+            self._count = 0
+            self._begin_ms += passed * WINDOW_MS
+
+
+class TimerCounts:
+    """The counts of one broker's timers."""
+
+    def __init__(self, parts: SpecialParts, index: TimerIndex, delivery: TimerDelivery) -> None:
+        self._context = parts.context
+        self._store = parts.store
+        self._index = index
+        self._delivery = delivery
+        self.indexed, self.put = RateMeter(), RateMeter()
+
+    @property
+    def waiting(self) -> int:
+        """The number of timers that wait, late ones included."""
+        return max(0, self._index.wheel.count) + len(self._delivery.late)
+
+    @property
+    def unread(self) -> int:
+        """The number of timers that are stored and not indexed."""
+        if not self._context.config.timers.wheel_enable or not self._store.ready:
+            return 0
+        return max(0, self._store.queue_range(TIMER_TOPIC, 0).offset_max - self._index.next)
+
+    def by_topic(self, topics: Iterable[str]) -> dict[str, int]:
+        """Return the number of timers that wait for each of these topics, without zeroes.
+
+        Topics whose names have the same Java hash share a count, as in Apache.
+        """
+        counts = self._index.by_topic
+        found = {topic: counts.get(java_hash(topic), 0) for topic in topics} if counts else {}
+        return {topic: count for topic, count in sorted(found.items()) if count > 0}
+
+    def facts(self, now_ms: int) -> dict[str, str]:
+        return {
+            "timerOffsetBehind": str(self.unread),
+            "timerCongestNum": str(self.waiting),
+            "timerEnqueueTps": self.indexed.text(now_ms),
+            "timerDequeueTps": self.put.text(now_ms),
+            "timerLate": str(len(self._delivery.late)),
+        }
