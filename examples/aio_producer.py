@@ -1,4 +1,4 @@
-"""Coroutines: a hundred sends in flight at once, then a pull consumer reads them back."""
+"""asyncio: send 100 messages concurrently, then read them with a pull consumer."""
 
 import asyncio
 

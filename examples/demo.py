@@ -1,7 +1,8 @@
-"""The first minute with rmqkit: a cluster on this machine, real messages, its status, and down again.
+"""The first minute with rmqkit: start a cluster on this machine, send, consume, break it, stop it.
 
-Run by `make demo`. Each step is a command you can type yourself; it is printed before it runs. The cluster lives in a
-temporary folder, takes free ports, and is gone at the end even when a step fails.
+`make demo` runs it. Each step is a command that you can type yourself; it is printed before it
+runs. The cluster uses free ports and a temporary folder. It is removed at the end, even if a step
+fails.
 """
 
 import os
@@ -13,29 +14,29 @@ from pathlib import Path
 
 RMQKIT = str(Path(sys.executable).with_name("rmqkit"))
 
-#: stays, to be looked at
+#: not removed at the end, so that you can open it
 REPORT = Path(tempfile.gettempdir()) / "rmqkit-fail-master.html"
 
 STEPS = [
-    ("A name server, a master and its slave, as processes of their own:", "rmqkit cluster up demo --any-port"),
-    ("Five messages, spread over the queues of a new topic:", "rmqkit send orders --count 5 --key order-1 'a fresh order'"),
-    ("Read them back (no group: nothing is committed, it ends when caught up):", "rmqkit consume orders"),
-    ("The same, as one JSON object a line, for scripts:", "rmqkit consume orders --max 1 --json"),
-    ("What runs, and where:", "rmqkit cluster status demo"),
+    ("Start a name server, a master and its slave as processes:", "rmqkit cluster up demo --any-port"),
+    ("Send five messages to the queues of a new topic:", "rmqkit send orders --count 5 --key order-1 'a fresh order'"),
+    ("Read them (no group: no offset is committed, it stops at the end):", "rmqkit consume orders"),
+    ("Read one as a JSON object per line, for scripts:", "rmqkit consume orders --max 1 --json"),
+    ("Show which nodes run, and where:", "rmqkit cluster status demo"),
     (
-        "Kill the master under load, bring it back, prove message by message what survived:",
+        "Kill the master under load, restart it, and check message by message what survived:",
         f"rmqkit fail-master --cluster demo --report {REPORT}",
     ),
 ]
 NEXT = """
 What to try next
   . .venv/bin/activate                             the `rmqkit` command for this shell
-  rmqkit cluster up                                a cluster that stays, on the usual ports (name server 127.0.0.1:9876)
+  rmqkit cluster up                                start a cluster on the usual ports (name server 127.0.0.1:9876)
   rmqkit send greetings hello                      then: rmqkit consume greetings --follow
   rmqkit cluster kill master && rmqkit cluster status
-                                                   break it, look at it, then: rmqkit cluster start
-  rmqkit fail-master --fault pause                 break it and be told what survived, with a report to look at
-  rmqkit cluster down                              stop it; the data stays (--purge removes it)
+                                                   kill the master and see the effect, then: rmqkit cluster start
+  rmqkit fail-master --fault pause                 pause the master and see what survived, with a report
+  rmqkit cluster down                              stop it; the data is kept (--purge removes it)
   python examples/send_and_consume.py              the same from Python
   Apache's own clients work unchanged: point their namesrvAddr at 127.0.0.1:9876
 """
@@ -54,7 +55,7 @@ def main() -> int:
         try:
             for text, command in STEPS:
                 print(f"\n{text}", flush=True)
-                # The demo's cluster is the one that commands find: it is named, the default is not.
+                # Commands without a cluster name use NAMESRV_ADDR. Set it once the cluster runs.
                 run(command, env)
                 if "NAMESRV_ADDR" not in env:
                     env["NAMESRV_ADDR"] = address_of("demo", env)

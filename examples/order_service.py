@@ -1,15 +1,16 @@
-"""An order service: payments that fail are tried again, what keeps failing is parked, looked at, and sent again.
+"""An order service: failed payments are retried, then repaired from the dead-letter topic.
 
     orders ──► payments ──► paid
-                 │  a payment fails: the broker delivers the order again, later each time (its delay levels)
+                 │  a payment fails: the broker redelivers the order, later each time
                  ▼
-               %DLQ%payments ──► repairs: put right what was wrong, send the order again
+               %DLQ%payments ──► repairs: correct the order and send it again
 
-    python examples/order_service.py                  with a cluster of its own, in a few seconds
-    python examples/order_service.py HOST:PORT        against yours; with the usual delay levels this takes two minutes
+    python examples/order_service.py             starts its own cluster, takes a few seconds
+    python examples/order_service.py HOST:PORT   uses yours; two minutes with the usual delay levels
 
-A message may come more than once: after a rebalance, or when a consumer ends between its work and its commit. So payments
-are kept by order number, and an order that is paid already is not paid again.
+A message may be delivered more than once: after a rebalance, or when a consumer stops between its
+work and its commit. Therefore payments are stored by order number, and a paid order is not paid
+again.
 """
 
 import contextlib
@@ -30,16 +31,16 @@ ORDERS = "shop-orders"
 PAYMENTS = "shop-payments"
 DEAD_LETTERS = f"%DLQ%{PAYMENTS}"
 TRIES_AFTER_THE_FIRST = 2
-#: upstream's are 1s 5s 10s 30s 1m 2m ... 2h; a first retry waits for the third
+#: Apache's default is 1s 5s 10s 30s 1m 2m ... 2h; the first retry uses the third level
 SHORT_LEVELS = "1s 1s 1s 1s 1s 1s"
 
 
 class Declined(Exception):
-    """The bank says no."""
+    """Raised when the bank declines a payment."""
 
 
 class Bank:
-    """Charges cards: `shaky` ones at the second try, `expired` ones never."""
+    """Charges cards: a `shaky` card fails at the first try, an `expired` one always."""
 
     def __init__(self) -> None:
         self.tries: Counter[str] = Counter()
@@ -51,7 +52,7 @@ class Bank:
 
 
 class Payments:
-    """Consumes orders and has them paid."""
+    """Consumes orders and charges their cards."""
 
     def __init__(self, namesrv: str, bank: Bank) -> None:
         self.bank = bank
@@ -65,7 +66,7 @@ class Payments:
         self.consumer.listener(self.pay)
 
     def pay(self, message: MessageExt) -> bool:
-        """False, or an exception, has the broker deliver the message again later."""
+        """Pay an order; if it returns False or raises, the broker redelivers the message later."""
         order = json.loads(message.body)
         number = order["number"]
         if number in self.paid:
@@ -89,19 +90,19 @@ class Payments:
 
 
 class Repairs:
-    """Reads the dead letters, puts right what was wrong, and sends the orders again."""
+    """Consumes the dead letters, corrects the orders and sends them again."""
 
     def __init__(self, namesrv: str, producer: Producer) -> None:
         self.producer = producer
         self.repaired: list[str] = []
         self.consumer = PushConsumer(f"{PAYMENTS}-repairs", namesrv=namesrv, consume_from="first")
-        # The topic is made by the first message that is given up; until then there is nothing to consume.
+        # The broker creates this topic with the first dead letter. Subscribing earlier is fine.
         self.consumer.subscribe(DEAD_LETTERS)
         self.consumer.listener(self.repair)
 
     def repair(self, message: MessageExt) -> None:
         order = json.loads(message.body)
-        print(f"{order['number']}: given up, it stands in {message.queue.topic} now; the customer has a new card")
+        print(f"{order['number']}: moved to {message.queue.topic} after its last retry; the customer has a new card")
         again = json.dumps({**order, "card": "good"})
         # The same key: `rmqkit message query shop-orders --key ORDER` shows both.
         self.producer.send(Message(ORDERS, again, keys=message.keys, tags="repaired"))
@@ -126,14 +127,14 @@ def main(namesrv: str, timeout_s: float) -> None:
     assert all(bank.tries[number] == 1 for number in good)
     assert all(bank.tries[number] == 2 for number in shaky)
     assert set(repairs.repaired) == {"order-4"}
-    # Every delivery of the expired card, and one of the new card.
+    # One try per delivery with the expired card, and one with the new card.
     assert bank.tries["order-4"] == 1 + TRIES_AFTER_THE_FIRST + 1, bank.tries
     print(f"\n{len(good)} orders paid at once, {len(shaky)} at a later try, {len(set(repairs.repaired))} after a repair")
 
 
 @contextlib.contextmanager
 def own_cluster() -> Iterator[str]:
-    """A cluster in a temporary folder whose delay levels are short; its name servers."""
+    """Start a cluster with short delay levels in a temporary folder; yield its name servers."""
     rmqkit = str(Path(sys.executable).with_name("rmqkit"))
     with tempfile.TemporaryDirectory(prefix="orders-") as home:
         env = {**os.environ, "RMQKIT_HOME": home}

@@ -1,13 +1,12 @@
-"""Ordered consumption: the steps of each order arrive in their order, also when a consumer leaves in the middle.
+"""Ordered consumption: the steps of each order arrive in order, even if a consumer leaves midway.
 
-What makes it so:
+- The producer sends all steps of an order with the same `ordering_key`, so they are in one queue.
+- The consumers are `orderly`. A broker locks each queue for one member of the group at a time. The
+  member passes the next step to the listener only after the listener has returned.
+- A member that leaves unlocks its queues after its last step is committed. The other members
+  continue from there.
 
-- the producer gives all steps of an order the same `ordering_key`, so that they stand in one queue, one behind the other;
-- the consumers are `orderly`: a broker locks each queue for one member of the group at a time, and hands out the next step
-  only when the listener is done with the one before;
-- a member that leaves gives its queues back after its last step is stored, and the others go on from there.
-
-Run it against the cluster that NAMESRV_ADDR names (default 127.0.0.1:9876).
+It uses the cluster that NAMESRV_ADDR names (default 127.0.0.1:9876).
 """
 
 import threading
@@ -22,7 +21,7 @@ STEPS = ["created", "paid", "packed", "shipped", "delivered"] * 4
 
 
 class Warehouse:
-    """Writes down the steps of each order as its consumers see them."""
+    """Records the steps of each order in the sequence in which its consumers receive them."""
 
     def __init__(self) -> None:
         self.steps: dict[str, list[int]] = {order: [] for order in ORDERS}
@@ -30,7 +29,7 @@ class Warehouse:
         self._lock = threading.Lock()
 
     def consumer(self, name: str) -> PushConsumer:
-        # Two members of one group in one program need a name each.
+        # Two members of a group in the same process need different instance names.
         consumer = PushConsumer(GROUP, orderly=True, consume_from="first", instance_name=name)
         consumer.subscribe(TOPIC)
 
@@ -41,7 +40,8 @@ class Warehouse:
             with self._lock:
                 self.worked[name] = self.worked.get(name, 0) + 1
                 seen = self.steps[order]
-                # After a crash a step may come twice; it never comes before the one that precedes it.
+                # After a crash a step may be redelivered, but a step never arrives before its
+                # predecessor.
                 if number not in seen:
                     assert number == len(seen), f"{order}: step {number} came after {seen}"
                     seen.append(number)
@@ -54,7 +54,7 @@ class Warehouse:
 
 
 def send_steps(producer: Producer, first: int, last: int) -> None:
-    """Some of the steps of every order, the orders mixed."""
+    """Send steps `first` to `last` - 1 of every order, alternating between orders."""
     for number in range(first, last):
         for order in ORDERS:
             message = Message(TOPIC, STEPS[number], keys=order, properties={"step": str(number)})
@@ -88,7 +88,7 @@ def main() -> None:
 
     for order, steps in warehouse.steps.items():
         assert steps == list(range(whole)), f"{order}: {steps}"
-    print(f"{len(ORDERS)} orders of {whole} steps each, every one in its order; worked on by {warehouse.worked}")
+    print(f"{len(ORDERS)} orders of {whole} steps each, all in order; steps per member: {warehouse.worked}")
 
 
 if __name__ == "__main__":

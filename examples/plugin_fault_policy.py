@@ -1,12 +1,12 @@
-"""A plug-in in one file: a fault policy that keeps a producer on the brokers near to it as long as one of them works.
+"""A plug-in in one file: a fault policy that prefers nearby brokers as long as one of them works.
 
     python examples/plugin_fault_policy.py [NEAR]
 
-NEAR is how the names of near brokers begin, `broker-a` unless given. It talks to the cluster that NAMESRV_ADDR names
-(default 127.0.0.1:9876).
+NEAR is the prefix of the names of nearby brokers, `broker-a` by default. The example uses the
+cluster that NAMESRV_ADDR names (default 127.0.0.1:9876).
 
-As a plug-in of its own this file would be the module `near_policy.py` of a distribution with two lines in its
-pyproject.toml, and `Producer(fault_policy="near")` would find it (see docs/plugins.md):
+To distribute it, make this file the module `near_policy.py` of a package, and add two lines to its
+pyproject.toml. Then `Producer(fault_policy="near")` finds it (see docs/plugins.md):
 
     [project.entry-points.rmqkit]
     near = "near_policy"
@@ -25,7 +25,7 @@ REST_MS = 10_000
 
 
 class NearFirst:
-    """Near brokers first, then any other that works; one that failed rests for ten seconds."""
+    """Picks nearby brokers first, then any that works; avoids a failed broker for 10 seconds."""
 
     def __init__(self) -> None:
         self.rests_until_ms: dict[str, int] = {}
@@ -54,7 +54,7 @@ def rmqkit_fault_policies():
 
 
 def show_choices(make) -> None:
-    """What it does when brokers fail, without any broker: time is an argument."""
+    """Show what the policy picks when brokers fail; needs no broker, since time is an argument."""
     policy = make()
     ring = QueueRing([MessageQueue(TOPIC, name, 0) for name in (f"{NEAR}-1", f"{NEAR}-2", "far-away")], 0)
 
@@ -73,7 +73,7 @@ def show_choices(make) -> None:
 
 
 def main() -> None:
-    # An installed plug-in is found by itself; a file that is not installed is loaded by its name.
+    # Installed plug-ins are found automatically. A module that is not installed is loaded by name.
     make = pick(load([__spec__.name if __spec__ else "plugin_fault_policy"]).fault_policies, "near", "fault_policy")
     show_choices(make)
     with Producer(group="example-near-producer", fault_policy=make()) as producer:

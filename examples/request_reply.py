@@ -1,7 +1,9 @@
-"""Request and reply: a message whose sender waits for an answer from whoever consumes it.
+"""Request and reply: the sender of a message waits for the consumer's reply.
 
-A price service consumes questions and replies to each; a shop asks and waits. The reply goes back to the very process that
-asked, through the broker. Run it against the cluster that NAMESRV_ADDR names (default 127.0.0.1:9876).
+A price service consumes questions and replies to each. A shop sends questions and waits. The broker
+returns each reply to the process that sent the question.
+
+It uses the cluster that NAMESRV_ADDR names (default 127.0.0.1:9876).
 """
 
 import json
@@ -14,7 +16,7 @@ PRICES = {"apple": 30, "pear": 45, "plum": 20}
 
 
 def price_service(replies: Producer) -> PushConsumer:
-    """Answers questions; several may run, in one group, and share the work."""
+    """Return a consumer that answers questions; several of the same group share the work."""
     consumer = PushConsumer("example-prices", consume_from="first")
     consumer.subscribe(TOPIC)
 
@@ -22,10 +24,10 @@ def price_service(replies: Producer) -> PushConsumer:
     def answer(message):
         question = json.loads(message.body)
         if question["fruit"] == "unicorn":
-            return  # nobody answers this one: the shop will wait in vain
+            return  # no reply: the shop's request times out
         price = PRICES.get(question["fruit"])
         answer = {"price": price} if price is not None else {"error": f"no {question['fruit']} today"}
-        # `reply` knows who asked and which question this is about.
+        # `reply` addresses the sender and refers to this question.
         replies.send(message.reply(json.dumps(answer)))
 
     return consumer
@@ -48,7 +50,7 @@ def main() -> None:
         assert ask(shop, "pear") == {"price": 45}
         assert "error" in ask(shop, "mango")
 
-        # Many questions at a time: futures, in any order.
+        # Several questions at once: each future gets the reply to its own question.
         questions = [Message(TOPIC, json.dumps({"fruit": fruit})) for fruit in PRICES]
         futures = [shop.request_async(question, timeout_ms=10_000) for question in questions]
         assert [json.loads(future.result().body)["price"] for future in futures] == list(PRICES.values())
@@ -56,7 +58,8 @@ def main() -> None:
         try:
             shop.request(Message(TOPIC, json.dumps({"fruit": "unicorn"})), timeout_ms=1_000)
         except RequestTimeout as error:
-            # `error.sent`: the question was stored, so somebody may still be working on it.
+            # `error.sent` is True: the question was stored, so a consumer may still be processing
+            # it.
             print("a unicorn:", error)
         else:
             raise AssertionError("a unicorn has no price")

@@ -1,4 +1,7 @@
-"""Send ten messages and consume them with a group, against the cluster that NAMESRV_ADDR names (default 127.0.0.1:9876)."""
+"""Send ten messages, then consume them with a consumer group.
+
+It uses the cluster that NAMESRV_ADDR names (default 127.0.0.1:9876).
+"""
 
 import threading
 
@@ -24,7 +27,7 @@ def main() -> None:
 
     @consumer.listener
     def handle(message):
-        # An exception, or False, brings the message again later.
+        # If the listener raises or returns False, the broker redelivers the message later.
         seen.append(message.body.decode())
         print(f"queue {message.queue_id} offset {message.queue_offset}: {message.body.decode()}")
         if len(seen) >= COUNT:

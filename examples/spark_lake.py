@@ -1,13 +1,11 @@
-"""Topic → lake → aggregate: orders come in, are kept as Parquet by topic and hour, and are added up with Spark.
+"""Topic → lake → aggregate: ingest orders into Parquet files and sum them up with Spark.
 
-What makes it hold:
+- `ingest` writes each message into the lake once, however often it is called and even after a
+  crash. The second call here reads only the messages sent after the first.
+- `lake.read` sees only committed batches, and opens only the files of the requested hours.
+- `compact` merges many small files into a few. Readers see the same rows all the time.
 
-- `ingest` brings each message into the lake once, however often it is called and whatever dies in between; the second call
-  here finds only what came after the first;
-- `lake.read` sees committed batches only, and opens only the files of the hours that are asked for;
-- `compact` makes few files of many; readers see the same rows all the time.
-
-Run it against the cluster that NAMESRV_ADDR names (default 127.0.0.1:9876); wants rmqkit[spark].
+It uses the cluster that NAMESRV_ADDR names (default 127.0.0.1:9876) and needs rmqkit[spark].
 """
 
 import json
@@ -33,7 +31,7 @@ def send_orders(producer, first, last):
 
 
 def revenue(spark, folder):
-    """Of each customer, from the bodies."""
+    """Return customer -> (number of orders, cents), computed from the message bodies."""
     orders = lake.read(spark, folder).select(
         F.from_json(F.col("body").cast("string"), "number int, customer string, cents bigint").alias("order")
     )
@@ -58,9 +56,9 @@ def main(spark, folder) -> None:
         print(f"{customer}: {orders} orders, {cents / 100:.2f}")
     assert sum(orders for orders, _ in by_customer.values()) == before + first.rows + second.rows
 
-    # An hour that goes on is left alone unless it is named: this one is over for the example.
+    # By default only closed hours are compacted. `before_hour` includes the current one here.
     done = compact(spark, folder, before_hour=lake.wall_ms() + lake.HOUR_MS)
-    print(f"{done.files_before} files are {done.files_after} now")
+    print(f"{done.files_before} files compacted into {done.files_after}")
     assert revenue(spark, folder) == by_customer
 
 

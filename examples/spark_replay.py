@@ -1,14 +1,15 @@
-"""Replay of a bad day: a service lost what it was told in a certain time, and is told again, from the lake.
+"""Replay of a bad day: send the messages that a broken service lost again, from the lake.
 
-The story. Payments go through a topic into a ledger and, by `ingest`, into a lake. For a while the ledger is broken:
-it takes messages and books nothing. Once it is repaired, that while is replayed to a topic of its own:
+Payments go through a topic into a ledger and, by `ingest`, into a lake. For a while the ledger is
+broken: it consumes messages but books nothing. After the repair, the payments of that interval are
+replayed to a separate topic.
 
-- `replay` sends what was stored between two times, and nothing else; the payments of an account stay in their order, as
-  their queue's messages do (`order="queue"`);
-- each message says which one it is a copy of (REPLAY_ID), so the ledger books a payment once, also when a task of the
-  replay had to send something again.
+- `replay` sends exactly the messages stored between two times. The payments of an account keep
+  their order, since `order="queue"` keeps the order of each queue.
+- Each message names its original (REPLAY_ID). The ledger uses it to book a payment only once, even
+  if a task of the replay sends a message twice.
 
-Run it against the cluster that NAMESRV_ADDR names (default 127.0.0.1:9876); wants rmqkit[spark].
+It uses the cluster that NAMESRV_ADDR names (default 127.0.0.1:9876) and needs rmqkit[spark].
 """
 
 import os
@@ -27,7 +28,7 @@ ACCOUNTS = [f"account-{number}" for number in range(4)]
 
 
 class Ledger:
-    """Books payments by account, each once by its message id."""
+    """Books payments, each once per original message id; books nothing while `broken`."""
 
     def __init__(self):
         self.broken = False
@@ -98,7 +99,7 @@ def main(spark, folder) -> None:
     for account in ACCOUNTS:
         again = [number for number in ledger.payments(account) if 20 <= number < 60]
         assert again == sorted(again), f"{account}: {again}"
-    print(f"{len(ledger.booked)} payments booked, those of each account in their order")
+    print(f"{len(ledger.booked)} payments booked, in order per account")
 
 
 if __name__ == "__main__":

@@ -1,5 +1,8 @@
-"""Makes `format("rocketmq")` known to Spark, which imports every top-level module called `pyspark_*` and registers its
-`DefaultSource`. Nothing to import by hand."""
+"""Registers `format("rocketmq")` with Spark.
+
+Spark imports every top-level module named `pyspark_*` and registers its `DefaultSource`. Users need
+not import this module.
+"""
 
 from rmqkit.spark.source.data_source import RocketMQSource as DefaultSource
 

@@ -1,4 +1,4 @@
-"""Makes `format("rocketmq-store")` known to Spark, as `pyspark_rmqkit` does for `rocketmq`."""
+"""Registers `format("rocketmq-store")` with Spark, as `pyspark_rmqkit` does for `rocketmq`."""
 
 from rmqkit.spark.store.data_source import StoreDataSource as DefaultSource
 

@@ -1,1 +1,4 @@
-"""What maintains the project and is not shipped: page generators, series of drills. Run from a checkout."""
+"""Tools for maintainers: page generators, series of drills, measures of style.
+
+They are not part of the package. Run them from a checkout.
+"""

@@ -1,7 +1,8 @@
-"""The picture of the README: `python -m tools.picture` runs a real drill in a terminal and draws what it printed.
+"""Draws the picture of the README: runs a real drill in a terminal and renders its output as SVG.
 
-It starts a cluster in a temporary folder, runs `rmqkit fail-master` in a pseudo-terminal of 100 columns, and writes the
-output as docs/pictures/fail-master.svg. Times and counts differ from run to run, so `make docs` leaves it out.
+`python -m tools.picture` starts a cluster in a temporary folder and runs `rmqkit fail-master` in a
+pseudo-terminal of 100 columns. It writes docs/pictures/fail-master.svg. Times and counts differ
+from run to run, so `make docs` does not include it.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ PICTURE = docs.DOCS / "pictures" / "fail-master.svg"
 RMQKIT = str(Path(sys.executable).with_name("rmqkit"))
 COLUMNS = 100
 DRILL_SECONDS = 180
-CLEAR = re.compile(r"\x1b\[[0-9;?]*[A-HJKSThl]|\r(?!\n)")  # movements of a progress line; colours stay
+CLEAR = re.compile(r"\x1b\[[0-9;?]*[A-HJKSThl]|\r(?!\n)")  # cursor movements of a progress line, but not colours
 LINKED_FONT = re.compile(r"@font-face \{.*?\}\s*", re.DOTALL)
 
 
@@ -32,7 +33,10 @@ def main() -> None:
 
 
 def output() -> str:
-    """What `rmqkit fail-master` prints in a terminal, with its colours. Raises RuntimeError if the drill fails."""
+    """Return what `rmqkit fail-master` prints in a terminal, with colours.
+
+    Raises RuntimeError if the drill fails.
+    """
     with tempfile.TemporaryDirectory() as home:
         variables = {**os.environ, "RMQKIT_HOME": home, "TERM": "xterm-256color"}
         variables.pop("NAMESRV_ADDR", None)
@@ -58,7 +62,7 @@ def run(command: str, variables: dict[str, str]) -> str:
 
 
 def drawn(text: str) -> str:
-    """The terminal's text as SVG; without the paths of the run, and without fonts from elsewhere."""
+    """Return the terminal's text as SVG, without the run's paths and without external fonts."""
     lines = [line for line in CLEAR.sub("", text).splitlines() if not line.startswith(("run  ", "report  "))]
     console = Console(record=True, width=COLUMNS, file=open(os.devnull, "w"), force_terminal=True)  # noqa: SIM115
     console.print(Text.from_ansi("\n".join(["$ rmqkit fail-master", *lines]).strip()))

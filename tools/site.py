@@ -1,7 +1,10 @@
-"""Hooks of mkdocs: files above `docs/` become pages, and links to source files become plain text.
+"""Hooks of mkdocs that adapt the pages of `docs/` to the site.
 
-On the forge a page links to `../CONTRIBUTING.md` and to source files. The site has the former as a page and the latter
-not at all.
+In the repository, pages link to `../CONTRIBUTING.md` and to source files. The site includes the
+files in `ABOVE` as pages. It has no source files, so links to those become plain text.
+
+Diagrams (`tools/diagrams.py`) become part of the page instead of pictures beside it. Their text can
+then be selected, and they follow the theme.
 """
 
 from __future__ import annotations
@@ -14,8 +17,12 @@ from mkdocs.structure.files import File, Files
 
 from tools.docs import DOCS
 
+#: files of the project's root that the site includes
 ABOVE = ("CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md")
 LINK = re.compile(r"\[([^\]]*)\]\(([^)\s]+)\)")
+#: code that no browser should break, such as `--base-port`
+WORD = re.compile(r"<code>([^\s<]{1,32})</code>")
+IMAGE = re.compile(r'<img [^>]*src="[./]*(pictures/[\w-]+\.svg)"[^>]*>')
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -26,11 +33,24 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, *, page: Any, config: MkDocsConfig, files: Files) -> str:
+    if "\n## " not in markdown and "\n::: " not in markdown:
+        # Wide tables get the room of a table of contents that would be empty.
+        page.meta.setdefault("hide", ["toc"])
     return LINK.sub(lambda link: linked(link, page.file.src_uri.count("/")), markdown)
 
 
+def on_page_content(html: str, *, page: Any, config: MkDocsConfig, files: Files) -> str:
+    html = WORD.sub(r'<code class="word">\1</code>', html)
+    return IMAGE.sub(lambda image: drawn(image[0], (DOCS / image[1]).read_text()), html)
+
+
+def drawn(image: str, svg: str) -> str:
+    """Return a diagram as part of the page, in an element that scrolls; other pictures as is."""
+    return f'<span class="diagram">{svg}</span>' if svg.startswith('<svg class="diagram"') else image
+
+
 def linked(link: re.Match[str], depth: int) -> str:
-    """The link as the site has it; `depth` is how far the page lies below `docs/`."""
+    """Return the link for the site; `depth` is the number of folders below `docs/`."""
     text, target = link.groups()
     path, hash_sign, anchor = target.partition("#")
     up = "../" * (depth + 1)

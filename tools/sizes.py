@@ -1,6 +1,9 @@
-"""The sizes in docs/install.md: `python -m tools.sizes` builds the wheels, installs one, and rewrites the table.
+"""Measures the sizes in docs/install.md: builds the wheels, installs one, and rewrites the table.
 
-It needs the package index, so `make docs` leaves it out. The size of an image is added where an engine builds it.
+    python -m tools.sizes
+
+It downloads from the package index, so `make docs` does not include it. The image's size is
+measured only where docker or podman can build it.
 """
 
 from __future__ import annotations
@@ -41,7 +44,7 @@ def rows(folder: Path) -> list[str]:
 
 
 def image() -> list[str]:
-    """The row of the image; none on a machine whose docker or podman has no engine."""
+    """Return the row of the image; [] if neither docker nor podman has a running engine."""
     builder = shutil.which("podman") or shutil.which("docker")
     if builder is None or subprocess.run([builder, "info"], capture_output=True).returncode != 0:
         return []

@@ -1,4 +1,4 @@
-"""The program under test: reads orders, writes an invoice for each."""
+"""The program under test: consumes paid orders and sends an invoice for each."""
 
 from rmqkit import Message, Producer, PushConsumer
 
@@ -14,7 +14,7 @@ class Billing:
         self.consumer.start(self.bill)
 
     def bill(self, order) -> None:
-        # An exception here brings the order again later.
+        # If this raises, the broker redelivers the order later.
         self.producer.send(Message(self.invoices, b"invoice for " + order.body, keys=order.keys))
 
     def close(self) -> None:

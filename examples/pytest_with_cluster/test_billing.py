@@ -1,4 +1,4 @@
-"""Tests of `billing.py` against a real cluster: one for all tests, topics and groups of its own for each."""
+"""Tests `billing.py` on a real cluster. The tests share it, each with its own topics and groups."""
 
 import pytest
 from billing import Billing
@@ -8,7 +8,7 @@ from rmqkit import Message
 
 @pytest.fixture
 def shop(rmqkit_clean):
-    """The program, between topics that only this test has; closed before they are removed."""
+    """The program on topics of this test only; it is closed before the topics are removed."""
     shop = Billing(
         namesrv=rmqkit_clean.namesrv,
         group=rmqkit_clean.group("billing"),
@@ -23,7 +23,7 @@ def order(clean, name, tag):
 
 
 def invoices(clean, count):
-    """The next invoices, in any order."""
+    """Return the bodies of the next `count` invoices, sorted."""
     reader = clean.pull_consumer(clean.group("auditor"), consume_from="first")
     reader.subscribe(clean.name("invoices"))
     found = []

@@ -477,6 +477,7 @@ class Admin(_AsyncCloser, AsyncAdmin, AdminFlows):
         """Run a request in the I/O thread and await its result. The methods use it.
 
         Args:
+            _name: The method's name, as the blocking `Admin` takes it; not used here.
             ask: Starts the request.
         """
         return await asyncio.wrap_future(self.inner.io.run("Admin", ask))

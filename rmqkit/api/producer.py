@@ -148,12 +148,12 @@ class Producer(User):
         algorithm = compression(compress_type)
         self._trace_topic = choose_trace_topic(trace, trace_topic)
         self._jobs: deque[_Job] = deque()
-        self._asked = False
+        self._take_posted = False
         #: Sends that the I/O thread has started and that have not ended. A dict as an ordered set.
         self._unfinished: dict[Future[SendResult | None], None] = {}
         self._room = threading.Condition()
         #: Threads that wait for room or, in `flush`, for the end of all sends.
-        self._held = 0
+        self._waiting_threads = 0
         #: Guards the next two: the number and bytes of sends that have not ended.
         self._guard = threading.Lock()
         self._pending = 0
@@ -425,7 +425,7 @@ class Producer(User):
         """
         until = None if timeout_s is None else time.monotonic() + timeout_s
         with self._room:
-            self._held += 1
+            self._waiting_threads += 1
             try:
                 while self._pending:
                     left = None if until is None else until - time.monotonic()
@@ -433,7 +433,7 @@ class Producer(User):
                         return False
                     self._room.wait(0.1 if left is None else min(left, 0.1))
             finally:
-                self._held -= 1
+                self._waiting_threads -= 1
         return True
 
     def close(self) -> None:
@@ -483,8 +483,8 @@ class Producer(User):
             self._pending += 1
             self._pending_bytes += len(outgoing.body)
         self._jobs.append(_Job(outgoing, future, options))
-        if not self._asked:
-            self._asked = True
+        if not self._take_posted:
+            self._take_posted = True
             self._io.post(self._take_jobs)
         return future
 
@@ -508,12 +508,12 @@ class Producer(User):
         if self._io.is_current:
             return
         with self._room:
-            self._held += 1
+            self._waiting_threads += 1
             try:
                 while not self.has_room and self._io.ended is None:
                     self._room.wait(0.1)
             finally:
-                self._held -= 1
+                self._waiting_threads -= 1
 
     # --- in the I/O thread
 
@@ -526,7 +526,7 @@ class Producer(User):
 
     def _take_jobs(self) -> None:
         # Clear the flag first: a job that is queued from now on requests another turn.
-        self._asked = False
+        self._take_posted = False
         jobs, producer = self._jobs, self._core
         for _ in range(JOBS_A_TURN):
             try:
@@ -540,12 +540,12 @@ class Producer(User):
                 future.set_exception(self._io.ended or ClientClosed(f"producer {self.group} is closed"))
             else:
                 self._unfinished[future] = None
-                producer.send(outgoing, partial(self._ended, future, len(outgoing.body)), **options)
-        if not self._asked:
-            self._asked = True
+                producer.send(outgoing, partial(self._send_ended, future, len(outgoing.body)), **options)
+        if not self._take_posted:
+            self._take_posted = True
             self._io.post(self._take_jobs)
 
-    def _ended(self, future: "Future[SendResult | None]", size: int, outcome: core.SendOutcome | None) -> None:
+    def _send_ended(self, future: "Future[SendResult | None]", size: int, outcome: core.SendOutcome | None) -> None:
         self._unfinished.pop(future, None)
         self._count_down(size)
         if isinstance(outcome, ClientError):
@@ -558,7 +558,7 @@ class Producer(User):
             self._pending -= 1
             self._pending_bytes -= size
         # Wake blocked threads when a quarter is free, not for each message.
-        if self._held and self._pending <= self._pending_max * 3 // 4:
+        if self._waiting_threads and self._pending <= self._pending_max * 3 // 4:
             with self._room:
                 self._room.notify_all()
 

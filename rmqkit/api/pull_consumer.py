@@ -249,7 +249,7 @@ class PullConsumer(User):
         self._ready = deque(each for each in self._ready if each.queue.topic != topic)
 
     def watch_queues(self, topic: str, listener: QueuesListener) -> None:
-        """Have a listener called when the queues of a topic change. Useful together with `assign`.
+        """Call a listener when the queues of a topic change. Useful together with `assign`.
 
         The client checks routes every 30 s.
 

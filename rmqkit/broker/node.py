@@ -8,8 +8,8 @@ Life:
 - `stop` unregisters, refuses new requests, lets the engine flush and close, saves the tables, and
   then sets `stopped`.
 
-Begin of a turn: each entry point first checks whether the last heartbeat is too long ago. If so, it
-calls `roles.stalled`, so that a broker that stalled serves no request that came meanwhile.
+Start of a turn: each entry point first checks whether the last heartbeat is too long ago. If so, it
+calls `roles.stalled`, so that a broker that stalled serves no request that arrived meanwhile.
 
 End of a turn (`settle`): the engine writes all appended records, puts are answered, and records
 that became readable wake the pulls that wait for them.
@@ -444,7 +444,7 @@ class Broker(BaseNode):
             self.registration.topics_changed(list(self.topics.by_name))
 
     def _derive(self) -> None:
-        """Recompute the values that the hot path needs ready."""
+        """Precompute the values that the hot path reads."""
         identity = self.config.identity
         self.view.own_properties = props.encode(
             {
@@ -472,7 +472,7 @@ class Broker(BaseNode):
             view.send_blocked = f"the broker[{ip}] is a slave and takes no messages: send them to its master"
             view.send_blocked_code = ResponseCode.SERVICE_NOT_AVAILABLE
         elif refusal:
-            # Also refuses sends that came earlier and wait until their topic is saved.
+            # Also refuses earlier sends that wait until their topic is saved.
             view.send_blocked, view.send_blocked_code = refusal, ResponseCode.SERVICE_NOT_AVAILABLE
         elif not self.config.topics.broker_permission & PermName.PERM_WRITE:
             view.send_blocked = f"the broker[{ip}] sending message is forbidden (brokerPermission)"

@@ -25,6 +25,9 @@ from rmqkit.cli.output import note
 from rmqkit.errors import RmqkitError
 from rmqkit.suggestions import suggest
 
+#: characters of a command's line in the help of its group
+HELP_MAX = 200
+
 
 class Lazy(NamedTuple):
     """A sub-command: its module, its line in the help, and the module's name for its typer app."""
@@ -59,7 +62,7 @@ TABLE: dict[str, Lazy] = {
     "pipeline": Lazy("rmqkit.cli.pipeline.command", "Run Spark jobs: topics to files and back, statistics, audits."),
     "bench": Lazy("rmqkit.cli.data.bench", "Measure rate and latency of sends and reads, and end to end."),
     "plugin": Lazy("rmqkit.cli.plugin", "List plug-ins and what they add; create a plug-in project."),
-    "explain": Lazy("rmqkit.cli.explain.command", "Explain a code, a text of a log, or a node of the cluster."),
+    "explain": Lazy("rmqkit.cli.explain.command", "Explain a code, a message of a log, or a node of the cluster."),
     "doctor": Lazy("rmqkit.cli.nodes.doctor", "Check this machine and its clusters for problems."),
 }
 
@@ -71,6 +74,13 @@ class CommandGroup(TyperGroup):
         if args and self.get_command(ctx, args[0]) is None:
             raise UsageError(no_such("command", args[0], self.list_commands(ctx), ctx.command_path))
         return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """List each command with its whole first sentence; typer would cut it off."""
+        found = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
+        rows = [(name, each.get_short_help_str(limit=HELP_MAX)) for name, each in found if each and not each.hidden]
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
 
 
 def group(name: str) -> typer.Typer:

@@ -212,7 +212,7 @@ class Transient:
 
 
 class WaitNote(Transient):
-    """Says what a command waits for, once the wait has taken `after_s` seconds."""
+    """Prints what a command waits for, once the wait has taken `after_s` seconds."""
 
     def tell(self, text: str) -> None:
         if self.is_due:

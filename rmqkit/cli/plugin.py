@@ -28,7 +28,7 @@ def list_plugins(json: Json = False) -> None:
 
 @app.command(name="new")
 def new_plugin(
-    name: Annotated[str, typer.Argument(help="Name of the plug-in: lower-case letters, digits, - and _.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the plug-in: lower-case letters, digits, - and _.")],
     hook: Annotated[
         str,
         typer.Option(

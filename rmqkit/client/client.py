@@ -53,7 +53,7 @@ E = TypeVar("E", bound=Ext)
 
 PROBE_AFTER_MS = 1000
 #: Interval between two checks of connections with pending sends.
-PROBE_LOOK_MS = 250
+PROBE_CHECK_MS = 250
 PROBE_TIMEOUT_MS = 500
 CLOSE_TIMEOUT_MS = 3000
 #: Codes on which Apache's producers retry (`DefaultMQProducer.retryResponseCodes`).
@@ -139,9 +139,9 @@ class Client(BaseNode):
         self._number = 0
         #: Number of sends that wait for a response, by connection.
         self._sends: dict[Connection, int] = {}
-        #: Of such a connection: its number of reads, and the ms since the last one.
-        self._heard: dict[Connection, tuple[int, int]] = {}
-        self._looked_ms = 0
+        #: Of such a connection: its number of reads at the last check, and the ms since a new one.
+        self._reads: dict[Connection, tuple[int, int]] = {}
+        self._probed_ms = 0
         self.duties.add("client-probes", self._probe, None)
 
     # --- node contract
@@ -176,7 +176,7 @@ class Client(BaseNode):
         self.remoting.closed(conn, reason)
 
     def next_number(self) -> int:
-        """Return another number each time, for names of duties."""
+        """Return a new number, for the name of a duty."""
         self._number += 1
         return self._number
 
@@ -284,10 +284,10 @@ class Client(BaseNode):
         self._sends[conn] = count + 1
         if not count:
             now_ms = self.clock.mono_ms
-            if not self._heard:
-                self._looked_ms = now_ms
-            self._heard[conn] = conn.state.received_count, 0
-            self.duties.wake("client-probes", now_ms + PROBE_LOOK_MS)
+            if not self._reads:
+                self._probed_ms = now_ms
+            self._reads[conn] = conn.state.received_count, 0
+            self.duties.wake("client-probes", now_ms + PROBE_CHECK_MS)
 
     def send_ended(self, conn: Connection) -> None:
         """Count the end of such a send."""
@@ -296,18 +296,18 @@ class Client(BaseNode):
             self._sends[conn] = left
         else:
             self._sends.pop(conn, None)
-            self._heard.pop(conn, None)
+            self._reads.pop(conn, None)
 
     def _probe(self, now_ms: int) -> int | None:
         # Cap the gap: a long one means that this node itself was paused and could not read.
-        passed_ms = min(now_ms - self._looked_ms, 2 * PROBE_LOOK_MS)
-        self._looked_ms = now_ms
+        passed_ms = min(now_ms - self._probed_ms, 2 * PROBE_CHECK_MS)
+        self._probed_ms = now_ms
         for conn in list(self._sends):
-            count, silent_ms = self._heard[conn]
+            count, silent_ms = self._reads[conn]
             silent_ms += passed_ms
             if conn.state.received_count != count:
                 count, silent_ms = conn.state.received_count, 0
-            self._heard[conn] = count, silent_ms
+            self._reads[conn] = count, silent_ms
             if conn.closing:
                 continue
             if not conn.is_open and silent_ms >= PROBE_AFTER_MS + PROBE_TIMEOUT_MS:
@@ -315,7 +315,7 @@ class Client(BaseNode):
             elif conn.is_open and silent_ms >= PROBE_AFTER_MS:
                 body = self.heartbeats.body()
                 self.remoting.call(conn, RequestCode.HEART_BEAT, None, body, timeout_ms=PROBE_TIMEOUT_MS, then=_ignore)
-        return now_ms + PROBE_LOOK_MS if self._sends else None
+        return now_ms + PROBE_CHECK_MS if self._sends else None
 
     def doubt(self, address: Address) -> None:
         """Send one heartbeat to a broker that routes no longer contain.
@@ -329,7 +329,7 @@ class Client(BaseNode):
 
     def _link_closed(self, conn: Connection, peer: Peer) -> None:
         self._sends.pop(conn, None)
-        self._heard.pop(conn, None)
+        self._reads.pop(conn, None)
 
 
 def decoded(reply: Reply, decode: Callable[[bytes], T]) -> T:

@@ -122,9 +122,9 @@ class Heartbeats:
         if not outcome.is_ok and address not in self._refused:
             log.warning("heartbeat-refused", broker=str(address), code=outcome.code, remark=outcome.remark)
             self._refused[address] = None
-            self._client.timers.after(REFUSED_PAUSE_MS, lambda: self._again(address))
+            self._client.timers.after(REFUSED_PAUSE_MS, lambda: self._retry(address))
 
-    def _again(self, address: Address) -> None:
+    def _retry(self, address: Address) -> None:
         del self._refused[address]
         if address in self._addresses():
             self._beat(address, self.body())

@@ -99,6 +99,10 @@ class Message:
 class MessageExt:
     """A received message. Consumers and `Admin` create it.
 
+    Args:
+        record: The decoded record.
+        broker_name: The broker group that it was read from.
+
     Attributes:
         topic: The topic that the message was sent to, also for a redelivered message.
         queue: The queue that the message was read from. A redelivered message comes from a queue of

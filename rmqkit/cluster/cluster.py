@@ -285,7 +285,7 @@ class Cluster:
         plans = self.together(self.select(selector))
         with homes.locked(self.folder, self.note):
             running = self.running(plans)
-            self._asked(plans, "killed")
+            self._record_request(plans, "killed")
             processes.kill(_processes(plans, running))
         return list(running)
 
@@ -315,13 +315,13 @@ class Cluster:
         """
         deadline_s = time.monotonic() + timeout_s
         if until == "acting":
-            takeover.wait_acting(self._look, deadline_s, self.waiting)
+            takeover.wait_acting(self._poll, deadline_s, self.waiting)
         elif until == "master-back":
-            takeover.wait_master_back(self._look, deadline_s, self.waiting)
+            takeover.wait_master_back(self._poll, deadline_s, self.waiting)
         else:
             self._wait_ready(deadline_s, in_sync=until == "in-sync")
 
-    def _look(self) -> tuple[list[Target], dict[str, readiness.NodeStatus]]:
+    def _poll(self) -> tuple[list[Target], dict[str, readiness.NodeStatus]]:
         """Return the nodes that have an address, and the status of those that answer.
 
         Only nodes that run and are neither paused nor isolated are asked.
@@ -373,13 +373,13 @@ class Cluster:
     def _end(self, plans: list[NodePlan], grace_s: float) -> list[str]:
         """Stop nodes cleanly, brokers first, so that they can unregister from the name servers."""
         running = self.running(plans)
-        self._asked(plans, "stopped")
+        self._record_request(plans, "stopped")
         for is_broker in (True, False):
             batch = [plan for plan in plans if plan.is_broker is is_broker]
             processes.end(_processes(batch, running), grace_s, self.note)
         return list(running)
 
-    def _asked(self, plans: Iterable[NodePlan], asked: str) -> None:
+    def _record_request(self, plans: Iterable[NodePlan], asked: str) -> None:
         known = processes.known(self.folder)
         for plan in plans:
             if plan.node in known.nodes:

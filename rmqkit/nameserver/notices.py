@@ -42,9 +42,9 @@ class Notices:
         self._close_links()
         for change in changes:
             if change.newcomer is not None or change.group.enable_acting_master:
-                self._tell(change)
+                self._send(change)
 
-    def _tell(self, change: MinIdChange) -> None:
+    def _send(self, change: MinIdChange) -> None:
         group = change.group
         smallest = group.members[group.broker_id_min]
         told = [each for each in group.members.values() if change.newcomer is None or each is not smallest]

@@ -182,7 +182,7 @@ class RouteTable:
         self._forget_member(group, broker_id)
 
     def move_group(self, group: BrokerGroup, cluster: str) -> None:
-        """Move a group to another cluster: its only broker registered with that cluster name."""
+        """Move a group to the cluster that its only broker has registered with."""
         self._leave_cluster(group)
         group.cluster = cluster
         self.clusters.setdefault(cluster, {})[group.broker_name] = None

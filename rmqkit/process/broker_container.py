@@ -65,7 +65,7 @@ class Brokers:
         self._settings = settings
         self._folder = os.path.realpath(folder) if folder else ""
         self._own_log = own_log
-        self._given: dict[str, None] = {}
+        self._start_paths: dict[str, None] = {}
         self._hosting: NodeHost | None = None
         self._configs: dict[str, NodeConfig] = {}
         #: by key: path of the settings file, state during a change, and name in the log
@@ -81,7 +81,7 @@ class Brokers:
 
         `name` is the name in the log if there is only one. Raises ConfigError, RmqkitError.
         """
-        self._given = {os.path.realpath(path): None for path in paths if path}
+        self._start_paths = {os.path.realpath(path): None for path in paths if path}
         specs = []
         for path in paths:
             config = config_of(path, self._settings, "broker")
@@ -124,7 +124,7 @@ class Brokers:
         self._loop_soon(lambda: self._remove(identity, then))
 
     def shown(self) -> Sequence[BrokerSummary]:
-        return [self._shown(key, broker) for key, broker in self.container.brokers.items()]
+        return [self._summary(key, broker) for key, broker in self.container.brokers.items()]
 
     def settings(self) -> Mapping[str, str]:
         return {
@@ -139,7 +139,7 @@ class Brokers:
     def _brokers(self) -> Sequence[Broker]:
         return list(self.container.brokers.values())
 
-    def _shown(self, key: str, broker: Broker) -> BrokerSummary:
+    def _summary(self, key: str, broker: Broker) -> BrokerSummary:
         identity = identity_of(broker.config)
         state = self._states.get(key) or ("serving" if broker.serving else "starting")
         store = broker.config.paths.store_path_root_dir
@@ -198,7 +198,7 @@ class Brokers:
     def _allowed(self, path: str) -> str:
         """Return the real path of a file that may be read. Raises ConfigError for any other."""
         real = os.path.realpath(os.path.join(self._folder, path))
-        if real in self._given:
+        if real in self._start_paths:
             return real
         if not self._folder or os.path.commonpath([self._folder, real]) != self._folder:
             below = f" and those below {self._folder}" if self._folder else ""

@@ -404,11 +404,11 @@ def _end(waiting: _PendingCall, outcome: Outcome) -> None:
     The heap of deadlines still refers to the call until its time is up; the callback and the data
     it holds need not stay alive that long.
     """
-    then, waiting.then = waiting.then, _ended
+    then, waiting.then = waiting.then, _ended_twice
     then(outcome)
 
 
-def _ended(outcome: Outcome) -> None:
+def _ended_twice(outcome: Outcome) -> None:
     raise AssertionError("a call must end only once")
 
 

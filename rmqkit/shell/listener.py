@@ -1,6 +1,6 @@
 """Listening sockets: binds them, and accepts connections in bounded batches and within limits.
 
-- Without free descriptors (EMFILE, ENFILE) the listener pauses for `REST_MS`. The pending
+- Without free descriptors (EMFILE, ENFILE) the listener pauses for `PAUSE_MS`. The pending
   connection stays in the backlog and would otherwise wake the loop again at once.
 - At `connections_max` in total, or `connections_per_ip_max` from one source, a new connection is
   accepted and closed at once, so that the peer notices.
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 
 #: most connections that one turn accepts from one listener
 ACCEPT_BATCH = 64
-#: pause of accepting without free descriptors
-REST_MS = 100
+#: how long a listener stops accepting when the process has no free descriptor
+PAUSE_MS = 100
 #: least interval of the log lines of one listener about refused connections
-SAY_AGAIN_MS = 1000
+LOG_AGAIN_MS = 1000
 _IPV4_MAPPED = bytes(10) + b"\xff\xff"
 _OUT_OF_DESCRIPTORS = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 #: sockets that `reserve` bound and `bind` has not claimed yet, by host and port
@@ -94,7 +94,7 @@ def bind(host: str, port: int, backlog: int) -> socket.socket:
 class Listener:
     """A listening socket of one node. An item of the loop."""
 
-    __slots__ = ("_said_full_ms", "_starved", "fd", "loop", "node", "port", "sock", "tag")
+    __slots__ = ("_logged_full_ms", "_starved", "fd", "loop", "node", "port", "sock", "tag")
 
     def __init__(self, loop: "Loop", node: "Node", tag: str, sock: socket.socket) -> None:
         self.loop = loop
@@ -104,7 +104,7 @@ class Listener:
         self.fd = sock.fileno()
         self.port = int(sock.getsockname()[1])
         self._starved = False
-        self._said_full_ms = -SAY_AGAIN_MS
+        self._logged_full_ms = -LOG_AGAIN_MS
         loop.items[self.fd] = self
         loop.poller.add(self.fd, READ)
 
@@ -117,7 +117,7 @@ class Listener:
                 return
             except OSError as error:
                 if error.errno in _OUT_OF_DESCRIPTORS:
-                    self._rest(error)
+                    self._pause(error)
                     return
                 continue  # the peer has closed the connection while it was in the backlog
             isolation = self.loop.isolation
@@ -129,10 +129,10 @@ class Listener:
         limits = self.loop.limits
         source = source_of(name[0])
         if self.loop.stream_count >= limits.connections_max:
-            self._say_full(connections_max=limits.connections_max)
+            self._log_full(connections_max=limits.connections_max)
             sock.close()
         elif self.loop.by_source.get(source, 0) >= limits.connections_per_ip_max:
-            self._say_full(address=source, connections_per_ip_max=limits.connections_per_ip_max)
+            self._log_full(address=source, connections_per_ip_max=limits.connections_per_ip_max)
             sock.close()
         else:
             self._open(sock, name, source)
@@ -155,23 +155,23 @@ class Listener:
         by_source[source] = by_source.get(source, 0) + 1
         self.node.opened(conn)
 
-    def _rest(self, error: OSError) -> None:
+    def _pause(self, error: OSError) -> None:
         if not self._starved:
             self._starved = True
             self.loop.log.error(
-                "no descriptor for a new connection", listener=self.tag, error=error.strerror, pause_ms=REST_MS
+                "no descriptor for a new connection", listener=self.tag, error=error.strerror, pause_ms=PAUSE_MS
             )
         self.loop.poller.change(self.fd, 0)
-        self.loop.after(REST_MS, self._again)
+        self.loop.after(PAUSE_MS, self._resume)
 
-    def _again(self) -> None:
+    def _resume(self) -> None:
         if self.loop.items.get(self.fd) is self:
             self.loop.poller.change(self.fd, READ)
 
-    def _say_full(self, **limit: Any) -> None:
+    def _log_full(self, **limit: Any) -> None:
         now_ms = self.loop.clock.mono_ms
-        if now_ms - self._said_full_ms >= SAY_AGAIN_MS:
-            self._said_full_ms = now_ms
+        if now_ms - self._logged_full_ms >= LOG_AGAIN_MS:
+            self._logged_full_ms = now_ms
             self.loop.log.warning("connection refused", listener=self.tag, **limit)
 
 

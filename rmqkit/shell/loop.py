@@ -58,7 +58,7 @@ if TYPE_CHECKING:
 
 IDLE_SCAN_MS = 5000
 #: how long pending bytes may still be sent after all nodes have stopped
-LAST_WORDS_MS = 1000
+SEND_PENDING_MS = 1000
 #: interval of the checks whether a node being removed has stopped
 STOPPED_POLL_MS = 5
 REMOVED = "the node was removed"
@@ -130,7 +130,7 @@ class Loop:
         self._timers: list[tuple[int, int, Callable[[], None]]] = []
         self._sequence = 0
         self._last_id = 0
-        self._given_up: list[socket.socket | HeldSocket] = []
+        self._dropped: list[socket.socket | HeldSocket] = []
         self._stop_until_ms: int | None = None
         self._slow = SlowTurn(self.log)
         self._woken = False
@@ -276,7 +276,7 @@ class Loop:
                 if not hosted.node.stopped:
                     break
             else:
-                self._last_words()
+                self._send_pending()
                 return True
             if self._stop_until_ms is not None and self.clock.mono_ms >= self._stop_until_ms:
                 return False
@@ -352,7 +352,7 @@ class Loop:
         for disk in self._disks:
             disk.close()
         self.resolver.close()
-        self._close_given_up()
+        self._close_dropped()
         self.poller.close()
         self._wake_in.close()
         self._wake_out.close()
@@ -397,7 +397,7 @@ class Loop:
         """Stop watching a socket now. Close it at the end of the turn."""
         del self.items[fd]
         self.poller.remove(fd)
-        self._given_up.append(sock)
+        self._dropped.append(sock)
 
     def watch_lifeline(self, fd: int) -> None:
         """End the process at once when `fd` reaches its end.
@@ -488,8 +488,8 @@ class Loop:
             slow.step(node, "settle", step_ns)
             self._flush(node)
         self.failed = None
-        if self._given_up:
-            self._close_given_up()
+        if self._dropped:
+            self._close_dropped()
         slow.end()
 
     def _flush(self, node: Node) -> None:
@@ -510,10 +510,10 @@ class Loop:
                     conn.driver.watch()
             outbox.reads_changed.clear()
         if outbox.closes:
-            self._close_asked(outbox.closes)
+            self._close_connections(outbox.closes)
             outbox.closes.clear()
 
-    def _close_asked(self, closes: list[tuple[Connection, bool]]) -> None:
+    def _close_connections(self, closes: list[tuple[Connection, bool]]) -> None:
         for conn, keep in closes:
             driver = conn.driver
             if driver is None:
@@ -523,10 +523,10 @@ class Loop:
             else:
                 driver.abort()
 
-    def _close_given_up(self) -> None:
-        for sock in self._given_up:
+    def _close_dropped(self) -> None:
+        for sock in self._dropped:
             sock.close()
-        self._given_up.clear()
+        self._dropped.clear()
 
     def _scan_every_ms(self) -> int:
         return max(20, min(IDLE_SCAN_MS, self.limits.idle_close_ms // 4))
@@ -537,9 +537,9 @@ class Loop:
             item.scan(now_ms)
         self.after(self._scan_every_ms(), self._scan)
 
-    def _last_words(self) -> None:
-        """Send the pending bytes of the stopped nodes, for at most `LAST_WORDS_MS`."""
-        until_ms = self.clock.mono_ms + LAST_WORDS_MS
+    def _send_pending(self) -> None:
+        """Send the pending bytes of the stopped nodes, for at most `SEND_PENDING_MS`."""
+        until_ms = self.clock.mono_ms + SEND_PENDING_MS
         while self.clock.mono_ms < until_ms and any(
             isinstance(item, Stream) and item.pending for item in self.items.values()
         ):

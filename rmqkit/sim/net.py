@@ -226,7 +226,7 @@ class SimNet:
         self.release_held()
 
     def stall(self, source: str, target: str, delay_ms: int) -> None:
-        """Delay what is sent in one direction within the next `delay_ms` until they are over."""
+        """Hold bytes sent in one direction within the next `delay_ms`; deliver them later."""
         self.edge(source, target).stalled_us = self.world.now_us + delay_ms * 1000
 
     def reset(self, one: str, other: str) -> None:

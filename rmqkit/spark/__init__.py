@@ -1,6 +1,25 @@
-"""RocketMQ topics for Spark: data sources `rocketmq` and `rocketmq-store`, pipelines, the audit of drills; extra `[spark]`.
+"""RocketMQ for PySpark: the data sources `rocketmq` and `rocketmq-store`. Needs `rmqkit[spark]`.
 
-Nothing of Spark is imported before it is asked for: workers import this package for each task's reader.
+Example:
+    Read a topic as a table:
+
+        from rmqkit.spark import session
+
+        spark = session("orders")
+        orders = spark.read.format("rocketmq").option("subscribe", "orders").load()
+        orders.groupBy("tags").count().show()
+
+Submodules:
+
+- `sessions`, `java`, `probe`: start a Spark session, find a Java for it, check that both work.
+- `options`, `option_kinds`, `tables`: the options of a query, and of a table made in SQL.
+- `columns`, `rows`, `decode`, `decode_json`: the columns of a message; records to Arrow batches.
+- `link`, `checkpoints`: a worker's connection to one node; the checks of a stream's checkpoint.
+- `source` reads topics in batches and streams, `sink` writes them, `store` reads store folders.
+- `pipelines`, `audit`: the jobs of `rmqkit pipeline`, and the audit of drills.
+
+Spark's workers import this package for every task. Therefore it imports a submodule, and with it
+Spark, only when one of its names is used.
 """
 
 from importlib import import_module
@@ -10,7 +29,7 @@ if TYPE_CHECKING:
     from rmqkit.spark.java import JavaMissing
     from rmqkit.spark.sessions import session
 
-#: name -> module that has it
+#: Public name -> module that defines it.
 _HOMES = {"JavaMissing": "rmqkit.spark.java", "session": "rmqkit.spark.sessions"}
 
 __all__ = ["JavaMissing", "session"]

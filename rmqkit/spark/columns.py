@@ -1,7 +1,8 @@
-"""The columns of a message in Spark: one table for the schema that Spark is told, for Arrow's, and for the documentation.
+"""The columns of a message in Spark: one table for Spark's schema, Arrow's, and the documentation.
 
-Every column may be null to Spark, as Kafka's are; the types are those that `pyspark.sql.pandas.types.to_arrow_schema` makes
-of the same DDL (time zone UTC), since Spark compares a batch's schema with its own field by field.
+Every column is nullable for Spark, as in Kafka's source. The Arrow types are those that
+`pyspark.sql.pandas.types.to_arrow_schema` makes of the same DDL (time zone UTC), because Spark
+compares a batch's schema with its own field by field.
 """
 
 from collections.abc import Iterable, Mapping
@@ -14,12 +15,12 @@ from rmqkit.suggestions import suggest
 
 TIME = pa.timestamp("us", tz="UTC")
 TEXT_MAP = pa.map_(pa.string(), pa.field("value", pa.string(), nullable=True))
-#: what `decode=json` could not read; stands behind the columns of its schema
+#: Column with the body that `decode=json` could not decode; it follows the columns of the schema.
 CORRUPT = "_corrupt"
 
 
 class Column(NamedTuple):
-    """One column: its type for Spark (`ddl`) and for Arrow, and one sentence about it."""
+    """One column: its type for Spark (`ddl`) and for Arrow, and its meaning for docs/spark.md."""
 
     name: str
     ddl: str
@@ -46,26 +47,26 @@ _TABLE = (
     Column("read_from", "string", pa.string(), "`master` or `slave`: the broker that served the message to this query"),
 )
 COLUMNS: dict[str, Column] = {column.name: column for column in _TABLE}
-"""By name, in the order in which a query sees them."""
+"""Name -> column, in the order of a query's columns."""
 
 
 def checked(names: Iterable[str], table: Mapping[str, Column] = COLUMNS) -> tuple[str, ...]:
-    """The names in the order of their table. Raises ConfigError for one that is no column or stands twice."""
+    """Return the names in the table's order. Raises ConfigError for an unknown or repeated name."""
     wanted = list(names)
     for name in wanted:
         if name not in table:
             hint = suggest(name, table, "choose from {known}")
-            raise ConfigError(f"{name!r} is no column of a message{hint}")
+            raise ConfigError(f"{name!r} is not a column of a message{hint}")
         if wanted.count(name) > 1:
             raise ConfigError(f"the column {name} is named twice")
     return tuple(name for name in table if name in wanted)
 
 
 def arrow_schema(names: Iterable[str]) -> pa.Schema:
-    """Arrow's schema of these columns, in the order given."""
+    """Return Arrow's schema of these columns, in the given order."""
     return pa.schema([pa.field(name, COLUMNS[name].arrow_type) for name in names])
 
 
 def ddl(names: Iterable[str]) -> str:
-    """The schema of these columns as Spark reads it, in the order given."""
+    """Return Spark's schema (DDL) of these columns, in the given order."""
     return ", ".join(f"`{name}` {COLUMNS[name].ddl}" for name in names)

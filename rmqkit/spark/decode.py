@@ -1,13 +1,14 @@
-"""Message records to Arrow columns, without a Python object per message.
+"""Decodes message records into Arrow columns, without a Python object per message.
 
-A pull answer (and a commit log) is records end to end; where each begins is known to the caller. The fields before the
-body stand at fixed places but for the hosts, which are 8 or 20 bytes by a bit of the record's sysFlag, so a column of
-them is one gather over all records. Bodies and properties are slices of the buffer (`slices.py`). A column that nobody
-asked for costs nothing; without body and properties a record is not looked at beyond its head.
+A pull response (like a commit log) consists of records end to end; the caller knows where each
+begins. The fields before the body are at fixed positions, except that each of the two hosts has 8
+or 20 bytes, depending on a bit of the record's sysFlag. So one gather over all records yields a
+column. Bodies and properties are slices of the buffer (`slices.py`). Columns that were not
+requested cost nothing. Without body and properties, only the head of a record is read.
 
-Exceptions, record by record in Python: compressed bodies, ids of messages whose sender gave none, texts that are not
-UTF-8. A body that cannot be inflated is given as it is stored, and a warning says so: better one message that nobody
-understands than none that anybody hears of.
+Some cases are handled record by record in Python: compressed bodies, ids of messages whose sender
+set none, and texts that are not UTF-8. If a body cannot be decompressed, the row has it as stored,
+and a warning is logged. The message is then at least visible.
 """
 
 import logging
@@ -39,9 +40,9 @@ from rmqkit.wire.record import (
     POSITION_SYS_FLAG,
 )
 
-#: bodies of one batch; Arrow's offsets end at 2 GiB
+#: Size of the bodies of one batch, in bytes. Arrow's offsets end at 2 GiB.
 BATCH_BYTES_MAX = 64 * 1024 * 1024
-#: columns for which nothing behind the head is read
+#: Columns that are decoded from the head of a record alone.
 _HEAD_ONLY = COLUMNS.keys() - {"topic", "message_id", "keys", "tags", "body", "properties"}
 _V6_MORE = HOST_V6_SIZE - HOST_V4_SIZE
 _V6_BITS = MessageSysFlag.BORN_HOST_V6 | MessageSysFlag.STORE_HOST_V6
@@ -54,11 +55,12 @@ log = logging.getLogger("rmqkit.spark")
 
 
 def record_batch(buffer: Any, starts: Ints, names: Sequence[str], constants: Mapping[str, str]) -> pa.RecordBatch:
-    """The records that start at `starts` of `buffer` (bytes, or anything that is such) as rows of these columns.
+    """Decode the records at positions `starts` of `buffer` (bytes-like) into these columns.
 
-    `constants` has the text of columns that are the same for all rows: `broker` and `read_from`, which no record tells, and
-    `topic` when it is known. The caller has checked that each record's magic is right and its size within the buffer.
-    Raises CorruptRecord when the parts of a record do not add up to its size.
+    `constants` maps columns that are equal for all rows to their text: `broker` and `read_from`,
+    which records do not contain, and `topic` if it is known. The caller has checked that each
+    record's magic is right and that its size is within the buffer. Raises CorruptRecord if the
+    parts of a record do not add up to its size.
     """
     return _batch(DecodedRecords(buffer, starts), names, constants)
 
@@ -66,14 +68,14 @@ def record_batch(buffer: Any, starts: Ints, names: Sequence[str], constants: Map
 def record_batches(
     buffer: Any, starts: Ints, names: Sequence[str], constants: Mapping[str, str], bytes_max: int = BATCH_BYTES_MAX
 ) -> Iterator[pa.RecordBatch]:
-    """The same, in more than one batch where bodies that are inflated would make one too large."""
+    """Like `record_batch`, but with several batches if decompressed bodies exceed `bytes_max`."""
     yield from batches_of(DecodedRecords(buffer, starts), names, constants, bytes_max)
 
 
 def batches_of(
     records: "DecodedRecords", names: Sequence[str], constants: Mapping[str, str], bytes_max: int = BATCH_BYTES_MAX
 ) -> Iterator[pa.RecordBatch]:
-    """As `record_batches`, of records that were looked at before."""
+    """As `record_batches`, for records whose fields may have been decoded already."""
     if "body" not in names or not records.are_compressed.any():
         yield _batch(records, names, constants)
         return
@@ -108,7 +110,11 @@ def _batch(records: "DecodedRecords", names: Sequence[str], constants: Mapping[s
 
 
 class DecodedRecords:
-    """Fields of many records, each read when it is first asked for."""
+    """The fields of many records. Each field is decoded for all records when it is first used.
+
+    Properties and methods behind the head raise CorruptRecord if a record's parts do not add up to
+    its size.
+    """
 
     def __init__(self, buffer: Any, starts: Ints, inflated: Mapping[int, bytes] | None = None) -> None:
         self.data: Bytes = np.frombuffer(buffer, np.uint8)
@@ -120,12 +126,12 @@ class DecodedRecords:
         return gather(self.data, positions, dtype) if self.count else np.empty(0, dtype.newbyteorder("="))
 
     def part(self, begin: int, end: int, inflated: Mapping[int, bytes]) -> "DecodedRecords":
-        """Those from `begin` to `end`; `inflated` has their compressed bodies by their rows here."""
+        """Return rows [begin, end). `inflated` maps a row here to its decompressed body."""
         of_part = {row - begin: body for row, body in inflated.items()}
         return DecodedRecords(self.data, self.starts[begin:end], of_part)
 
     def check(self, names: Collection[str]) -> None:
-        """Raises CorruptRecord when a record is none, or has no parts to make these columns of."""
+        """Raise CorruptRecord if a record has a wrong magic, or cannot yield these columns."""
         magics = self._at(self.starts + POSITION_MAGIC, _I32)
         self._refuse((magics != MAGIC_V1) & (magics != MAGIC_V2))
         if not _HEAD_ONLY.issuperset(names):
@@ -194,7 +200,7 @@ class DecodedRecords:
         return self._hosts(self._born_ends + 8, self._store_ends)
 
     def _hosts(self, begins: Ints, ends: Ints) -> pa.Array:
-        """Few hosts send many messages: each is put into words once."""
+        """Format each distinct host once, because few hosts send many messages."""
         if not self.has_v6 and self.count:
             packed = self._at(begins, _U64)
             if (packed == packed[0]).all():
@@ -211,7 +217,7 @@ class DecodedRecords:
 
     @cached_property
     def body_sizes(self) -> Ints:
-        """Raises CorruptRecord, as all that follows."""
+        """Sizes of the bodies as stored, in bytes. Raises CorruptRecord, as everything below."""
         sizes = self._at(self._store_ends + 12, _I32).astype(np.int64)
         self._refuse((sizes < 0) | (self._body_begins + sizes + 3 > self._ends))
         return sizes
@@ -223,7 +229,7 @@ class DecodedRecords:
 
     @cached_property
     def _topics(self) -> tuple[Ints, Ints]:
-        """Where the topics begin and end."""
+        """Begin and end position of each topic."""
         fields = self._body_begins + self.body_sizes
         are_v2 = self._at(self.starts + POSITION_MAGIC, _I32) == MAGIC_V2
         begins = fields + 1
@@ -289,14 +295,22 @@ class DecodedRecords:
         return pa.concat_arrays([plain, pa.array(inflated.values(), pa.binary())]).take(pa.array(rows))
 
     def inflated(self, row: int) -> bytes:
-        """The body of a compressed record; as stored when it cannot be inflated. Raises CompressionMissing."""
+        """Return the decompressed body of a row, or the body as stored if that fails.
+
+        Raises CompressionMissing if the library for its compression is not installed.
+        """
         begin = int(self._body_begins[row])
         body = self.data[begin : begin + int(self.body_sizes[row])].tobytes()
         try:
             return inflate_body(body, int(self.sys_flags[row]))
         except RemoteProtocolError as error:
             offset = self.queue_offsets[row]
-            log.warning("the body of queue %s offset %s is given compressed: %s", self.queue_ids[row], offset, error)
+            log.warning(
+                "the body of queue %s offset %s cannot be decompressed and is returned as stored: %s",
+                self.queue_ids[row],
+                offset,
+                error,
+            )
             return body
 
     def property_maps(self) -> pa.Array:
@@ -304,7 +318,7 @@ class DecodedRecords:
 
 
 def _times(times_ms: Ints) -> pa.Array:
-    """A time that no timestamp can hold (senders' clocks are not ours) is null."""
+    """Convert ms to timestamps. A time beyond their range (a wrong sender's clock) becomes null."""
     are_beyond = (times_ms > _TIME_MS_MAX) | (times_ms < -_TIME_MS_MAX)
     mask = are_beyond if are_beyond.any() else None
     return pa.array(times_ms * 1000, pa.int64(), mask=mask).view(TIME)

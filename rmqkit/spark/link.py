@@ -1,13 +1,15 @@
-"""A connection of a Spark worker to one node: requests go out without waiting, answers stay where they were received.
+"""A Spark worker's connection to one node: pipelined requests, responses stay in one buffer.
 
-Bytes are received into one buffer that grows as needed. An answer is told as positions within it, so that the records of
-many answers are turned into columns without having been copied before. `forget` takes what has been read out of the buffer
-and moves what follows to its front; positions from before are void then.
+All bytes are received into one buffer that grows as needed. A `LinkReply` refers to its body by
+positions in this buffer, so the records of many responses become columns without being copied
+first. `forget` drops the responses that were received and moves the remaining bytes to the front of
+the buffer; earlier positions are then invalid.
 
-A worker process keeps one connection an address, for the ranges it reads one after the other (`take`, `give`); while one is
-taken, who asks for the same address gets a connection of its own. No thread watches them: those that were idle for
-`IDLE_S` are closed when the next is given back, and one that the peer has closed is found by looking before it is used. A
-forked process starts with none.
+A worker process keeps one idle connection per address, for the ranges that it reads one after the
+other (`take`, `give`). While that connection is taken, another `take` of the same address opens a
+new one. No thread watches idle connections. `give` closes those that were idle for more than
+`IDLE_S`. `take` checks whether the peer has closed the connection. A forked process starts without
+any.
 
 Source: `remoting/.../netty/NettyRemotingClient.java` for what a connection carries.
 """
@@ -27,20 +29,22 @@ from rmqkit.wire.remoting.frames import CODEC_JSON, CODEC_ROCKETMQ, Frame, frame
 from rmqkit.wire.remoting.headers import FLAG_RESPONSE, Head, decode_head, encode_request
 from rmqkit.wire.schema import Ext, to_ext
 
+#: An idle connection older than this, in seconds, is closed when the next one is given back.
 IDLE_S = 60.0
 BUFFER_SIZE = 1024 * 1024
-#: a larger buffer does not stay with a connection that is not in use
+#: An idle connection does not keep a buffer larger than this, in bytes.
 BUFFER_KEPT_MAX = 16 * 1024 * 1024
-#: room that a receive finds at least
+#: Minimum free space in the buffer for one receive, in bytes.
 READ_SIZE_MIN = 256 * 1024
-#: a broker's pull answer ends at 128 MiB (`DefaultMessageStore.MAX_PULL_MSG_SIZE`) and one message
+#: Limit of a response in bytes. A broker ends a pull response at 128 MiB
+#: (`DefaultMessageStore.MAX_PULL_MSG_SIZE`), plus one message.
 ANSWER_SIZE_MAX = 256 * 1024 * 1024
 
 _HEAD = Struct(">iI").unpack_from
 
 
 class LinkReply(NamedTuple):
-    """An answer; its body is `buffer[begin:end]` of the link. Its header is read whole when it is asked for."""
+    """A response. Its body is `buffer[begin:end]` of the link. The header is decoded on demand."""
 
     opaque: int
     code: int
@@ -51,7 +55,7 @@ class LinkReply(NamedTuple):
 
     @property
     def head(self) -> Head:
-        """Raises RemoteProtocolError."""
+        """The decoded header. Raises RemoteProtocolError."""
         return decode_head(Frame(self.codec, self.header, b""))
 
     @property
@@ -71,12 +75,12 @@ class _JsonHead(msgspec.Struct, gc=False):
 
 _read_json = msgspec.json.Decoder(_JsonHead).decode
 _binary_marks = Struct(">h3xii").unpack_from
-#: with no remark and no fields
+#: Size in bytes of a binary header without remark and fields.
 _BINARY_MIN = 21
 
 
 def _marks(codec: int, header: bytes) -> tuple[int, int, int]:
-    """Code, opaque and flag. Raises RemoteProtocolError."""
+    """Return code, opaque and flag of a header. Raises RemoteProtocolError."""
     if codec == CODEC_ROCKETMQ and len(header) >= _BINARY_MIN:
         return _binary_marks(header)
     try:
@@ -87,14 +91,18 @@ def _marks(codec: int, header: bytes) -> tuple[int, int, int]:
 
 
 class Link:
-    """One connection. Every method raises PeerUnreachable or RemoteProtocolError; the link is of no use then."""
+    """One connection.
+
+    Methods that send or receive raise PeerUnreachable or RemoteProtocolError. After that the link
+    can only be closed.
+    """
 
     def __init__(self, address: Address, timeout_s: float) -> None:
         self.address = address
         self.pid = os.getpid()
-        #: since when nobody uses it (monotonic)
+        #: Since when the connection is idle (monotonic seconds).
         self.idle_since_s = 0.0
-        #: requests whose answers have not come
+        #: Number of requests without a response so far.
         self.waiting = 0
         self.buffer = bytearray(BUFFER_SIZE)
         self._opaque = 0
@@ -113,13 +121,13 @@ class Link:
         self.buffer = bytearray()
 
     def allow(self, timeout_s: float) -> None:
-        """How long an answer may let itself be waited for without a byte."""
+        """Set how long a receive waits for the next bytes, in seconds."""
         self._timeout_s = timeout_s
         self._socket.settimeout(timeout_s)
 
     @property
     def is_usable(self) -> bool:
-        """Whether the peer has neither closed it nor said anything unasked."""
+        """Whether the peer has neither closed the idle connection nor sent anything on it."""
         try:
             return not select.select([self._socket], [], [], 0)[0]
         except (OSError, ValueError):
@@ -127,16 +135,16 @@ class Link:
 
     @property
     def held(self) -> int:
-        """Bytes in the buffer."""
+        """Number of received bytes in the buffer."""
         return self._filled
 
     def opaque(self) -> int:
-        """A number for the next request."""
+        """Return the request id for the next request."""
         self._opaque = self._opaque % 0x7FFFFFFF + 1
         return self._opaque
 
     def send(self, requests: bytes, count: int) -> None:
-        """Whole frames, `count` of them."""
+        """Send `count` whole frames."""
         try:
             self._socket.sendall(requests)
         except OSError as error:
@@ -144,7 +152,7 @@ class Link:
         self.waiting += count
 
     def receive(self) -> LinkReply:
-        """The next answer, whosever it is."""
+        """Return the next response, whichever request it belongs to."""
         while True:
             found = self._cut()
             if found is not None:
@@ -153,7 +161,10 @@ class Link:
             self._read()
 
     def ask(self, code: int, ext: Ext) -> tuple[LinkReply, bytes]:
-        """One request and its answer, whatever its code; answers to others are dropped."""
+        """Send a request and return its response, whatever its code, and the response's body.
+
+        Responses to other requests are dropped.
+        """
         opaque = self.opaque()
         self.send(frame(encode_request(code, opaque, to_ext(ext))), 1)
         while (answer := self.receive()).opaque != opaque:
@@ -163,12 +174,13 @@ class Link:
         return answer, body
 
     def forget(self) -> None:
-        """Give up the bytes of all answers that were received."""
+        """Drop the bytes of all responses that `receive` has returned."""
         rest = self._filled - self._at
         self.buffer[:rest] = self.buffer[self._at : self._filled]
         self._at, self._filled = 0, rest
 
     def shrink(self) -> None:
+        """Replace a buffer above BUFFER_KEPT_MAX by a small one, if its content fits."""
         if len(self.buffer) > BUFFER_KEPT_MAX and self._filled <= BUFFER_SIZE:
             smaller = bytearray(BUFFER_SIZE)
             smaller[: self._filled] = self.buffer[: self._filled]
@@ -192,7 +204,7 @@ class Link:
         codec = mark >> 24
         code, opaque, flag = _marks(codec, header)
         if not flag & FLAG_RESPONSE:
-            return self._cut()  # a notice to clients that heartbeat: we do not
+            return self._cut()  # a broker's request to its clients; this connection serves none
         return LinkReply(opaque, code, begin, end, codec, header)
 
     def _read(self) -> None:
@@ -208,7 +220,7 @@ class Link:
         self._filled += size
 
     def _make_room(self, size: int) -> None:
-        """A buffer of at least this size, twice as large as before or more."""
+        """Grow the buffer to at least `size` bytes, and at least to twice its size."""
         if len(self.buffer) < size:
             larger = bytearray(max(size, 2 * len(self.buffer)))
             larger[: self._filled] = self.buffer[: self._filled]
@@ -226,7 +238,7 @@ _idle: dict[Address, Link] = {}
 
 
 def take(address: Address, timeout_s: float) -> Link:
-    """The connection to that address that nobody uses, or a new one. Raises PeerUnreachable."""
+    """Return the idle connection to the address, or a new one. Raises PeerUnreachable."""
     link = _idle.pop(address, None)
     if link is not None:
         if link.pid == os.getpid() and link.is_usable:
@@ -237,7 +249,11 @@ def take(address: Address, timeout_s: float) -> Link:
 
 
 def give(link: Link) -> None:
-    """Keep a connection for the next who wants one to its address; one that still waits for answers is closed."""
+    """Keep a connection for the next `take` of its address.
+
+    It is closed instead if responses are outstanding, if another process opened it, or if there is
+    an idle connection to the address already.
+    """
     now_s = time.monotonic()
     for address in [address for address, each in _idle.items() if now_s - each.idle_since_s > IDLE_S]:
         _idle.pop(address).close()
@@ -251,6 +267,6 @@ def give(link: Link) -> None:
 
 
 def close_idle() -> None:
-    """Close every connection that nobody uses."""
+    """Close all idle connections."""
     while _idle:
         _idle.popitem()[1].close()

@@ -1,6 +1,8 @@
-"""Kinds of options: each is a function of a text, and of the values of a choice, that gives the value.
+"""Parsers for the kinds of options.
 
-The empty text gives what an option that is not set has. ValueError says what is wrong, without the option's name.
+Each takes the text of an option and the allowed values of a choice, and returns the value. The
+empty text yields the value of an option that is not set. Each raises ValueError, whose text says
+what is wrong but does not name the option.
 """
 
 import json
@@ -12,7 +14,7 @@ from typing import Any
 from rmqkit.errors import ClientError
 from rmqkit.spark.source.ranges import Ends, QueueKey
 
-#: in JSON offsets, as Kafka's users know them
+#: Special offsets in JSON, with the numbers that Kafka's source uses.
 LATEST, EARLIEST = -1, -2
 
 
@@ -32,7 +34,7 @@ def _bool(text: str, values: tuple[str, ...]) -> bool:
 
 def _choice(text: str, values: tuple[str, ...]) -> str:
     if text.lower() not in values:
-        raise ValueError(f"{text!r} is none of {', '.join(values)}")
+        raise ValueError(f"{text!r} is not one of {', '.join(values)}")
     return text.lower()
 
 
@@ -40,7 +42,7 @@ def _count(text: str, values: tuple[str, ...]) -> int:
     if not text:
         return 0
     if not text.isdecimal() or not 0 < int(text) < 2**63:
-        raise ValueError(f"{text!r} is no whole number above 0")
+        raise ValueError(f"{text!r} is not a whole number above 0")
     return int(text)
 
 
@@ -73,7 +75,7 @@ def _time(text: str, values: tuple[str, ...]) -> int | None:
     except ValueError:
         raise ValueError(f"{text!r} is neither Unix ms nor ISO 8601 (2026-01-31T12:00:00Z)") from None
     if when.tzinfo is None:
-        raise ValueError(f"{text!r} has no zone: add Z or an offset")
+        raise ValueError(f"{text!r} has no time zone: add Z or an offset")
     return round((when - datetime(1970, 1, 1, tzinfo=UTC)).total_seconds() * 1000)
 
 
@@ -81,7 +83,7 @@ def _pattern(text: str, values: tuple[str, ...]) -> str:
     try:
         re.compile(text)
     except re.error as error:
-        raise ValueError(f"{text!r} is no regular expression: {error}") from None
+        raise ValueError(f"{text!r} is not a valid regular expression: {error}") from None
     return text
 
 
@@ -100,7 +102,7 @@ def _json(text: str, wanted: str) -> dict[str, dict[str, Any]]:
     try:
         found = json.loads(text)
     except ValueError as error:
-        raise ValueError(f"no JSON ({error}): {text}") from None
+        raise ValueError(f"not valid JSON ({error}): {text}") from None
     if not isinstance(found, dict) or not all(isinstance(brokers, dict) for brokers in found.values()):
         raise ValueError(f"not of the form {wanted}: {text}")
     return found
@@ -115,7 +117,7 @@ def _assignment(text: str, values: tuple[str, ...]) -> dict[str, dict[str, tuple
                 raise ValueError(f"queues of {topic} {broker} are not of the form {wanted}")
             assigned.setdefault(topic, {})[broker] = tuple(sorted(set(queues)))
     if text and not assigned:
-        raise ValueError("names no queue")
+        raise ValueError("it names no queue")
     return assigned
 
 
@@ -123,7 +125,7 @@ def _place(text: str, words: tuple[str, ...], smallest: int) -> str | Ends:
     if text.lower() in words:
         return text.lower()
     if not text.startswith("{"):
-        raise ValueError(f"{text!r} is none of {', '.join(words)}, and no JSON")
+        raise ValueError(f"{text!r} is not one of {', '.join(words)}, and not JSON")
     wanted = '{"topic": {"broker": {"0": 23}}}'
     ends: Ends = {}
     for topic, brokers in _json(text, wanted).items():
@@ -132,7 +134,7 @@ def _place(text: str, words: tuple[str, ...], smallest: int) -> str | Ends:
                 raise ValueError(f"offsets of {topic} {broker} are not of the form {wanted}")
             for queue, offset in queues.items():
                 if not queue.isdecimal() or type(offset) is not int or offset < smallest:
-                    raise ValueError(f"{topic} {broker}: queue {queue!r} at offset {offset!r} cannot be")
+                    raise ValueError(f"{topic} {broker}: queue {queue!r} with offset {offset!r} is not valid here")
                 ends[QueueKey(topic, broker, int(queue))] = offset
     return ends
 

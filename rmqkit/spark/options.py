@@ -1,11 +1,14 @@
-"""The options of the data sources `rocketmq` (batch, stream, sink) and `rocketmq-store` (store): one table for all of them.
+"""The options of the data sources `rocketmq` (batch, stream, sink) and `rocketmq-store` (store).
 
-`parse` turns what Spark hands over (texts; names without regard to case) into an `SourceOptions`, whose attributes are the
-names in snake_case. `docs/spark.md` is made from the table. Names and meanings are those of Spark's Kafka source where it
-has them; its other names get an error that says what they are called here.
+One table, `OPTIONS`, defines them all; `docs/spark.md` is generated from it. `parse` turns the
+texts that Spark passes (with case-insensitive names) into a `SourceOptions`, whose attributes are
+the option names in snake_case.
 
-An option of a stream is taken in a batch and does nothing there, and the other way round, so that one set of options serves
-both; one that belongs to neither is an error.
+Where Spark's Kafka source has an equal option, its name and meaning are used. For a Kafka name that
+differs, the error says what the option is called here.
+
+A batch accepts the options of a stream and ignores them, and vice versa, so one set of options
+serves both. An option that belongs to neither is an error.
 """
 
 import re
@@ -23,10 +26,11 @@ PLACES = ("batch", "stream", "sink", "store")
 BATCH, STREAM = frozenset({"batch"}), frozenset({"stream"})
 READ = BATCH | STREAM
 SINK, STORE = frozenset({"sink"}), frozenset({"store"})
-#: what Spark hands over by itself: of `load(path)`, of streams that are written, of tables (`TableCatalog.PROP_*`)
+#: Names that Spark adds by itself, in lower case: for `load(path)`, for written streams, and for
+#: tables (`TableCatalog.PROP_*`).
 SPARKS_OWN = frozenset({"path", "checkpointlocation", "queryname", "outputmode", "serialization.format"})
 SPARKS_OWN |= {"provider", "location", "owner", "comment", "collation", "external", "table_type", "is_managed_location"}
-#: names of Kafka's source, and of the old rocketmq-spark, that are called otherwise here
+#: Names in Kafka's source and in the old rocketmq-spark (lower case) -> our name.
 OTHERS = {
     "kafka.bootstrap.servers": "namesrv",
     "maxoffsetspertrigger": "maxMessagesPerTrigger",
@@ -47,16 +51,20 @@ OTHERS = {
 
 
 class Option(NamedTuple):
-    """A row of the table. `default` is a text as a user would give it, "" for none; `where` has some of PLACES."""
+    """A row of the table.
+
+    `default` is written as a user would write it; "" means no default. `where` is a subset of
+    PLACES. `kind` is a key of `KINDS`.
+    """
 
     name: str
     kind: str
     default: str
     where: frozenset[str]
     doc: str
-    #: of kind `choice`
+    #: The allowed values of kind `choice`, in lower case.
     values: tuple[str, ...] = ()
-    #: what an unset option is where it differs from `default`
+    #: Place -> default, for places whose default differs from `default`.
     default_of: tuple[tuple[str, str], ...] = ()
 
     @property
@@ -317,20 +325,24 @@ _TABLE = (
     ),
 )
 OPTIONS: dict[str, Option] = {option.name: option for option in _TABLE}
-"""By name, in the order of the documentation."""
+"""Option name -> option, in the order of the documentation."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SourceOptions:
-    """What was given, with the defaults of its place. Counts and sizes are 0, times None, texts "" where nothing was."""
+    """Parsed options, with the defaults of their place filled in.
+
+    An option without a value and without a default is 0 (counts, sizes in bytes), None (times) or
+    "" (texts). Times are Unix ms; durations are ms.
+    """
 
     where: str
     namesrv: tuple[str, ...] = ()
     subscribe: tuple[str, ...] = ()
     subscribe_pattern: str = ""
-    #: topic -> broker -> queues
+    #: Topic -> broker name -> queue ids.
     assign: Mapping[str, Mapping[str, tuple[int, ...]]]
-    #: `earliest`, `latest`, `group`, or offsets with LATEST and EARLIEST among them
+    #: `earliest`, `latest`, `group`, or an offset per queue, which may be LATEST or EARLIEST.
     starting_offsets: str | Ends
     ending_offsets: str | Ends
     starting_timestamp: int | None = None
@@ -347,7 +359,7 @@ class SourceOptions:
     when_down: str = "wait"
     max_wait_for_broker: int
     request_timeout: int
-    #: in the order of the table of columns, the body left out when it is not wanted
+    #: In the order of the table of columns; without `body` if `include_body` is false.
     columns: tuple[str, ...] = ()
     include_body: bool = True
     decode: str = "none"
@@ -365,7 +377,10 @@ class SourceOptions:
 
 
 def parse(given: Mapping[str, str], where: str) -> SourceOptions:
-    """Options for one of PLACES. Raises ConfigError that names the option, and for an unknown one the nearest there is."""
+    """Parse the options that Spark passed for `where`, one of PLACES.
+
+    Raises ConfigError, which names the option. For an unknown option it suggests the closest one.
+    """
     texts: dict[str, str] = {}
     by_lower = {name.lower(): name for name in OPTIONS}
     for key, value in given.items():
@@ -390,12 +405,12 @@ def parse(given: Mapping[str, str], where: str) -> SourceOptions:
 
 
 def _check_place(option: Option, where: str) -> None:
-    # Options of a stream and of a batch go together.
+    # A batch accepts the options of a stream, and vice versa.
     if where not in option.where and not (where in READ and option.where & READ):
         if option.name == "topic":
-            raise ConfigError("option topic is the sink's; a query reads the topics of subscribe")
+            raise ConfigError("option topic applies to the sink only; a query reads the topics of subscribe")
         places = " and ".join(place for place in PLACES if place in option.where)
-        raise ConfigError(f"option {option.name} is one of the {places}, not of the {where}")
+        raise ConfigError(f"option {option.name} applies to {places}, not to {where}")
 
 
 def _unknown(key: str, where: str) -> str:
@@ -403,7 +418,7 @@ def _unknown(key: str, where: str) -> str:
     if lower in OTHERS:
         return f"option {key} is called {OTHERS[lower]} here"
     if lower.startswith("kafka."):
-        return f"option {key} is Kafka's; options of clients here are namesrv and requestTimeout"
+        return f"option {key} belongs to Kafka's source; rmqkit has namesrv and requestTimeout for its clients"
     names = [option.name for option in OPTIONS.values() if where in option.where]
     return f"option {key} is not known{suggest(key, names, f'options of the {where}: {{known}}')}"
 
@@ -421,14 +436,14 @@ def _check_read(options: SourceOptions, texts: Mapping[str, str]) -> None:
         raise ConfigError(f"options {' and '.join(chosen)} exclude each other: choose one")
     if not chosen:
         hint = "" if texts else f". {tables.NOT_KEPT}"
-        raise ConfigError(f"option subscribe is missing: say which topics (or subscribePattern, or assign){hint}")
+        raise ConfigError(f"option subscribe is missing: set it, subscribePattern or assign to choose topics{hint}")
     if options.starting_offsets == "group" and not (options.group or options.commit_group):
-        raise ConfigError("option startingOffsets=group wants the name of a group in option group")
+        raise ConfigError("option startingOffsets=group needs the name of a group in option group")
     begin, end = options.starting_timestamp, options.ending_timestamp
     if begin is not None and end is not None and begin > end:
-        raise ConfigError(f"option startingTimestamp ({begin}) lies after endingTimestamp ({end})")
+        raise ConfigError(f"option startingTimestamp ({begin}) is later than endingTimestamp ({end})")
     if options.decode_schema and options.decode == "none":
-        raise ConfigError("option decodeSchema wants decode=json")
+        raise ConfigError("option decodeSchema needs decode=json")
     limit = options.max_messages_per_trigger
     if limit and options.min_messages_per_trigger > limit:
         raise ConfigError(f"option minMessagesPerTrigger is above maxMessagesPerTrigger ({limit})")
@@ -444,7 +459,7 @@ def _name_servers(text: str) -> tuple[str, ...]:
 
 
 def _columns(values: Mapping[str, Any], where: str) -> tuple[str, ...]:
-    """Names of columns in the order of their table; none for the sink."""
+    """Return the selected columns in the order of their table; none for the sink."""
     if where == "sink":
         return ()
     from rmqkit.spark.columns import COLUMNS, checked
@@ -459,5 +474,5 @@ def _columns(values: Mapping[str, Any], where: str) -> tuple[str, ...]:
     if values["include_body"]:
         return names or tuple(table)
     if "body" in names:
-        raise ConfigError("option columns names body, and includeBody is false")
+        raise ConfigError("option columns names body, but includeBody is false")
     return names or tuple(name for name in table if name != "body")

@@ -1,9 +1,9 @@
-"""Whether Spark works here: a session of its own process runs a real query over a small data source in Python.
+"""Checks whether Spark works here: runs a real query over a small data source in Python.
 
     python -m rmqkit.spark.probe
 
-prints one JSON object: `{"spark": "4.3.0", "java": "17.0.15", "from": "PATH", ...}`, or `{"error": ...}`, and ends with
-0 or 1. `rmqkit doctor` runs it.
+prints one JSON object: `{"spark": "4.3.0", "java": "17.0.15", "from": "PATH", ...}`, or
+`{"error": ...}`. The exit code is 0 or 1. `rmqkit doctor` runs it as a process of its own.
 """
 
 import json
@@ -25,7 +25,10 @@ PARTITIONS = 2
 
 
 class Numbers(DataSource):
-    """Numbers from a worker, with its Python and whether it would find `format("rocketmq")`."""
+    """Data source whose rows are made by workers.
+
+    Each row has the worker's Python, whether that finds `format("rocketmq")`, and a number.
+    """
 
     @classmethod
     def name(cls) -> str:
@@ -53,13 +56,16 @@ class NumbersReader(DataSourceReader):
 
 
 def probe(spark: "SparkSession") -> Mapping[str, Any]:
-    """What a query over this session saw. Raises RmqkitError in one line, or what Spark raises."""
+    """Run the query and return versions, the workers' Python, and whether they find rmqkit.
+
+    Raises RmqkitError (one line) if the result is wrong, or whatever Spark raises.
+    """
     spark.dataSource.register(Numbers)
     rows = spark.read.format(Numbers.name()).load()
     found = rows.groupBy("python", "is_found").agg({"number": "sum"}).collect()
     (python, is_found, total) = found[0]
     if len(found) != 1 or total != PARTITIONS * sum(range(ROWS)):
-        raise RmqkitError(f"a query gave {total} instead of {PARTITIONS * sum(range(ROWS))}")
+        raise RmqkitError(f"a test query returned {total} instead of {PARTITIONS * sum(range(ROWS))}")
     jvm: Any = spark.sparkContext._jvm
     version = jvm.java.lang.System.getProperty("java.version")
     return {"spark": spark.version, "java": version, "python": python, "is_found": is_found}
@@ -81,7 +87,7 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    # Classes that workers unpickle must belong to the module by its name, which they can import.
+    # Workers unpickle the classes of this module by its name, so they must not be in `__main__`.
     from rmqkit.spark import probe as module
 
     sys.exit(module.main())

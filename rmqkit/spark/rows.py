@@ -1,8 +1,9 @@
-"""The rows of a query: their columns, and the conversion of record batches to the schema that Spark asked for.
+"""The rows of a query: their columns, and record batches in the schema that Spark asked for.
 
-A query has the columns of `columns` and, with `decode=json`, behind them the fields of the JSON bodies and `_corrupt`. A
-schema that the user gives (`.schema(...)`) has names of message columns and JSON fields in any order; types must fit, and
-what may be null must not be NOT NULL, which Spark believes without looking.
+A query has the columns of `columns`. With `decode=json` the fields of the JSON bodies and
+`_corrupt` follow them. A schema that the user gives (`.schema(...)`) names message columns and JSON
+fields in any order. Its types must match. A column that can be null must not be NOT NULL, because
+Spark trusts that without checking.
 """
 
 from __future__ import annotations
@@ -23,22 +24,23 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-#: columns that not every message has; times may be beyond what a timestamp holds
+#: Columns that can be null: not every message has keys and tags, and a time may be beyond the range
+#: of Spark's timestamps.
 NULLABLE = frozenset({"keys", "tags", "born_time", "store_time"})
-#: the module that Spark's workers run as
+#: The module that Spark's workers run as `__main__`.
 SPARK_DAEMON = "pyspark.daemon"
 CORRUPT_DDL = f"`{CORRUPT}` string"
 
 
 class Rows(NamedTuple):
-    """How ranges become rows. Goes to the workers pickled."""
+    """Turns offset ranges into rows. Pickled for the workers."""
 
     settings: ReadSettings
-    #: what Spark was told, to the letter
+    #: Exactly the schema that Spark was given.
     schema: pa.Schema
 
     def read(self, queue_range: OffsetRange | None) -> Iterator[pa.RecordBatch]:
-        """Of nothing for None: Spark reads one partition of an empty batch too."""
+        """Yield the rows of a range; none for None, which Spark passes for an empty batch."""
         if queue_range is None:
             return
         for batch in read_range(queue_range, self.settings):
@@ -46,7 +48,7 @@ class Rows(NamedTuple):
         spare_the_modules()
 
     def _shaped(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Columns in the order of the schema, and what it says of nulls."""
+        """Return the batch with the schema's order of columns and its nullability."""
         import pyarrow
 
         return pyarrow.RecordBatch.from_arrays([batch.column(name) for name in self.schema.names], schema=self.schema)
@@ -54,10 +56,11 @@ class Rows(NamedTuple):
 
 @cache
 def spare_the_modules() -> None:
-    """Let a worker's collections leave out what it has by now, once.
+    """Exclude the objects that a Spark worker has by now from garbage collection, once per process.
 
-    Spark's workers collect after every task (`pyspark/daemon.py`), each time over all that the imported modules are made
-    of: a fifth of the time of a task that reads 50,000 messages.
+    Spark's workers collect garbage after every task (`pyspark/daemon.py`), each time over all
+    objects of the imported modules. That took a fifth of the time of a task that reads 50,000
+    messages.
     """
     spec = getattr(sys.modules.get("__main__"), "__spec__", None)
     if spec is not None and spec.name == SPARK_DAEMON:
@@ -65,29 +68,32 @@ def spare_the_modules() -> None:
 
 
 def schema_ddl(options: SourceOptions) -> str:
-    """The schema of a query whose user gives none."""
+    """Return the schema (DDL) of a query without a schema of the user. Raises ConfigError."""
     parts = [ddl(options.columns)]
     if options.decode == "json":
         if not options.decode_schema:
-            raise ConfigError("option decode=json wants the fields of the bodies in decodeSchema, or a .schema(...)")
+            raise ConfigError("option decode=json needs the fields of the bodies: set decodeSchema, or use .schema(...)")
         parts += [options.decode_schema, CORRUPT_DDL]
     return ", ".join(part for part in parts if part)
 
 
 def rows_of(options: SourceOptions, schema: StructType, *, tags: str = "") -> Rows:
-    """Rows with this schema. Raises ConfigError for a column that a message does not have, or of another type."""
+    """Return `Rows` for this schema. Raises ConfigError for an unknown column or a wrong type.
+
+    `tags`, if given, replaces the option `tags`.
+    """
     from pyspark.sql.pandas.types import to_arrow_schema
     from pyspark.sql.types import StructType
 
     names = [field.name for field in schema.fields]
     twice = [name for name in names if names.count(name) > 1]
     if twice:
-        raise ConfigError(f"the column {twice[0]} comes twice: leave the message's own out with option columns")
+        raise ConfigError(f"the column {twice[0]} occurs twice: leave the message's own column out with option columns")
     wanted = to_arrow_schema(schema, timezone="UTC")
     others = []
     for field in schema.fields:
         if (field.name in NULLABLE or field.name not in COLUMNS) and _is_strict(field.jsonValue()):
-            raise ConfigError(f"the column {field.name} may be null: leave NOT NULL out of the schema")
+            raise ConfigError(f"the column {field.name} can be null: remove NOT NULL from the schema")
         if field.name not in COLUMNS:
             others.append(field)
         elif not wanted.field(field.name).type.equals(COLUMNS[field.name].arrow_type):
@@ -98,9 +104,9 @@ def rows_of(options: SourceOptions, schema: StructType, *, tags: str = "") -> Ro
     fields = [field for field in others if field.name != CORRUPT]
     if options.decode == "none" and others:
         known = ", ".join(COLUMNS)
-        raise ConfigError(f"{others[0].name} is no column of a message; there are {known}, and fields with decode=json")
+        raise ConfigError(f"{others[0].name} is not a column of a message; use {known}, or decode=json for fields")
     if options.decode == "json" and not fields:
-        raise ConfigError("option decode=json wants the fields of the bodies in decodeSchema, or in .schema(...)")
+        raise ConfigError("option decode=json needs the fields of the bodies, in decodeSchema or in .schema(...)")
     settings = ReadSettings(
         namesrv=options.namesrv,
         columns=tuple(name for name in COLUMNS if name in names),
@@ -115,7 +121,7 @@ def rows_of(options: SourceOptions, schema: StructType, *, tags: str = "") -> Ro
 
 
 def _is_strict(kind: Any) -> bool:
-    """Whether a type, or a part of it, in the form of Spark's JSON allows no nulls."""
+    """Whether a type, given as Spark's JSON, or any part of it, forbids nulls."""
     if not isinstance(kind, dict):
         return False
     if not all(kind.get(mark, True) for mark in ("nullable", "containsNull", "valueContainsNull")):

@@ -1,11 +1,16 @@
-"""A Spark session that works where rmqkit is installed: its Java found, its workers on this Python, its logs quiet.
+"""Starts a Spark session that works wherever rmqkit is installed.
 
-`session()` starts one, or hands out the one that runs in this process. What it sets is a default that `conf` overrides;
-what belongs to one machine alone (addresses, folders, how many shuffle partitions) is set for local masters only, so that
-`spark://...` or `yarn` meets the cluster's own. Under `spark-submit` the JVM is there already: its master stays.
+`session()` finds a Java, makes the workers use this Python, and silences Spark's startup messages.
+If this process already has a session, `session()` returns it. Every value that it sets is a
+default, which `conf` overrides.
 
-The JVM writes to stderr before any logging is configured. Its stderr is a pipe (`_JvmErrors`): a thread hands lines on but
-for those that say nothing, and keeps the last ones for the error of a JVM that does not start.
+Values that suit only one machine (addresses, folders, the number of shuffle partitions) are set for
+local masters only, so `spark://...` and `yarn` keep the settings of their cluster. Under
+`spark-submit` the JVM already runs, and its master is kept.
+
+The JVM writes to stderr before any logging is configured. Its stderr is therefore a pipe
+(`_JvmErrors`). A thread forwards the lines, drops known noise, and keeps the last lines: they
+become the error if the JVM does not start.
 """
 
 import atexit
@@ -30,11 +35,11 @@ if TYPE_CHECKING:
 __all__ = ["JavaMissing", "SparkMissing", "session"]
 
 MASTER = "local[*]"
-#: rows a record batch between Python and the JVM; our reader's batches have as many
+#: Rows per record batch between Python and the JVM; equal to `ReadSettings.batch_rows`.
 BATCH_ROWS = 8192
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 JAVA_OPTIONS = "spark.driver.extraJavaOptions"
-#: beginnings of lines that a JVM writes at every start
+#: Beginnings of the lines that a JVM writes at every start.
 NOISE = (
     "WARNING: Using incubator modules:",
     "Picked up JAVA_TOOL_OPTIONS:",
@@ -42,12 +47,12 @@ NOISE = (
     "Setting default log level to",
     "To adjust logging level use",
 )
-#: with them the JVM belongs to somebody else: spark-submit, or a notebook server
+#: Environment variable: if set, another program started the JVM (spark-submit, a notebook server).
 GATEWAY = "PYSPARK_GATEWAY_PORT"
 
 
 class SparkMissing(RmqkitError):
-    """The extra is not installed, or the JVM did not start. One line."""
+    """The extra `[spark]` is not installed, or the JVM did not start. The text is one line."""
 
 
 def session(
@@ -57,10 +62,36 @@ def session(
     conf: Mapping[str, str] | None = None,
     pushdown: bool = False,
 ) -> "SparkSession":
-    """The Spark session of this process, started when there is none.
+    """Return the Spark session of this process; start one if there is none.
 
-    `conf` (Spark's keys) overrides what rmqkit sets. `pushdown` lets the data source take over filters of batch queries:
-    give the source its option `pushdown` as well. Raises SparkMissing, JavaMissing, ConfigError.
+    With a running session, `app` is ignored, and of `conf` only the `spark.sql.*` keys that Spark
+    can change at run time take effect.
+
+    Args:
+        app: Name of the application in Spark's logs and web UI.
+        master: Spark's master, such as `local[4]` or `spark://host:7077`. Default: `spark.master`
+            in `conf`, or else `local[*]`; under spark-submit, the master that it set.
+        conf: Spark settings by key. They override the values that rmqkit sets.
+        pushdown: Let Spark pass the filters of batch queries to the data source. The source also
+            needs its option `pushdown=true`.
+
+    Returns:
+        The session. It is shared by the whole process and ends with it, or with its `stop()`.
+
+    Raises:
+        SparkMissing: pyspark, pyarrow or numpy is not installed, or Spark's JVM did not start.
+        JavaMissing: No Java that Spark can run on was found.
+        ConfigError: `master` and `spark.master` differ, the running session has another master, or
+            a Spark Connect address was given.
+
+    Example:
+        Start a local session and read a topic:
+
+            from rmqkit.spark import session
+
+            spark = session("orders", master="local[4]", conf={"spark.driver.memory": "4g"})
+            orders = spark.read.format("rocketmq").option("subscribe", "orders").load()
+            print(orders.count())
     """
     check_installed()
     from pyspark.core.context import SparkContext
@@ -78,7 +109,7 @@ def session(
 
 
 def check_installed() -> None:
-    """Raises SparkMissing, in one line, unless PySpark and what its columns need can be imported."""
+    """Raise SparkMissing unless pyspark, pyarrow and numpy can be imported."""
     missing = [name for name in ("pyspark", "pyarrow", "numpy") if find_spec(name) is None]
     if missing:
         are = "is" if len(missing) == 1 else "are"
@@ -86,16 +117,19 @@ def check_installed() -> None:
 
 
 def _check_master(master: str | None, given: Mapping[str, str]) -> None:
-    told = given.get("spark.master")
-    if master and told and master != told:
-        raise ConfigError(f"two masters: {master}, and spark.master={told}")
-    asked = master or told or ""
+    configured = given.get("spark.master")
+    if master and configured and master != configured:
+        raise ConfigError(f"two different masters: master={master} and spark.master={configured}: set only one")
+    asked = master or configured or ""
     if asked.startswith("sc://") or "spark.remote" in given:
-        raise ConfigError(f"{asked or 'spark.remote'}: Spark Connect is not supported, name the cluster's own master")
+        raise ConfigError(f"{asked or 'spark.remote'}: Spark Connect is not supported, set the cluster's own master")
 
 
 def _adopt(running: "SparkSession", master: str | None, given: Mapping[str, str]) -> None:
-    """What may still change in a session that runs; the rest must be as it is."""
+    """Apply the settings that a running session can change.
+
+    Raises ConfigError if the session has another master.
+    """
     context = running.sparkContext
     if master and master != context.master:
         raise ConfigError(f"this process has a Spark session on {context.master}: stop it to start one on {master}")
@@ -108,7 +142,7 @@ def _adopt(running: "SparkSession", master: str | None, given: Mapping[str, str]
 
 
 def _settings(master: str | None, given: Mapping[str, str]) -> dict[str, str]:
-    """Everything a new session is started with."""
+    """Return all settings for a new session."""
     found = {
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.execution.arrow.maxRecordsPerBatch": str(BATCH_ROWS),
@@ -117,7 +151,7 @@ def _settings(master: str | None, given: Mapping[str, str]) -> dict[str, str]:
         "spark.ui.showConsoleProgress": "false",
     }
     if find_spec("pandas") is None:
-        # Spark's default wants it, and says so at each function that is not made with Arrow.
+        # With Arrow, Spark's default, every UDF needs pandas; without it Spark warns at each one.
         found["spark.sql.execution.pythonUDF.arrow.enabled"] = "false"
     if GATEWAY not in os.environ:
         found["spark.master"] = master or given.get("spark.master") or MASTER
@@ -135,10 +169,10 @@ def _settings(master: str | None, given: Mapping[str, str]) -> dict[str, str]:
 
 def _local() -> dict[str, str]:
     return {
-        # The machine's own name may have no address, or one that changes.
+        # The machine's host name may not resolve, or its address may change.
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
-        # Tables of an in-memory catalog end with the session, and so do their files.
+        # Tables of an in-memory catalog end with the session, so their files can be deleted too.
         "spark.sql.warehouse.dir": _temporary_folder(),
         "spark.sql.shuffle.partitions": str(2 * (os.cpu_count() or 1)),
     }
@@ -157,7 +191,8 @@ def _start(app: str, settings: Mapping[str, str]) -> None:
     from pyspark.conf import SparkConf
     from pyspark.core.context import SparkContext
 
-    # Spark's workers are `python3` of the PATH otherwise, which is another one outside an activated environment.
+    # By default Spark's workers run `python3` from the PATH. If the virtual environment is not
+    # activated, that is another Python.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     conf = SparkConf(loadDefaults=SparkContext._jvm is not None)
     for key, value in settings.items():
@@ -170,7 +205,7 @@ def _start(app: str, settings: Mapping[str, str]) -> None:
 
 
 def _launch(conf: "SparkConf") -> Any:
-    """A JVM with py4j's gateway in it; it ends with this process."""
+    """Start a JVM and return its py4j gateway. The JVM ends with this process."""
     from pyspark.errors import PySparkRuntimeError
     from pyspark.java_gateway import launch_gateway
 
@@ -181,14 +216,14 @@ def _launch(conf: "SparkConf") -> Any:
     try:
         return launch(conf, {"stderr": errors.writing})
     except PySparkRuntimeError as error:
-        said = errors.ended()
-        raise SparkMissing(f"Spark's JVM ({java.source}: {java.home}) did not start: {said or error}") from None
+        output = errors.ended()
+        raise SparkMissing(f"Spark's JVM ({java.source}: {java.home}) did not start: {output or error}") from None
     finally:
         errors.handed_over()
 
 
 class _JvmErrors:
-    """The stderr of the JVM: handed on line by line, without those that it writes at every start."""
+    """Forwards the stderr of the JVM line by line, without the lines of NOISE."""
 
     LINES_KEPT = 20
 
@@ -202,13 +237,13 @@ class _JvmErrors:
         self._thread.start()
 
     def handed_over(self) -> None:
-        """The JVM has its own end now: reading ends when the JVM does."""
+        """Close our write end: the JVM has its own. The pipe then ends when the JVM exits."""
         if self._is_open:
             self._is_open = False
             os.close(self.writing)
 
     def ended(self) -> str:
-        """What a JVM that is gone said last, in one line."""
+        """Return the last lines of a JVM that has exited, joined to one line."""
         self.handed_over()
         self._thread.join(timeout=1.0)
         return " | ".join(self._last)
@@ -222,4 +257,4 @@ class _JvmErrors:
                     try:
                         sys.stderr.write(line)
                     except (OSError, ValueError):
-                        continue  # nobody reads it; the JVM must be able to go on writing
+                        continue  # our stderr is closed; keep reading so that the JVM can write

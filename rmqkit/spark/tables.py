@@ -1,12 +1,14 @@
-"""Options of tables that SQL has made: `CREATE TABLE t USING rocketmq OPTIONS (...)`.
+"""Options of tables created in SQL: `CREATE TABLE t USING rocketmq OPTIONS (...)`.
 
-Spark 4.3 gives a Python data source the options of a table when the table is made, and none when it is queried; what
-it keeps is the schema. So the schema that we give it then has the options in the comment of its first column, where
-queries find them (and `DESCRIBE` shows them), and `INSERT INTO`, whose rows have the schema of the table. A table with
-columns of the user's own has no place for them.
+Spark 4.3 passes the options of a table to a Python data source only when the table is created, not
+when it is queried. It does keep the table's schema. When a table is created, our schema therefore
+holds the options in the comment of its first column. Queries find them there (and `DESCRIBE` shows
+them), and so does `INSERT INTO`, whose rows have the schema of the table. A table with columns that
+the user defined has no place for them.
 
-A column keeps its comment where a query selects it, so rows that are written may bear the options of a table that they only
-come from. Those count where no others are given, else the name servers have to be said.
+A column keeps its comment when a query selects it. So rows that are written elsewhere may carry the
+options of the table that they were read from. `options_to_write` therefore uses these options only
+if the write has none of its own; otherwise the write must name its name servers.
 """
 
 import json
@@ -18,9 +20,9 @@ from rmqkit.errors import ConfigError
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-#: what tables put before the names of their options; when a table is made they come without it as well
+#: Prefix that Spark adds to a table's options. On creation Spark also passes them without it.
 PREFIX = "option."
-#: Spark says it of a table that is being made, never of a query; with it comes `path`, which has no prefix
+#: Spark passes this key only when a table is created. `path` comes with it, without the prefix.
 PROVIDER = "provider"
 MARK = "rocketmq: "
 NOT_KEPT = (
@@ -29,7 +31,7 @@ NOT_KEPT = (
 
 
 def of_table(given: Mapping[str, str]) -> dict[str, str]:
-    """The options of a table that is being made; none for any other query."""
+    """Return the options of a table that is being created; nothing for any other query."""
     if not any(key.lower() == PROVIDER for key in given):
         return {}
     found = {key[len(PREFIX) :]: value for key, value in given.items() if key.lower().startswith(PREFIX)}
@@ -38,12 +40,15 @@ def of_table(given: Mapping[str, str]) -> dict[str, str]:
 
 
 def to_make(given: Mapping[str, str]) -> dict[str, str]:
-    """What a query is told of the options of a table that is being made: those of writes are kept for writes."""
+    """Return the options that apply to reads, if a table is being created; else all options.
+
+    The options for writes are kept in the schema for later writes.
+    """
     return _usable(given, "batch") if of_table(given) else dict(given)
 
 
 def kept(ddl: str, given: Mapping[str, str]) -> str:
-    """A schema that keeps the options of the table that is being made."""
+    """Return the schema; if a table is being created, with the options in its first column."""
     options = of_table(given)
     if not options:
         return ddl
@@ -53,14 +58,15 @@ def kept(ddl: str, given: Mapping[str, str]) -> str:
 
 
 def options_of(given: Mapping[str, str], schema: "StructType", where: str = "batch") -> dict[str, str]:
-    """What was given, over what the schema of a table has kept for queries."""
+    """Return the given options, and those in the table's schema that apply to `where`."""
     return {**_usable(_found(schema), where), **{key.lower(): value for key, value in given.items()}}
 
 
 def options_to_write(given: Mapping[str, str], schema: "StructType") -> dict[str, str] | None:
-    """What the table has kept that rows are inserted into; None when they are written with options of their own.
+    """Return the options of the table that receives the rows, or None if the write has its own.
 
-    Its topic is the one that it reads. Raises ConfigError when it may be that, and may be where the rows come from.
+    Without an option `topic`, the target is the topic that the table reads. Raises ConfigError if
+    the schema's options may belong either to the target or to the table that was read.
     """
     from rmqkit.spark.options import SPARKS_OWN
 
@@ -71,8 +77,8 @@ def options_to_write(given: Mapping[str, str], schema: "StructType") -> dict[str
     if names:
         if "namesrv" in found and "namesrv" not in names:
             raise ConfigError(
-                f"option namesrv is missing: the rows have a column of a table of name servers {found['namesrv']}, and "
-                "other options are given; say where to send"
+                f"option namesrv is missing: the rows carry the options of a table of name servers {found['namesrv']}, "
+                "and other options are given; set namesrv to the name servers to send to"
             )
         return None
     topics = found.get("subscribe", "").strip()
@@ -88,7 +94,7 @@ def _found(schema: "StructType") -> dict[str, str]:
 
 
 def _usable(given: Mapping[str, str], where: str) -> dict[str, str]:
-    """Without the known options that are not of this place."""
+    """Drop the known options that do not apply to `where`."""
     from rmqkit.spark.options import OPTIONS, READ
 
     places = READ if where in READ else {where}

@@ -167,13 +167,13 @@ class MappedEngine:
     # --- reports of the parts ---------------------------------------------------------------------
 
     def broken(self, reason: str) -> None:
-        """Stop the engine's promises after a failed sync: no put succeeds any more."""
+        """Refuse all puts for good, after a failed sync or truncation. Log `reason` once."""
         if not self._broken:
             self._broken = reason
             self.is_broken = True
             self.ports.log.error("store-failed", reason=reason)
             self.flush.fail(reason)
-            self._derive()
+            self._update_writeable()
             if self._steps is not None:
                 self._steps.wake()
 
@@ -185,13 +185,13 @@ class MappedEngine:
         else:
             self._refused.pop(cause, None)
         if reason != before:
-            self._derive()
+            self._update_writeable()
             if reason:
                 self.ports.log.warning("store-refuses-puts", reason=reason)
             elif before:
                 self.ports.log.info("store-takes-puts", was=before)
 
-    def _derive(self) -> None:
+    def _update_writeable(self) -> None:
         self.failed = self._broken or next(iter(self._refused.values()), "")
         self._writeable = self.ready and not self._broken and not self._refused
 
@@ -219,7 +219,7 @@ class MappedEngine:
         self._steps = None
         self.ready = True
         self.progress = ""
-        self._derive()
+        self._update_writeable()
         now_ms = self.ports.clock.mono_ms
         flush = self.config.flush
         self.duties.add("store-flush", lambda _: self.flush.flush_due(self.config.flush), now_ms + 1)
@@ -240,11 +240,11 @@ class MappedEngine:
         if len(self._stopped) > 1:
             return
         was_ready, self.ready = self.ready, False
-        self._derive()
+        self._update_writeable()
         for name in DUTIES:
             self.duties.remove(name)
         if self._is_cutting:
-            return  # close after the cut: a partly cut log must not be closed
+            return  # close after the truncation: a partly truncated log must not be closed
         if self._steps is not None:
             self._steps.cancel()
         self._close(was_ready)
@@ -264,7 +264,7 @@ class MappedEngine:
 
     def _write_queues(self, now_ms: int) -> int:
         due_ms = self.queue_flush.run(now_ms, self.config.flush)
-        self._derive_queues()
+        self._check_backlog()
         return due_ms
 
     def _save_checkpoint(self, now_ms: int) -> int:
@@ -364,9 +364,9 @@ class MappedEngine:
     def write_queues(self) -> None:
         """Write the tails of all queues now."""
         self.table.write_some(maxsize)
-        self._derive_queues()
+        self._check_backlog()
 
-    def _derive_queues(self) -> None:
+    def _check_backlog(self) -> None:
         """Refuse puts while tails cannot be written and more than UNITS_MAX units wait."""
         too_many = self.table.waiting > UNITS_MAX and bool(self.table.error)
         self.refuse("queues", f"consume queues cannot be written ({self.table.error})" if too_many else "")
@@ -417,10 +417,10 @@ class MappedEngine:
 
     def truncate(self, phy_offset: int, then: Completion) -> None:
         if not self.ready or self._steps is not None:
-            then(OSError(errno.EBUSY, "the store is not ready, or being cut"))
+            then(OSError(errno.EBUSY, "the store is not ready, or its log is being truncated"))
             return
         steps = self._steps = Steps("store-cut", self.duties, self.ports.clock)
-        self.refuse("cut", f"the log is being cut to {phy_offset}")
+        self.refuse("cut", f"the log is being truncated to {phy_offset}")
         self._is_cutting = True
 
         def ended(error: OSError | None) -> None:
@@ -428,7 +428,7 @@ class MappedEngine:
             self._is_cutting = False
             self.index.go_on()
             if self.flush.is_held:
-                self.broken(f"the log could not be cut to {phy_offset}: {error}")
+                self.broken(f"the log could not be truncated to {phy_offset}: {error}")
             self.refuse("cut", "")
             then(error)
             if self._stopped:

@@ -34,7 +34,7 @@ def cut(engine: "MappedEngine", steps: Steps, phy_offset: int) -> Work:
     log = engine.log
     files = log.files
     if not engine.commit():
-        raise OSError(errno.EIO, "records before the cut could not be written")
+        raise OSError(errno.EIO, "records before the truncation point could not be written")
     if not (files.start <= phy_offset <= log.offset_written and _is_boundary(engine, phy_offset)):
         raise OSError(errno.EINVAL, f"no record starts at {phy_offset}")
     old_end = log.offset_written

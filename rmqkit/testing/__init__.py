@@ -1,7 +1,13 @@
-"""For people who test with rmqkit: contract suites for plug-ins, a broker in virtual time, factories of pytest fixtures.
+"""Tools for tests: contract suites for plug-ins, a simulated broker, factories of pytest fixtures.
 
-The fixtures themselves (`rmqkit_cluster`, `rmqkit_clean`, `rmqkit_running`) are pytest's to find: installing rmqkit is
-enough. What stands here is loaded when it is first asked for. See `docs/testing.md` and `docs/plugins.md`.
+- Contract suites (`StorageEngineContract`, `LockModeContract`, …): subclass one and set `make` to
+  the factory that the plug-in registers. pytest then runs the tests of the suite.
+- `SimBroker` and `StoreWorld`: a whole broker, or only a storage engine, in virtual time.
+- `rmqkit.testing.factories`: factories of fixtures with other options than the ready-made ones.
+
+Installing rmqkit registers the fixtures `rmqkit_cluster`, `rmqkit_clean` and `rmqkit_running` with
+pytest. They hand out `RunningCluster` and `Clean`. Each name of this package is imported when it is
+first used. See `docs/testing.md` and `docs/plugins.md`.
 """
 
 from importlib import import_module
@@ -23,7 +29,7 @@ if TYPE_CHECKING:
     from rmqkit.testing.storage import StorageEngineContract as StorageEngineContract
     from rmqkit.testing.store_world import StoreWorld as StoreWorld
 
-#: name -> module that has it
+#: public name -> module that defines it
 _HOMES = {
     "AllocatorContract": "rmqkit.testing.allocators",
     "Clean": "rmqkit.testing.clusters",

@@ -5,9 +5,11 @@
     class TestMine(AllocatorContract):
         make = MyAllocator       # the factory that the plug-in registers
 
-Every member of a group computes its own share by an allocator of its own, from the same two sorted lists. What these tests
-hold against an allocator is what makes that work: the shares fit together without a word between the members. Allocators
-that leave queues out on purpose say so by `shares_all`; those that do not spread evenly leave `uneven_max` at None.
+Every member of a group computes its own share with its own allocator, from the same two sorted
+lists. The members do not talk to each other. So the tests check that the shares fit together.
+
+An allocator that leaves queues out on purpose sets `shares_all = False`. One that does not spread
+the queues evenly leaves `uneven_max` at None.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,22 +20,37 @@ import pytest
 from rmqkit.client.allocators import Allocator, sorted_ids
 from rmqkit.wire.fastjson import MessageQueue
 
-#: queues of a topic, members of the group
+#: number of queues of the topic, number of members of the group
 SIZES = ((1, 1), (8, 1), (1, 8), (8, 8), (8, 3), (3, 8), (16, 5), (64, 7))
 
 
 class AllocatorContract:
-    #: the factory under test; called without arguments, once for each member
+    """Tests for an allocator. Subclass it and set `make`.
+
+    Attributes:
+        make: The factory under test. The tests call it without arguments, once for each member.
+        broker_names: The broker names of the topic's queues. Set names that your allocator
+            understands, if it reads them.
+        shares_all: Whether every queue gets a member.
+        uneven_max: Most queues that one member has more than another. None: no limit.
+
+    Example:
+        Test an allocator that deals out the queues one by one:
+
+            from rmqkit.testing import AllocatorContract
+
+            class TestMine(AllocatorContract):
+                make = MyAllocator
+                uneven_max = 1
+    """
+
     make: ClassVar[Callable[[], Allocator]]
-    #: the brokers of the topic; an allocator that reads their names is given such names
     broker_names: ClassVar[Sequence[str]] = ("broker-a", "broker-b")
-    #: every queue is somebody's
     shares_all: ClassVar[bool] = True
-    #: how many queues one member may have more than another; None: any number
     uneven_max: ClassVar[int | None] = None
 
     def __init_subclass__(cls) -> None:
-        """Tests of what the allocator does not promise are left out."""
+        """Remove the tests of properties that the allocator does not have."""
         super().__init_subclass__()
         if not cls.shares_all:
             cls.test_no_queue_is_left_over = cls.test_who_is_no_member_gets_nothing = None  # type: ignore[method-assign,assignment]  # pytest skips None
@@ -41,19 +58,35 @@ class AllocatorContract:
             cls.test_shares_are_as_even_as_promised = None  # type: ignore[method-assign,assignment]  # pytest skips None
 
     def queues(self, count: int, topic: str = "T") -> list[MessageQueue]:
-        """So many queues, over the brokers in turn, sorted as a consumer sorts them."""
+        """Return `count` queues of `broker_names` in turn, sorted as consumers sort them.
+
+        Args:
+            count: Number of queues.
+            topic: Their topic.
+        """
         names = type(self).broker_names
-        made = [
+        unsorted = [
             MessageQueue(topic=topic, broker_name=names[i % len(names)], queue_id=i // len(names)) for i in range(count)
         ]
-        return sorted(made, key=lambda queue: (queue.topic, queue.broker_name, queue.queue_id))
+        return sorted(unsorted, key=lambda queue: (queue.topic, queue.broker_name, queue.queue_id))
 
     def members(self, count: int) -> list[str]:
-        """So many client ids, sorted as a consumer sorts them."""
+        """Return `count` client ids, sorted as consumers sort them.
+
+        Args:
+            count: Number of members.
+        """
         return sorted_ids([f"10.0.{i % 3}.{i}@{7000 + i}" for i in range(count)])
 
     def shares(self, queues: Sequence[MessageQueue], members: Sequence[str]) -> list[list[MessageQueue]]:
-        """What each member takes, by an allocator of its own."""
+        """Return the share of each member, in the order of `members`.
+
+        Each member uses a new allocator.
+
+        Args:
+            queues: All queues, sorted.
+            members: All client ids, sorted.
+        """
         return [list(type(self).make().allocate("G", member, queues, members)) for member in members]
 
     @pytest.mark.parametrize(("queue_count", "member_count"), SIZES)
@@ -87,7 +120,7 @@ class AllocatorContract:
         assert (queues, members) == (self.queues(8), self.members(3))
 
     def test_who_is_no_member_gets_nothing(self) -> None:
-        """Its heartbeat has not arrived yet: the others do not count with it."""
+        """Its heartbeat has not arrived yet, so the other members do not count it."""
         assert list(type(self).make().allocate("G", "10.9.9.9@1", self.queues(8), self.members(3))) == []
 
     @pytest.mark.parametrize(("queue_count", "member_count"), [(0, 2), (4, 0)])
@@ -106,7 +139,7 @@ class AllocatorContract:
                 assert {queue.topic for queue in share} <= {topic}
 
     def test_it_has_a_name(self) -> None:
-        """Shown in a consumer's running info."""
+        """A consumer's running info shows the name."""
         name = type(self).make().name
         assert isinstance(name, str)
         assert name

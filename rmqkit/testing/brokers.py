@@ -8,9 +8,10 @@
         broker.advance(60_000)
         assert broker.ask(71_999, {"topic": "T"}).ext["size"] == "1"
 
-The broker is the one that runs in a process, with the plug-ins that are installed and those named by `modules`; only clock,
-net and disk are `rmqkit.sim`'s. Nothing sleeps and no socket is opened: `advance` lets time pass, `ask` and `send` end when
-the answer is there. An exception out of the broker leaves the call under way, as it would end a real node.
+It is the broker that a process runs, with the installed plug-ins and those in `modules`. Only its
+clock, network and disk are simulated (`rmqkit.sim`). No test sleeps or opens a socket: `advance`
+moves time, and `ask` and `send` return when the response has arrived. An exception that would end a
+real node is raised out of the current call.
 """
 
 from collections.abc import Mapping, Sequence
@@ -37,7 +38,7 @@ ADDRESS = Address("10.0.0.1", 10_911)
 CLIENT_HOST = "10.0.0.2"
 CALL_TIMEOUT_MS = 30_000
 START_LIMIT_MS = 600_000
-#: small files, so that a test does not pay for a gigabyte; what the caller gives comes after them
+#: small files, so that a test does not allocate a gigabyte. Settings of the caller override these
 SETTINGS = (
     "brokerName=broker-a",
     f"brokerIP1={ADDRESS.host}",
@@ -51,7 +52,7 @@ SETTINGS = (
 
 
 class _Client(BaseNode):
-    """What asks the broker."""
+    """The client node that sends requests to the broker."""
 
     def __init__(self, name: str, ports: Ports) -> None:
         super().__init__(name, ports)
@@ -70,17 +71,44 @@ class _Client(BaseNode):
 
 
 class SimBroker:
-    def __init__(self, *settings: str, modules: Sequence[str] = (), entry_points: bool = True, seed: int | str = 1) -> None:
-        """Starts the broker and waits until it serves.
+    """A whole broker in virtual time, with a client that sends requests to it.
 
-        `settings` are `key=value` texts over small defaults (engine `mapped`). `modules` are plug-ins by name; with
-        `entry_points` the installed ones are found too. Raises what a real start would: ConfigError, PluginError.
-        """
+    The constructor starts the broker and returns once it serves. Virtual time moves only in calls
+    of this object. The same seed and calls give the same run.
+
+    Args:
+        *settings: Settings as `key=value`. They override small defaults: files of 1 MiB, the
+        storage
+            engine `mapped`, the address 10.0.0.1:10911.
+        modules: Names of plug-in modules to import.
+        entry_points: Whether to load the installed plug-ins too.
+        seed: Seed of all random choices of the simulation.
+
+    Raises:
+        ConfigError: If a setting is wrong.
+        PluginError: If a plug-in cannot be loaded.
+
+    Attributes:
+        config: The configuration of the broker (`NodeConfig`).
+        world: The simulated world, for further faults (`rmqkit.sim.world.World`).
+
+    Example:
+        Test a request code of a plug-in:
+
+            from rmqkit.testing import SimBroker
+
+            def test_count():
+                broker = SimBroker("plugins=count", modules=["my_count"])
+                broker.send("T", b"hello")
+                assert broker.ask(79_001, {"topic": "T"}).ext == {"count": "1"}
+    """
+
+    def __init__(self, *settings: str, modules: Sequence[str] = (), entry_points: bool = True, seed: int | str = 1) -> None:
         self.config = config.load([], [*SETTINGS, *settings], "broker", host=Host())
         found = plugins.load(modules, entry_points=entry_points)
         found.broker_parts(self.config)
         self.world = World(seed)
-        # Handlers and duties are made anew for each life, as a new process makes them.
+        # Each life creates its own handlers and duties, as a new process does.
         self.world.add_node(
             NAME, lambda ports: Broker("broker-a-0", ports, self.config, found.broker_parts(self.config)), ADDRESS.host
         )
@@ -90,42 +118,59 @@ class SimBroker:
 
     @property
     def node(self) -> Broker:
-        """The broker of the current life, to look at."""
+        """The broker of the current life, to inspect. `start` replaces it."""
         node: Broker = self.world.node(NAME)
         return node
 
     @property
     def now_ms(self) -> int:
-        """Wall time as the broker sees it."""
+        """The broker's wall clock, Unix time in ms."""
         return self.world.wall_start_ms + self.world.now_ms
 
     # --- time and faults
 
     def advance(self, ms: int) -> None:
-        """Let time pass: everything that is due in it happens."""
+        """Let time pass and run everything that becomes due.
+
+        Args:
+            ms: Milliseconds of virtual time.
+        """
         self.world.run_for(ms)
 
     def stop(self) -> None:
-        """A clean stop, waited for."""
+        """Stop the broker cleanly and wait until it has ended.
+
+        Raises AssertionError if it does not end within 10 minutes of virtual time.
+        """
         self.world.stop(NAME)
         assert self.world.run_until(lambda: not self.world.is_alive(NAME), START_LIMIT_MS), "the broker did not stop"
 
     def kill(self) -> None:
-        """kill -9: what was written stays."""
+        """End the broker like `kill -9`: everything that was written stays."""
         self.world.kill(NAME)
 
     def crash(self) -> None:
-        """Power loss: what was not synced may be gone or torn."""
+        """Cut the broker's power: writes that were not synced may be lost or torn."""
         self.world.crash(NAME)
 
     def start(self) -> None:
-        """After `stop`, `kill` or `crash`: on the same files, waited for."""
+        """Start the broker on the same files after `stop`, `kill` or `crash`. Wait until it serves.
+
+        Raises AssertionError if it does not serve within 10 minutes of virtual time.
+        """
         self.world.restart(NAME)
-        self.world.restart(CLIENT)  # its connection to the last life may be half-open
+        self.world.restart(CLIENT)  # its connection to the previous life may be half-open
         self._wait_serving()
 
     def file(self, path: str) -> bytes:
-        """A file of the store's folder (`config/mine.json`). FileNotFoundError if absent."""
+        """Return the content of a file of the store.
+
+        Args:
+            path: Path relative to the store's folder, such as `config/mine.json`.
+
+        Raises:
+            FileNotFoundError: If the file does not exist.
+        """
         disk = self.world.disk(NAME)
         size = disk.size(path)
         if size is None:
@@ -133,13 +178,26 @@ class SimBroker:
         return disk.read(path, 0, size)
 
     def log_lines(self, event: str) -> list[Mapping[str, Any]]:
-        """The fields of every log line of this event."""
+        """Return the fields of every log line of an event, oldest first.
+
+        Args:
+            event: Name of the event, the first argument of the log call.
+        """
         return [line.fields for line in self.world.log(NAME).events(event)]
 
     # --- requests
 
     def ask(self, code: int, ext: Ext | Mapping[str, str] | None = None, body: bytes = b"") -> Reply:
-        """Send a request and wait for its answer, whatever its code."""
+        """Send a request, wait for the response, and return it, whatever its code.
+
+        Args:
+            code: The request code.
+            ext: The request's fields, as a schema or as texts by their names on the wire.
+            body: The request's body.
+
+        Raises:
+            AssertionError: If no response arrives within 30 s of virtual time.
+        """
         outcomes: list[Outcome] = []
         self.world.call(
             CLIENT,
@@ -147,12 +205,21 @@ class SimBroker:
                 ADDRESS, int(code), ext, body, timeout_ms=CALL_TIMEOUT_MS, then=outcomes.append
             ),
         )
-        assert self.world.run_until(lambda: outcomes, CALL_TIMEOUT_MS + 1_000), f"request {code} was never ended"
+        assert self.world.run_until(lambda: outcomes, CALL_TIMEOUT_MS + 1_000), f"request {code} never completed"
         outcome = outcomes[0]
         assert not isinstance(outcome, CallFailed), f"request {code} got no answer: {outcome.text}"
         return outcome
 
     def create_topic(self, topic: str, queue_nums: int = 4) -> None:
+        """Create a topic, or change the number of its queues.
+
+        Args:
+            topic: Name of the topic.
+            queue_nums: Number of read queues and of write queues.
+
+        Raises:
+            AssertionError: If the broker refuses.
+        """
         request = CreateTopicRequest(
             topic=topic,
             default_topic="TBW102",
@@ -165,12 +232,30 @@ class SimBroker:
         self._done(self.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, request))
 
     def delete_topic(self, topic: str) -> None:
+        """Delete a topic.
+
+        Args:
+            topic: Name of the topic.
+
+        Raises:
+            AssertionError: If the broker refuses.
+        """
         self._done(self.ask(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": topic}))
 
     def send(
         self, topic: str, body: bytes = b"", *, queue_id: int = 0, properties: Mapping[str, str] | None = None
     ) -> Reply:
-        """Send a message that must be stored; its topic comes into being if need be."""
+        """Send a message and return the response. The broker creates the topic if it is missing.
+
+        Args:
+            topic: The topic.
+            body: The body.
+            queue_id: The queue.
+            properties: Properties of the message, KEYS and TAGS included.
+
+        Raises:
+            AssertionError: If the broker does not store the message.
+        """
         request = SendMessageRequestV2(
             producer_group="test",
             topic=topic,
@@ -184,7 +269,7 @@ class SimBroker:
         )
         return self._done(self.ask(RequestCode.SEND_MESSAGE_V2, request, body))
 
-    # --- inside
+    # --- helpers
 
     def _wait_serving(self) -> None:
         reached = self.world.run_until(lambda: self.node.serving, START_LIMIT_MS)

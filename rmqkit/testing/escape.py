@@ -1,14 +1,16 @@
-"""The contract of an escape strategy, as tests: what an acting master relies on when it gives a message out of its hands.
+"""The contract of an escape strategy, as tests: what an acting master relies on.
 
     from rmqkit.testing import EscapeContract
 
     class TestMine(EscapeContract):
         make = my_strategy       # the factory that the plug-in registers
 
-The lab is a simulated cluster: `broker-a-0` acts for its master and has the strategy, `broker-b-0` is the master of another
-group. Whoever asks a strategy asks again until it says PUT_OK; so do the tests (`put_at_last`). A message that a strategy
-has said PUT_OK to has to come, whatever becomes of the acting broker; it may come more than once only where an answer was
-lost on the way.
+The lab is a simulated cluster. `broker-a-0` acts for its master and has the strategy. `broker-b-0`
+is the master of another group.
+
+The acting master retries a message until the strategy answers PUT_OK, and so do the tests
+(`put_at_last`). After PUT_OK the message must arrive, even if the acting master fails. It may
+arrive more than once only if a response was lost on the way.
 """
 
 from collections.abc import Callable, Sequence
@@ -34,23 +36,41 @@ HOST = bytes((10, 0, 9, 9, 0, 0, 1, 0))
 
 
 class EscapeContract:
-    #: the factory under test; called with the broker in each of its lives
+    """Tests for an escape strategy. Subclass it and set `make`.
+
+    Attributes:
+        make: The factory under test. Each start of the acting master calls it with the broker.
+        settings: Settings of all brokers.
+        puts: Whether the strategy ever puts a message on another master.
+        keeps: Whether it stores messages itself while there is no master, and puts them later by
+            itself.
+        same_process: Whether the other master runs in the process of the acting master.
+        answers_within_ms: The longest time of one attempt.
+        drains_within_ms: The longest time from the return of a master until it has the messages
+            that the strategy stored.
+        world: The simulated world of the current test (`rmqkit.sim.world.World`).
+        cluster: The simulated cluster of the current test (`rmqkit.sim.cluster.SimCluster`).
+
+    Example:
+        Test a strategy that stores messages while there is no master:
+
+            from rmqkit.testing import EscapeContract
+
+            class TestMine(EscapeContract):
+                make = my_strategy
+                keeps = True
+    """
+
     make: ClassVar[Callable[[BrokerView], EscapeStrategy]]
-    #: settings of all brokers
     settings: ClassVar[dict[str, Any]] = {}
-    #: it puts messages at all
     puts: ClassVar[bool] = True
-    #: it keeps messages itself while there is no master, and brings them there later without being asked
     keeps: ClassVar[bool] = False
-    #: the other master lives in the acting broker's process
     same_process: ClassVar[bool] = False
-    #: how long one attempt may take
     answers_within_ms: ClassVar[int] = 10_000
-    #: how long what it keeps may wait when a master is back
     drains_within_ms: ClassVar[int] = 60_000
 
     @pytest.fixture(autouse=True)
-    def _made(self) -> None:
+    def _set_up(self) -> None:
         make = type(self).make
 
         def prepared(broker: Broker) -> None:
@@ -70,14 +90,25 @@ class EscapeContract:
         self._create(ACTING, OWN_TOPIC)
         self.world.run_for(100)
 
-    # --- what the tests are written with
+    # --- for the tests
 
     @property
     def strategy(self) -> EscapeStrategy:
+        """The strategy of the acting master's current life."""
         return self.cluster.broker(ACTING).escape.strategy
 
     def put(self, body: bytes, *, topic: str = TOPIC, queue_id: int = 0, level: int = 0, **more: Any) -> PutStatus:
-        """One attempt; what the strategy says of it."""
+        """Make one attempt to put a message, and return its status.
+
+        Fails if there is no status within `answers_within_ms`.
+
+        Args:
+            body: The body. It also makes the message's UNIQ_KEY and its origin.
+            topic: The topic.
+            queue_id: The queue.
+            level: The delay level that the message still waits for at the other master; 0: none.
+            **more: `properties` as a dict, and other fields of `rmqkit.store.contract.Put`.
+        """
         properties = {"UNIQ_KEY": body.hex(), **more.pop("properties", {})}
         tags = properties.get("TAGS")
         put = Put(
@@ -97,20 +128,32 @@ class EscapeContract:
         answers: list[PutStatus] = []
         origin = f"SCHEDULE:1:{body.decode('latin-1')}"
         self.world.call(ACTING, lambda broker: broker.escape.put(put, origin, answers.append, level=level))
-        assert self.world.run_until(lambda: answers, self.answers_within_ms), "an attempt was never answered"
+        assert self.world.run_until(lambda: answers, self.answers_within_ms), "no status within answers_within_ms"
         self.answers = answers
         return answers[0]
 
     def put_at_last(self, body: bytes, **more: Any) -> None:
-        """As who asks does: again and again."""
+        """Attempt to put a message until the status is PUT_OK, as the acting master does.
+
+        Fails after 60 attempts, 500 ms apart.
+
+        Args:
+            body: The body.
+            **more: Further arguments of `put`.
+        """
         for _ in range(60):
             if self.put(body, **more) is PutStatus.PUT_OK:
                 return
             self.world.run_for(500)
-        raise AssertionError(f"it was never put: {dict(self.strategy.facts())}")
+        raise AssertionError(f"no PUT_OK in 60 attempts; facts: {dict(self.strategy.facts())}")
 
     def stored(self, topic: str = TOPIC, name: str = MASTER) -> list[Record]:
-        """The messages of a topic at a master, as its log has them."""
+        """Return the messages of a topic as records, in the order of the broker's log.
+
+        Args:
+            topic: The topic.
+            name: The broker.
+        """
         broker = self.cluster.broker(name)
         found = []
         for queue in broker.store.queues():
@@ -123,15 +166,28 @@ class EscapeContract:
         return sorted(found, key=lambda each: each.phy_offset)
 
     def bodies(self, topic: str = TOPIC) -> list[bytes]:
+        """Return the bodies of a topic's messages at the other master, in the order of its log.
+
+        Args:
+            topic: The topic.
+        """
         return [bytes(each.body) for each in self.stored(topic)]
 
     def arrive(self, wanted: Sequence[bytes], topic: str = TOPIC) -> None:
-        """The master has them all, in that order by the first of each; what was kept gets the time to come."""
+        """Wait until the other master has all wanted messages; check that it has no other ones.
+
+        The first copies of the messages must be in the wanted order. The strategy may take
+        `drains_within_ms` to put what it has stored.
+
+        Args:
+            wanted: The bodies, in order.
+            topic: The topic.
+        """
         self.world.run_until(lambda: set(wanted) <= set(self.bodies(topic)), self.drains_within_ms)
         assert list(dict.fromkeys(self.bodies(topic))) == list(wanted)
 
     def lose_master(self) -> None:
-        """It dies; one in the same process is taken out of it."""
+        """Kill the other master; stop and remove it if it runs in the acting master's process."""
         if self.same_process:
             self.world.stop(MASTER)
             assert self.world.run_until(lambda: not self.world.is_alive(MASTER), 30_000)
@@ -141,6 +197,7 @@ class EscapeContract:
         self.world.run_for(100)
 
     def bring_master_back(self) -> None:
+        """Start the other master again and wait until it is registered."""
         self.world.restart(MASTER)
         assert self.world.run_until(lambda: self.cluster.broker(MASTER).registration.registered, 30_000)
 
@@ -149,7 +206,7 @@ class EscapeContract:
 
     def _only_if(self, wanted: bool) -> None:
         if not wanted:
-            pytest.skip("not promised by this strategy")
+            pytest.skip("the strategy does not promise this")
 
     # --- the contract
 
@@ -172,12 +229,12 @@ class EscapeContract:
         (record,) = self.stored()
         assert (record.topic, record.queue_id, record.flag, record.reconsume_times) == (TOPIC, 2, 7, 2)
         assert (record.born_ms, record.sys_flag & 1) == (1_750_000_000_123, 1)
-        kept = props.decode(record.properties)
-        assert {name: kept[name] for name in ("TAGS", "KEYS", "mine", "PGROUP")} == {
+        stored = props.decode(record.properties)
+        assert {name: stored[name] for name in ("TAGS", "KEYS", "mine", "PGROUP")} == {
             name: properties[name] for name in ("TAGS", "KEYS", "mine", "PGROUP")
         }
-        assert kept["UNIQ_KEY"] == body.hex()
-        assert "DELAY" not in kept, "it would be delayed once more"
+        assert stored["UNIQ_KEY"] == body.hex()
+        assert "DELAY" not in stored, "the message would be delayed again"
         (entry,) = self.cluster.broker(MASTER).store.entries(TOPIC, 2, 0, 10)
         assert entry.tags_code == tags_code("été")
 
@@ -233,7 +290,7 @@ class EscapeContract:
         self.lose_master()
         status = self.put(b"one")
         assert (status is PutStatus.PUT_OK) == (self.strategy.waiting() == 1 and self.keeps)
-        assert self.strategy.facts().get("escapeWhy"), "nobody would know why"
+        assert self.strategy.facts().get("escapeWhy"), "escapeWhy must say why the attempt failed"
         self._only_if(self.puts)
         self.bring_master_back()
         if status is not PutStatus.PUT_OK:
@@ -244,7 +301,7 @@ class EscapeContract:
         assert self.strategy.waiting() == 0
 
     def test_a_topic_that_no_other_master_has(self) -> None:
-        """It is not made there: nobody would look for it."""
+        """The strategy must not create the topic there: no consumer would read it."""
         status = self.put(b"one", topic=OWN_TOPIC)
         assert (status is PutStatus.PUT_OK) == self.keeps
         self._only_if(self.puts)
@@ -257,7 +314,7 @@ class EscapeContract:
         self.arrive([b"one"], OWN_TOPIC)
 
     def test_a_master_that_does_not_answer_costs_no_message(self) -> None:
-        """SIGSTOP: it may have taken the message in or not."""
+        """After SIGSTOP it is unknown whether the master has stored the message."""
         self._only_if(self.puts and not self.same_process)
         self.put_at_last(b"before")
         self.world.pause(MASTER)

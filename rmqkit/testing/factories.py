@@ -1,4 +1,4 @@
-"""Factories of pytest fixtures, for fixtures of one's own beside the ready-made ones.
+"""Factories of pytest fixtures, for fixtures of your own beside the ready-made ones.
 
     # conftest.py
     from rmqkit.testing import factories
@@ -7,8 +7,9 @@
     orders = factories.clean("two_groups")
     staging = factories.running("staging.example:9876")
 
-What a factory is not told is taken from the command line (`--rmqkit-…`), else from the ini options (`rmqkit_…`), else left
-to `rmqkit cluster up`. Nothing of rmqkit is loaded until a fixture is used.
+An argument that is left out comes from the command line (`--rmqkit-…`), or else from the ini
+options (`rmqkit_…`), or else from the defaults of `rmqkit cluster up`. A factory loads the rest of
+rmqkit only when its fixture is used.
 """
 
 from __future__ import annotations
@@ -34,16 +35,34 @@ def cluster(
     settings: Mapping[str, Any] | None = None,
     scope: Scope = "session",
 ) -> Callable[..., Any]:
-    """A fixture that starts a cluster and stops it at the end: a `RunningCluster`.
+    """Return a fixture that starts a cluster and stops it at the end: a `RunningCluster`.
 
-    `groups`, `replicas` and `nameservers` count nodes, `settings` are RocketMQ's keys over the defaults of `cluster up`.
+    If a node ends by itself, the fixture fails with the last lines of the node's log. If a test
+    failed meanwhile, the cluster's folder is kept.
+
+    Args:
+        groups: Number of broker groups.
+        replicas: Number of brokers in each group.
+        nameservers: Number of name servers.
+        settings: RocketMQ's settings by name. They override the defaults of `rmqkit cluster up`.
+        scope: The scope of the fixture. One cluster starts per scope.
+
+    Example:
+        In conftest.py, a pair of brokers for each module:
+
+            from rmqkit.testing import factories
+
+            pair = factories.cluster(replicas=2, scope="module")
     """
 
     @pytest.fixture(scope=scope)
     def rmqkit_cluster(
         request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
     ) -> Iterator[RunningCluster]:
-        """A cluster on this machine: its own home, any free ports, gone at the end (rmqkit.testing.RunningCluster)."""
+        """A local cluster with its own home and ports (rmqkit.testing.RunningCluster).
+
+        The fixture stops the cluster at the end of its scope.
+        """
         from rmqkit.testing import clusters
 
         config = request.config
@@ -56,7 +75,7 @@ def cluster(
             }
         )
         timeout_s = float(_number(config, "rmqkit_up_timeout") or 60)
-        with _told_plainly():
+        with _plain_failures():
             running = clusters.start(tmp_path_factory.mktemp("rmqkit"), timeout_s=timeout_s, **asked)
         failed_before = request.session.testsfailed
         try:
@@ -64,26 +83,43 @@ def cluster(
             deaths = running.deaths()
         finally:
             running.down(keep=request.session.testsfailed > failed_before)
-        with _told_plainly(*deaths):
+        with _plain_failures(*deaths):
             pass
 
     return rmqkit_cluster
 
 
 def running(namesrv: str | None = None, *, scope: Scope = "session") -> Callable[..., Any]:
-    """A fixture that attaches to a cluster that runs already: a `RunningCluster` that cannot be started or stopped."""
+    """Return a fixture that attaches to a running cluster: a `RunningCluster`.
+
+    The fixture never starts or stops a node. It fails if no name server answers or no broker is
+    registered.
+
+    Args:
+        namesrv: Name servers, as `host:port;host:port`. Default: the option `--rmqkit-namesrv`, or
+            else the ini option `rmqkit_namesrv`, or else the environment variable NAMESRV_ADDR.
+        scope: The scope of the fixture.
+
+    Example:
+        In conftest.py:
+
+            from rmqkit.testing import factories
+
+            staging = factories.running("staging.example:9876", scope="module")
+    """
 
     @pytest.fixture(scope=scope)
     def rmqkit_running(request: pytest.FixtureRequest) -> RunningCluster:
-        """A cluster that runs already, at --rmqkit-namesrv, else ini rmqkit_namesrv, else NAMESRV_ADDR."""
+        """A running cluster, at --rmqkit-namesrv, else ini rmqkit_namesrv, else NAMESRV_ADDR."""
         from rmqkit.testing import clusters
 
         found = namesrv or _text(request.config, "rmqkit_namesrv") or os.environ.get("NAMESRV_ADDR")
         if not found:
             pytest.fail(
-                "which cluster? give --rmqkit-namesrv, rmqkit_namesrv in the ini file, or NAMESRV_ADDR", pytrace=False
+                "no cluster given: set --rmqkit-namesrv, rmqkit_namesrv in the ini file, or NAMESRV_ADDR",
+                pytrace=False,
             )
-        with _told_plainly():
+        with _plain_failures():
             attached = clusters.attach(found)
         return attached
 
@@ -91,20 +127,39 @@ def running(namesrv: str | None = None, *, scope: Scope = "session") -> Callable
 
 
 def clean(of: str = "rmqkit_cluster") -> Callable[..., Any]:
-    """A fixture with one test's own part of the cluster of another fixture: a `Clean`."""
+    """Return a fixture that gives each test its own part of a cluster: a `Clean`.
+
+    Before and after each test it starts nodes that are down and resumes paused ones. After the test
+    it closes the clients and deletes the topics and groups. If a node ended by itself, the test
+    fails.
+
+    Args:
+        of: Name of the fixture that provides the cluster, a `RunningCluster`.
+
+    Example:
+        In conftest.py:
+
+            from rmqkit.testing import factories
+
+            two_groups = factories.cluster(groups=2)
+            orders = factories.clean("two_groups")
+    """
 
     @pytest.fixture
     def rmqkit_clean(request: pytest.FixtureRequest) -> Iterator[Clean]:
-        """One test's own part of the cluster: names of its own, clients closed and topics removed after it (Clean)."""
+        """One test's own part of the cluster (rmqkit.testing.Clean).
+
+        After the test the fixture closes the clients and deletes the test's topics and groups.
+        """
         from rmqkit.testing.clusters import Clean
 
         running: RunningCluster = request.getfixturevalue(of)
-        with _told_plainly():
+        with _plain_failures():
             running.put_right()
         part = Clean(running, request.node.name)
         yield part
         deaths = running.deaths()
-        with _told_plainly(*deaths):
+        with _plain_failures(*deaths):
             running.put_right()
             part.end()
 
@@ -113,20 +168,24 @@ def clean(of: str = "rmqkit_cluster") -> Callable[..., Any]:
 
 # --- options
 
-#: name, what it is; each is an ini option, and a flag with dashes
+#: name -> help text; each name is an ini option, and with dashes a command-line option
 OPTIONS = {
-    "rmqkit_namesrv": "name servers of a running cluster, for the fixture rmqkit_running: host:port;host:port",
+    "rmqkit_namesrv": "name servers of the running cluster of the fixture rmqkit_running: host:port;host:port",
     "rmqkit_groups": "broker groups of the fixture rmqkit_cluster",
-    "rmqkit_replicas": "brokers of each group of the fixture rmqkit_cluster",
+    "rmqkit_replicas": "brokers in each group of the fixture rmqkit_cluster",
     "rmqkit_nameservers": "name servers of the fixture rmqkit_cluster",
-    "rmqkit_up_timeout": "seconds a cluster has to come up (60)",
+    "rmqkit_up_timeout": "seconds within which rmqkit_cluster must be up (60)",
 }
 SETTINGS = "rmqkit_settings"
-SETTINGS_HELP = "settings of the fixture rmqkit_cluster, a key=value a line"
+SETTINGS_HELP = "settings of the fixture rmqkit_cluster, one key=value per line"
 
 
 def add_options(parser: pytest.Parser) -> None:
-    """Called by the plug-in, `rmqkit.testing.fixtures`."""
+    """Register the options. The pytest plug-in `rmqkit.testing.fixtures` calls this.
+
+    Args:
+        parser: pytest's parser of options.
+    """
     group = parser.getgroup("rmqkit", "rmqkit: clusters to test against")
     for name, what in OPTIONS.items():
         group.addoption(f"--{name.replace('_', '-')}", dest=name, metavar="VALUE", help=what)
@@ -156,15 +215,18 @@ def _settings(config: pytest.Config) -> dict[str, Any]:
 
 
 @contextmanager
-def _told_plainly(*already: str) -> Iterator[None]:
-    """Fail with what is wrong, and with what was wrong already, without a traceback through rmqkit."""
+def _plain_failures(*earlier: str) -> Iterator[None]:
+    """Turn an error of the block into a plain test failure, without a traceback through rmqkit.
+
+    The block also fails if there are `earlier` messages. The failure shows all of them.
+    """
     from rmqkit.errors import RmqkitError
 
-    told = list(already)
+    messages = list(earlier)
     try:
         yield
     except (RmqkitError, ValueError) as error:
-        told.append("\n  ".join([f"rmqkit: {error}", *getattr(error, "details", ())]))
-    if told:
-        # `from None`: pytest would show what was caught as well.
-        raise pytest.fail.Exception("\n".join(told), pytrace=False) from None
+        messages.append("\n  ".join([f"rmqkit: {error}", *getattr(error, "details", ())]))
+    if messages:
+        # `from None`: otherwise pytest would show the caught exception too.
+        raise pytest.fail.Exception("\n".join(messages), pytrace=False) from None

@@ -1,12 +1,12 @@
-"""The contract of a fault policy, as tests: what every producer relies on, whatever the policy is for.
+"""The contract of a fault policy, as tests: what every producer relies on.
 
     from rmqkit.testing import FaultPolicyContract
 
     class TestMine(FaultPolicyContract):
         make = MyPolicy          # the factory that the plug-in registers
 
-Time is an argument of the policy and the tests choose it. A policy that prefers some brokers even when all are well says
-`spreads = False`; everything else holds for every policy.
+Time is an argument of the policy, and the tests choose it. A policy that prefers some brokers even
+without failures sets `spreads = False`. Everything else holds for every policy.
 """
 
 from collections.abc import Callable, Sequence
@@ -24,34 +24,69 @@ LATENCIES_MS = (0, 1, 49, 50, 549, 550, 2_000, 15_000, 10**9)
 
 
 def queues_of(*brokers: str, topic: str = "T", each: int = 2) -> list[MessageQueue]:
-    """`each` queues of a topic on every broker, in the order of a route."""
+    """Return queues of a topic on the given brokers, in the order of a route.
+
+    Args:
+        *brokers: Names of the brokers.
+        topic: The topic.
+        each: Number of queues on each broker.
+    """
     return [MessageQueue(topic=topic, broker_name=name, queue_id=i) for name in brokers for i in range(each)]
 
 
 def picks(policy: FaultPolicy, ring: QueueRing, count: int, now_ms: int = START_MS) -> list[MessageQueue]:
-    """The queues of so many first tries."""
+    """Return the queues that the policy picks for `count` first attempts."""
     return [policy.pick(ring, None, now_ms) for _ in range(count)]
 
 
 def fail(policy: FaultPolicy, broker: str, now_ms: int = START_MS) -> None:
-    """What a producer tells after a try that got no answer."""
+    """Report an attempt without a response to the policy, as a producer does."""
     policy.update(broker, 3_000, isolate=True, reachable=False, now_ms=now_ms)
 
 
 class FaultPolicyContract:
-    #: the factory under test; called without arguments for every test
+    """Tests for a fault policy. Subclass it and set `make`.
+
+    Attributes:
+        make: The factory under test. Each test calls it without arguments.
+        spreads: Whether every queue gets its turn as long as nothing fails.
+
+    Example:
+        Test a policy that prefers some brokers:
+
+            from rmqkit.testing import FaultPolicyContract
+
+            class TestMine(FaultPolicyContract):
+                make = MyPolicy
+                spreads = False
+    """
+
     make: ClassVar[Callable[[], FaultPolicy]]
-    #: every queue gets its turn as long as nothing fails
     spreads: ClassVar[bool] = True
 
     def __init_subclass__(cls) -> None:
-        """Tests of what the policy does not promise are left out."""
+        """Remove the test of a property that the policy does not have."""
         super().__init_subclass__()
         if not cls.spreads:
             cls.test_every_queue_has_its_turn_while_all_is_well = None  # type: ignore[method-assign,assignment]  # pytest skips None
 
     @pytest.fixture
     def policy(self) -> FaultPolicy:
+        """A new policy for each test.
+
+        Example:
+            Add a test of your own to the suite:
+
+                from rmqkit.client.fault_policy import QueueRing
+                from rmqkit.testing.fault_policies import queues_of
+
+                class TestMine(FaultPolicyContract):
+                    make = MyPolicy
+
+                    def test_it_begins_with_the_second_queue(self, policy):
+                        ring = QueueRing(queues_of("broker-a"), 0)
+                        assert policy.pick(ring, None, 0).queue_id == 1
+        """
         return type(self).make()
 
     def test_it_picks_from_the_ring_it_is_given(self, policy: FaultPolicy) -> None:
@@ -102,7 +137,7 @@ class FaultPolicyContract:
 
     @pytest.mark.parametrize("broker", BROKERS)
     def test_a_broker_that_failed_is_tried_again_a_day_later(self, policy: FaultPolicy, broker: str) -> None:
-        """Nothing is given up for good, and nobody but the policy will ever look whether the broker is back."""
+        """A policy gives up no broker for good: nothing else checks whether the broker is back."""
         wanted = _brokers(picks(type(self).make(), QueueRing(queues_of(*BROKERS), 0), 60))
         fail(policy, broker)
         found = picks(policy, QueueRing(queues_of(*BROKERS), 0), 60, START_MS + DAY_MS)
@@ -125,7 +160,7 @@ class FaultPolicyContract:
         assert picks(three, QueueRing(queues_of(*BROKERS), 0), 12) == before
 
     def test_the_same_outcomes_lead_to_the_same_choices(self) -> None:
-        """Chance and clocks are not the policy's: a simulated producer must run the same way twice."""
+        """A policy neither uses random numbers nor reads a clock: simulated runs are repeatable."""
         assert self._run() == self._run()
 
     def _run(self) -> Sequence[MessageQueue]:

@@ -1,14 +1,14 @@
-"""The contract of a filter, as tests: what a broker relies on, whatever the expressions are.
+"""The contract of a filter, as tests: what a broker relies on, for any kind of expression.
 
     from rmqkit.testing import FilterContract
 
     class TestMine(FilterContract):
-        make = MyFilter                                       # the factory that the plug-in registers
-        wanted = (("colour=red", {"colour": "red"}),)         # (expression, properties of a message it delivers)
-        unwanted = (("colour=red", {"colour": "blue"}), ("colour=red", {}))
-        bad = ("", "colour=", "colour=red=blue")              # texts that are refused
+        make = MyFilter                                  # the factory that the plug-in registers
+        wanted = (("colour=red", {"colour": "red"}),)    # (expression, properties): delivered
+        unwanted = (("colour=red", {"colour": "blue"}), ("colour=red", {}))     # not delivered
+        bad = ("", "colour=", "colour=red=blue")         # refused expressions
 
-The property TAGS is the message's tag; what the queue entry holds of it is worked out here.
+The property TAGS is the message's tag. The tests compute the tag's code for the queue entry.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -21,7 +21,7 @@ from rmqkit.broker.filters.contract import CompiledFilter, Filter, FilterError
 from rmqkit.wire.javahash import tags_code
 from rmqkit.wire.properties import PROPERTY_TAGS
 
-#: what a client may send as an expression
+#: expressions that a client may send
 HOSTILE = (
     "",
     " ",
@@ -39,7 +39,7 @@ HOSTILE = (
     "\N{SNOWMAN} = \N{KELVIN SIGN}",
     "\ud800",
 )
-#: what a producer may send as properties
+#: properties that a producer may send
 ODD: tuple[Mapping[str, str], ...] = (
     {},
     {"": ""},
@@ -56,7 +56,7 @@ ODD: tuple[Mapping[str, str], ...] = (
 
 
 def delivers(compiled: CompiledFilter, properties: Mapping[str, str]) -> bool:
-    """Whether a broker would deliver a message with these properties."""
+    """Return whether a broker would deliver a message with these properties."""
     tag = properties.get(PROPERTY_TAGS, "")
     if compiled.match_tags is not None and not compiled.match_tags(tags_code(tag) if tag else 0):
         return False
@@ -64,16 +64,44 @@ def delivers(compiled: CompiledFilter, properties: Mapping[str, str]) -> bool:
 
 
 class FilterContract:
-    #: the factory under test; called without arguments
+    """Tests for a filter. Subclass it, and set `make` and the expressions to test with.
+
+    Attributes:
+        make: The factory under test. The tests call it without arguments.
+        wanted: Pairs of an expression and the properties of a message that it delivers.
+        unwanted: Pairs of an expression and the properties of a message that it does not deliver.
+        bad: Texts that the filter must refuse.
+
+    Example:
+        Test a filter with expressions such as `colour=red`:
+
+            from rmqkit.testing import FilterContract
+
+            class TestMine(FilterContract):
+                make = MyFilter
+                wanted = (("colour=red", {"colour": "red"}),)
+                unwanted = (("colour=red", {"colour": "blue"}), ("colour=red", {}))
+                bad = ("", "colour=", "colour=red=blue")
+    """
+
     make: ClassVar[Callable[[], Filter]]
-    #: (expression, properties of a message that it wants), and of one that it does not
     wanted: ClassVar[Sequence[tuple[str, Mapping[str, str]]]]
     unwanted: ClassVar[Sequence[tuple[str, Mapping[str, str]]]]
-    #: texts that are no expressions
     bad: ClassVar[Sequence[str]]
 
     @pytest.fixture
     def filter(self) -> Filter:
+        """A new filter for each test.
+
+        Example:
+            Add a test of your own to the suite:
+
+                class TestMine(FilterContract):
+                    ...
+
+                    def test_it_needs_no_tag(self, filter):
+                        assert filter.compile("colour=red").match_tags is None
+        """
         return type(self).make()
 
     def _all(self) -> list[str]:
@@ -93,15 +121,15 @@ class FilterContract:
 
     def test_what_is_no_expression_is_refused_in_one_line(self, filter: Filter) -> None:
         for text in self.bad:
-            with pytest.raises(FilterError) as told:
+            with pytest.raises(FilterError) as raised:
                 filter.compile(text)
-            assert str(told.value).strip(), repr(text)
-            assert "\n" not in str(told.value), repr(text)
-            assert len(str(told.value)) < 1000, "the answer travels in a header"
+            assert str(raised.value).strip(), repr(text)
+            assert "\n" not in str(raised.value), repr(text)
+            assert len(str(raised.value)) < 1000, "a response carries the text in a header"
 
     @pytest.mark.parametrize("text", HOSTILE, ids=lambda text: ascii(text[:12]))
     def test_any_text_is_compiled_or_refused(self, filter: Filter, text: str) -> None:
-        """Anything but FilterError would be the broker's fault in the client's eyes."""
+        """Any exception but FilterError would look like an error of the broker to the client."""
         try:
             compiled = filter.compile(text)
         except FilterError:
@@ -117,13 +145,13 @@ class FilterContract:
 
     @pytest.mark.parametrize("code", [0, 1, -1, (1 << 31) - 1, -(1 << 31), 1_760_000_000_000, -(1 << 63)])
     def test_any_tags_code_is_taken(self, filter: Filter, code: int) -> None:
-        """Java's hash codes, and in some topics a time."""
+        """Tag codes are Java's hash codes, or times in some topics."""
         for expression in self._all():
             match = filter.compile(expression).match_tags
             assert match is None or match(code) in (True, False)
 
     def test_it_changes_nothing_and_keeps_nothing(self, filter: Filter) -> None:
-        """One compiled expression serves every pull of every queue, in any order."""
+        """One compiled expression serves all pulls of all queues, in any order."""
         cases = [
             (filter.compile(expression), MappingProxyType(dict(of))) for expression, of in (*self.wanted, *self.unwanted)
         ]

@@ -1,4 +1,4 @@
-"""The contract of a lock mode, as tests: what ordered consumption relies on, whoever grants the locks.
+"""The contract of a lock mode, as tests: what ordered consumption relies on.
 
     from rmqkit.testing import LockModeContract
 
@@ -7,12 +7,14 @@
 
     class TestMineInAGroup(LockModeContract):
         make = my_mode
-        replicas = 3             # brokers of the group; the mode is asked at its master
-        excludes = True          # no queue is with two clients, whichever broker is asked and whatever is cut or killed
+        replicas = 3             # brokers of the group; requests go to its master by default
+        excludes = True          # never two owners of a queue, despite partitions and restarts
 
-A mode is made for each broker of a simulated group, and time is the simulator's: an answer may take up to
-`answers_within_ms`. What a mode decides beyond the lease (a quorum, a preferred member) is its own affair; that no queue is
-with two clients is not. A group of several has acting masters and short timers.
+The tests create a mode for each broker of a simulated group, in virtual time. A response may take
+up to `answers_within_ms`. How a mode decides (alone, by quorum, for a preferred member) is its own
+choice. In every mode a broker has one owner per queue; with `excludes` the whole group has.
+
+A group of several brokers has acting masters and short timers.
 """
 
 from collections.abc import Callable, Sequence
@@ -29,10 +31,10 @@ from rmqkit.sim.world import World
 from rmqkit.wire.fastjson import MessageQueue
 
 QUEUES = tuple(MessageQueue(topic="T", broker_name="broker-a", queue_id=each) for each in range(4))
-#: how long a mode may need after the start of its group before it grants
+#: time in ms between the start of a group and the first lock request
 READY_MS = 5_000
 
-#: tests of modes that exclude, and how many brokers each wants
+#: tests that need `excludes`, and how many brokers each needs
 EXCLUDING = {
     "test_no_broker_grants_against_another": 2,
     "test_two_that_ask_at_once_do_not_both_get_it": 2,
@@ -43,32 +45,52 @@ EXCLUDING = {
 
 
 class LockModeContract:
-    #: the factory under test; called with each broker of each test's group
+    """Tests for a lock mode. Subclass it and set `make`.
+
+    Attributes:
+        make: The factory under test. The tests call it for each broker of a group.
+        settings: Settings of the brokers, as `key=value`.
+        answers_within_ms: The longest time that a response may take. Java's consumers wait for 1 s.
+        replicas: Number of brokers in the group.
+        excludes: Whether the group never has two owners of a queue: no broker grants a lock that
+            another broker has granted, or that it granted itself before a restart.
+        cluster: The simulated cluster of the current test (`rmqkit.sim.cluster.SimCluster`).
+
+    Example:
+        Test a mode on a single broker and in a group of three:
+
+            from rmqkit.testing import LockModeContract
+
+            class TestMine(LockModeContract):
+                make = my_mode
+
+            class TestMineInAGroup(LockModeContract):
+                make = my_mode
+                replicas = 3
+                excludes = True
+    """
+
     make: ClassVar[Callable[[BrokerView], LockMode]]
-    #: settings of the brokers that it is made for, "key=value"
     settings: ClassVar[Sequence[str]] = ()
-    #: how long an answer may take; Java's consumers wait for 1 s
     answers_within_ms: ClassVar[int] = 900
-    #: brokers of the group
     replicas: ClassVar[int] = 1
-    #: the brokers of a group do not grant against each other, nor after a restart against what they granted before
     excludes: ClassVar[bool] = False
 
     def __init_subclass__(cls) -> None:
-        """Tests of what the mode does not promise are left out."""
+        """Remove the tests of properties that the mode does not have."""
         super().__init_subclass__()
         for name, replicas in EXCLUDING.items():
             if not cls.excludes or cls.replicas < replicas:
                 setattr(cls, name, None)
 
     @pytest.fixture(autouse=True)
-    def _made(self) -> None:
+    def _set_up(self) -> None:
         self.cluster = self.make_group()
 
-    # --- what the tests are written with
+    # --- for the tests
 
     def make_group(self) -> SimCluster:
-        """A group of its own, which grants."""
+        """Return a new simulated group that is ready to grant locks."""
         settings: dict[str, Any] = dict(each.split("=", 1) for each in self.settings)
         many = self.replicas > 1
         cluster = SimCluster(
@@ -84,13 +106,27 @@ class LockModeContract:
         return cluster
 
     def mode(self, at: int = 0) -> LockMode:
-        """The mode of the group's broker with that id."""
+        """Return the lock mode of a broker.
+
+        Args:
+            at: The broker's id.
+        """
         return self.cluster.broker(self.cluster.brokers[at]).locks
 
     def now_ms(self, at: int = 0) -> int:
+        """Return the monotonic time of a broker in ms.
+
+        Args:
+            at: The broker's id.
+        """
         return self.cluster.broker(self.cluster.brokers[at]).clock.mono_ms
 
     def advance(self, ms: int) -> None:
+        """Let time pass.
+
+        Args:
+            ms: Milliseconds of virtual time.
+        """
         self.cluster.world.run_for(ms)
 
     def ask(
@@ -102,7 +138,18 @@ class LockModeContract:
         at: int = 0,
         more: More = NOTHING_MORE,
     ) -> list[tuple[Sequence[MessageQueue] | str, More]]:
-        """Ask without waiting; the answer comes into the list."""
+        """Send a lock request without waiting. Return a list that the response is appended to.
+
+        A response is the granted queues or an error text, and the object `rmqkit` beside them.
+
+        Args:
+            client_id: The client that wants the locks.
+            *queues: The queues to lock.
+            group: The consumer group.
+            only_this_broker: Whether the caller is another broker of the group, not a client.
+            at: Id of the broker that gets the request.
+            more: The object `rmqkit` of the request.
+        """
         answers: list[tuple[Sequence[MessageQueue] | str, More]] = []
 
         def then(outcome: Sequence[MessageQueue] | str, more: More = NOTHING_MORE) -> None:
@@ -131,7 +178,18 @@ class LockModeContract:
         at: int = 0,
         refused: bool = False,
     ) -> list[int]:
-        """The ids of the queues that were granted; with `refused` an answer that is a text is none."""
+        """Lock queues and return the ids of those that were granted.
+
+        Fails if there is no response within `answers_within_ms`.
+
+        Args:
+            client_id: The client that wants the locks.
+            *queues: The queues to lock.
+            group: The consumer group.
+            only_this_broker: Whether the caller is another broker of the group, not a client.
+            at: Id of the broker that gets the request.
+            refused: Whether an error text counts as no grant. By default the test fails.
+        """
         answers = self.ask(client_id, *queues, group=group, only_this_broker=only_this_broker, at=at)
         self.cluster.world.run_until(lambda: answers, self.answers_within_ms)
         return self.granted(answers, queues, refused=refused)
@@ -143,16 +201,35 @@ class LockModeContract:
         *,
         refused: bool = False,
     ) -> list[int]:
+        """Return the ids of the granted queues from a list that `ask` returned.
+
+        Fails unless there is exactly one response, or if it grants a queue twice or one that was
+        not requested.
+
+        Args:
+            answers: The list of responses.
+            queues: The requested queues.
+            refused: Whether an error text counts as no grant. By default the test fails.
+        """
         assert len(answers) == 1, f"a request was answered {len(answers)} times in {self.answers_within_ms} ms"
         granted = answers[0][0]
         if isinstance(granted, str):
             assert refused, f"refused: {granted}"
             return []
-        assert set(granted) <= set(queues), "what nobody asked for was granted"
+        assert set(granted) <= set(queues), "a queue was granted that was not requested"
         assert len(set(granted)) == len(granted), "a queue was granted twice"
         return sorted(queue.queue_id for queue in granted)
 
     def unlock(self, client_id: str, *queues: MessageQueue, group: str = "G", at: int = 0) -> None:
+        """Release queues, and let `answers_within_ms` pass.
+
+        Args:
+            client_id: The client that releases the locks.
+            *queues: The queues to unlock.
+            group: The consumer group.
+            at: Id of the broker that gets the request.
+        """
+
         def unlock(broker: Broker) -> None:
             now_ms = broker.clock.mono_ms
             broker.locks.unlock(group, client_id, list(queues), only_this_broker=False, now_ms=now_ms)
@@ -161,19 +238,33 @@ class LockModeContract:
         self.advance(self.answers_within_ms)
 
     def holds_any(self, group: str = "G") -> bool:
+        """Return whether the master says that a queue is locked for the consumer group.
+
+        Args:
+            group: The consumer group.
+        """
         return self.mode().holds_any(group, self.now_ms())
 
     def cut(self, *cut_off: int) -> None:
-        """These brokers of the group and the others hear nothing of each other, until `heal`."""
+        """Separate some brokers of the group from the other ones until `heal`.
+
+        Args:
+            *cut_off: Ids of the brokers on one side.
+        """
         names = self.cluster.brokers
         others = [name for at, name in enumerate(names) if at not in cut_off]
         self.cluster.world.net.partition([names[at] for at in cut_off], others)
 
     def heal(self) -> None:
+        """End all separations."""
         self.cluster.world.net.heal()
 
     def kill(self, at: int) -> None:
-        """kill -9, and the broker starts again."""
+        """Kill a broker (`kill -9`), start it again, and wait until it serves.
+
+        Args:
+            at: The broker's id.
+        """
         name = self.cluster.brokers[at]
         self.cluster.world.kill(name)
         self.advance(100)
@@ -228,7 +319,10 @@ class LockModeContract:
         assert self.lock("c2", *QUEUES, group="H") == [0, 1, 2, 3]
 
     def test_another_broker_of_the_group_is_answered(self) -> None:
-        """`only_this_broker`: no question goes round in circles, and a foreign lock is seen."""
+        """`only_this_broker`: the broker decides alone, so that requests do not circulate.
+
+        It respects the locks that it has granted to other clients.
+        """
         assert self.lock("c1", *QUEUES[:2], only_this_broker=True) == [0, 1]
         assert self.lock("c2", *QUEUES, only_this_broker=True) == [2, 3]
 
@@ -278,12 +372,12 @@ class LockModeContract:
         self.cluster.world.restart(name)
         assert self.cluster.world.run_until(lambda: self.cluster.broker(name).serving, 30_000)
 
-    # --- of modes that exclude
+    # --- with `excludes`
 
     def test_no_broker_grants_against_another(self) -> None:
         assert self.lock("c1", *QUEUES[:2]) == [0, 1]
         assert self.lock("c2", *QUEUES, at=1) == [2, 3]
-        assert self.lock("c1", *QUEUES, at=1) == [0, 1], "a lock is renewed wherever its owner asks"
+        assert self.lock("c1", *QUEUES, at=1) == [0, 1], "another broker of the group did not renew the owner's lock"
 
     def test_two_that_ask_at_once_do_not_both_get_it(self) -> None:
         for at in (0, 1):
@@ -294,14 +388,14 @@ class LockModeContract:
                 assert len(set(got)) == len(got), f"granted twice: {sorted(got)}"
                 self.unlock("c1", *QUEUES, at=at)
                 self.unlock("c2", *QUEUES, at=other)
-        assert self.lock("c3", *QUEUES) == [0, 1, 2, 3], "whatever happened, it was given back"
+        assert self.lock("c3", *QUEUES) == [0, 1, 2, 3], "a lock was not released"
 
     def test_on_both_sides_of_a_cut_one_client_has_it(self) -> None:
         assert self.lock("c1", *QUEUES) == [0, 1, 2, 3]
         self.cut(0)
         assert self.lock("c2", *QUEUES, at=1, refused=True) == []
-        assert self.lock("c1", *QUEUES, refused=True) == [], "a minority renews nothing"
-        assert self.lock("c2", *QUEUES, at=1, refused=True) == [], "and gives nothing up that runs"
+        assert self.lock("c1", *QUEUES, refused=True) == [], "a minority renewed a lock"
+        assert self.lock("c2", *QUEUES, at=1, refused=True) == [], "the majority granted a lock before its lease expired"
         self.advance(LOCK_LIVE_MS)
         assert self.lock("c2", *QUEUES, at=1) == [0, 1, 2, 3]
         assert self.lock("c1", *QUEUES, refused=True) == []
@@ -326,4 +420,4 @@ class LockModeContract:
         for at in range(self.replicas):
             assert self.lock("c2", *QUEUES, at=at, refused=True) == []
         self.advance(2 * LOCK_LIVE_MS)
-        assert self.lock("c2", *QUEUES) == [0, 1, 2, 3], "what was forgotten has run out"
+        assert self.lock("c2", *QUEUES) == [0, 1, 2, 3], "a lock outlived its lease"

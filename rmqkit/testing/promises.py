@@ -1,15 +1,15 @@
-"""The contract of a drill's promise, as tests: a pure function that finds what it is for, and says when it has seen
-nothing.
+"""The contract of a drill's promise, as tests: a pure function of the history finds violations.
 
     from rmqkit.testing import PromiseContract
 
     class TestMine(PromiseContract):
         make = MyPromise             # the factory that the plug-in registers
-        kept = my_good_history       # () -> History: keeps the promise
-        broken = my_bad_history      # () -> History: breaks it
-        plan = Plan(replicas=2)      # of both drills
+        kept = my_good_history       # () -> History that keeps the promise
+        broken = my_bad_history      # () -> History that breaks the promise
+        plan = Plan(replicas=2)      # plan of both drills
 
-Histories are made by hand (`rmqkit.drill.history.History.add`): a few rows of which everything is known.
+A checker that has seen no facts must say so: its finding is inconclusive. Write the histories by
+hand with `rmqkit.drill.history.History.add`, as a few rows with known results.
 """
 
 from collections.abc import Callable
@@ -23,18 +23,41 @@ from rmqkit.drill.promises.contract import TOLD_MAX, Finding, Judgement, Promise
 
 
 class PromiseContract:
-    #: the factory under test; called anew for every test
+    """Tests for a promise and its checker. Subclass it, and set `make` and two histories.
+
+    Attributes:
+        make: The factory under test. Each test calls it.
+        kept: A function that returns a history that keeps the promise.
+        broken: A function that returns a history that breaks the promise.
+        plan: The plan of both drills.
+        promise: The promise of the current test.
+
+    Example:
+        Test a promise about the time of sends (`history` is a function of the test module):
+
+            from rmqkit.testing import PromiseContract
+
+            class TestMine(PromiseContract):
+                make = MyPromise
+                kept = staticmethod(lambda: history(send_ms=5))
+                broken = staticmethod(lambda: history(send_ms=2_000))
+    """
+
     make: ClassVar[Callable[[], Promise]]
-    #: makers of a history that keeps the promise, and of one that breaks it
     kept: ClassVar[Callable[[], History]]
     broken: ClassVar[Callable[[], History]]
     plan: ClassVar[Plan] = Plan(replicas=2)
 
     @pytest.fixture(autouse=True)
-    def _made(self) -> None:
+    def _set_up(self) -> None:
         self.promise = type(self).make()
 
     def find(self, history: History) -> Finding:
+        """Check the promise and return the finding.
+
+        Args:
+            history: The history of a drill with `plan`.
+        """
         return self.promise.check(history, type(self).plan)
 
     def test_it_says_what_it_is(self) -> None:
@@ -64,7 +87,7 @@ class PromiseContract:
         assert found.why
 
     def test_a_send_without_an_answer_breaks_nothing(self) -> None:
-        """It is unknown: never lost, never a duplicate."""
+        """Its outcome is unknown: the message is neither lost nor a duplicate."""
         history = History()
         history.add("event", key=FAULT_BEGINS, invoke_ms=0, harm="kill", role="master")
         history.add("event", key=FAULT_ENDS, invoke_ms=10_000)

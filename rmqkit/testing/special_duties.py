@@ -6,10 +6,11 @@
         row = SpecialRow("mine", "my progress", 46_000, "", MySnapshot.decode, MyDuty)
 
         def give_work(self, broker, count):
-            ...                  # store what makes `count` messages due
+            ...                  # store something that makes `count` messages due
 
-The broker is a slave that runs alone in virtual time, so its own special duties are off. Each test starts the duty with a
-`Recorder`, a destination that keeps what is put and answers as the test says. A message is known by its `origin`.
+The broker is a slave that runs alone in virtual time, so it starts no special duty by itself. Each
+test starts the duty with a `Recorder`, a destination that records the puts and answers them as the
+test wants. The tests identify a message by its `origin`.
 """
 
 from abc import ABC, abstractmethod
@@ -28,22 +29,26 @@ RETRY_MAX_MS = 2_000
 
 
 class Recorder:
-    """A destination. `answer` is given to each put at once; None holds the puts until `end`."""
+    """A destination that records puts. It answers each put with `answer` at once.
+
+    If `answer` is None, puts stay in flight until `end`.
+    """
 
     in_flight_max: int | None = 8
     retry_max_ms = RETRY_MAX_MS
     save_max_ms: int | None = None
     poll_ms: int | None = 100
     needs_dedup = False
-    why = "the test says so"
+    why = "the test wants it"
 
     def __init__(self, answer: PutStatus | None = PutStatus.PUT_OK, *, is_serial: bool = False) -> None:
         self.answer = answer
         self.is_serial = is_serial
-        #: every attempt, in order
+        #: origins of all attempts, in order
         self.origins: list[str] = []
-        #: what was answered with PUT_OK
+        #: origins of the attempts that were answered with PUT_OK, in order
         self.stored: list[str] = []
+        #: attempts in flight
         self.held: list[tuple[Put, str, Then]] = []
 
     def put(self, put: Put, origin: str, then: Then) -> None:
@@ -53,7 +58,7 @@ class Recorder:
             self.end(self.answer)
 
     def end(self, status: PutStatus = PutStatus.PUT_OK) -> None:
-        """Answer what is held."""
+        """Answer all puts in flight."""
         held, self.held = self.held, []
         for _, origin, then in held:
             if status is PutStatus.PUT_OK:
@@ -62,41 +67,86 @@ class Recorder:
 
 
 class SpecialDutyContract(ABC):
-    #: the row under test
+    """Tests for a special duty. Subclass it, set `row` and write `give_work`.
+
+    Attributes:
+        row: The row under test. During a test it replaces the row of its name in the table of
+            special duties, or is added to the table.
+        settings: Settings of the broker, as `key=value`.
+        due_within_ms: The longest time from `give_work` until the duty puts the messages.
+        broker: The broker of the current test, a `SimBroker`.
+
+    Example:
+        Test a duty that finds work in the messages of a topic:
+
+            from rmqkit.broker.special.contract import SpecialRow
+            from rmqkit.testing import SpecialDutyContract
+
+            class TestMine(SpecialDutyContract):
+                row = SpecialRow("mine", "my progress", 46_000, "", MySnapshot.decode, MyDuty)
+
+                def give_work(self, broker, count):
+                    for _ in range(count):
+                        broker.send("orders", b"due", properties={"wait": "2s"})
+    """
+
     row: ClassVar[SpecialRow]
-    #: settings of the broker, "key=value"
     settings: ClassVar[tuple[str, ...]] = ()
-    #: how long work that was given may take until it is put
     due_within_ms: ClassVar[int] = 5_000
 
     @abstractmethod
     def give_work(self, broker: SimBroker, count: int) -> None:
-        """Store what makes `count` messages due within `due_within_ms`. A duty that finds its own work does nothing."""
+        """Store something that makes `count` messages due within `due_within_ms`.
+
+        A duty that finds its own work does nothing here.
+
+        Args:
+            broker: The broker to store it on.
+            count: Number of messages.
+        """
 
     @pytest.fixture(autouse=True)
-    def _made(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def _set_up(self, monkeypatch: pytest.MonkeyPatch) -> None:
         others = tuple(each for each in table.SPECIAL_DUTIES if each.name != self.row.name)
         monkeypatch.setattr(table, "SPECIAL_DUTIES", (*others, self.row))
         self.broker = self.new_broker()
 
-    # --- what the tests are written with
+    # --- for the tests
 
     def new_broker(self) -> SimBroker:
+        """Return a new slave with `settings`, in a world of its own."""
         return SimBroker("brokerRole=SLAVE", "brokerId=1", *self.settings, entry_points=False)
 
     def duty(self, broker: SimBroker | None = None) -> SpecialDuty[Any]:
-        """The duty in the current life of the broker."""
+        """Return the duty in the broker's current life.
+
+        Args:
+            broker: The broker. Default: the test's broker.
+        """
         found: SpecialDuty[Any] = (broker or self.broker).node.special.of(self.row.name)
         return found
 
     def turn(self, function: Callable[[], Any], broker: SimBroker | None = None) -> None:
-        """Call it in a turn of the broker."""
+        """Call a function in a turn of the broker.
+
+        Args:
+            function: The function, called without arguments.
+            broker: The broker. Default: the test's broker.
+        """
         world = (broker or self.broker).world
         world.call(NAME, lambda node: function())
         world.run_for(1)
 
     def run(self, to: Recorder, count: int, broker: SimBroker | None = None) -> list[str]:
-        """Start it, give it work, and wait until `count` messages were put; their origins."""
+        """Start the duty, give it work, and wait until `count` messages were put.
+
+        Return the origins of all attempts.
+
+        Args:
+            to: The destination of the puts.
+            count: Number of messages to make due and to wait for.
+            broker: The broker. Default: the test's broker.
+        """
         broker = broker or self.broker
         self.turn(lambda: self.duty(broker).start(to), broker)
         self.give_work(broker, count)
@@ -104,10 +154,17 @@ class SpecialDutyContract(ABC):
         return list(to.origins)
 
     def until(self, reached: Callable[[], Any], broker: SimBroker | None = None) -> None:
+        """Let time pass until `reached` returns true. Fails after `due_within_ms`.
+
+        Args:
+            reached: The condition.
+            broker: The broker. Default: the test's broker.
+        """
         world = (broker or self.broker).world
-        assert world.run_until(reached, self.due_within_ms), "not within due_within_ms"
+        assert world.run_until(reached, self.due_within_ms), f"not reached within {self.due_within_ms} ms"
 
     def snapshot(self) -> Snapshot:
+        """Return the current progress of the duty on the test's broker."""
         snapshot: Snapshot = self.duty().snapshot()
         return snapshot
 
@@ -152,7 +209,7 @@ class SpecialDutyContract(ABC):
         self.run(to, 1)
         assert self.duty().is_moving
         self.turn(self.duty().stop)
-        assert self.duty().is_moving, "what is in flight may still be stored"
+        assert self.duty().is_moving, "a put in flight may still be stored"
         self.turn(to.end)
         assert not self.duty().is_moving
 
@@ -175,7 +232,7 @@ class SpecialDutyContract(ABC):
         tries = to.origins.count(first)
         assert tries > 2
         self.broker.advance(2 * RETRY_MAX_MS)
-        assert to.origins.count(first) > tries, "it gave up, or waits longer than the destination wants"
+        assert to.origins.count(first) > tries, "no retry within 2 * retry_max_ms"
         to.answer = PutStatus.PUT_OK
         self.broker.advance(2 * RETRY_MAX_MS)
         assert to.stored.count(first) == 1
@@ -253,7 +310,7 @@ class SpecialDutyContract(ABC):
         self.until(lambda: saved)
         assert self.duty().save_interval_ms > 0
 
-    # --- what it shows
+    # --- facts
 
     def test_facts_are_texts_and_counts_are_not_negative(self) -> None:
         to = Recorder(answer=PutStatus.SERVICE_NOT_AVAILABLE)

@@ -1,13 +1,14 @@
-"""The contract of a storage engine, as tests: what the broker and replication rely on, whatever keeps the messages.
+"""The contract of a storage engine, as tests: what the broker and replication rely on.
 
     from rmqkit.testing import StorageEngineContract
 
     class TestMine(StorageEngineContract):
-        make = my_engine         # the factory that the plug-in registers: EngineParts -> StorageEngine
+        make = my_engine         # the factory that the plug-in registers
 
-The engine runs on a simulated disk in virtual time (`StoreWorld`), with small files. An engine that keeps nothing says
-`keeps = False`: a restart of it begins empty. One that does not use the disk port says `uses_disk = False`: it is not shown
-failing disks. Everything else holds for every engine.
+The engine runs on a simulated disk in virtual time (`StoreWorld`), with small files. An engine
+whose messages do not survive a restart sets `keeps = False`. An engine that does not use the disk
+port sets `uses_disk = False`, and is not tested with failing disks. Everything else holds for every
+engine.
 """
 
 import errno
@@ -27,19 +28,20 @@ from rmqkit.store.contract import (
 from rmqkit.testing.store_world import START_MS, StoreWorld, put, store_config
 
 TOPICS_REFUSED = ("", ".", "..", "a/b", "../x", "nul\0", "x" * 300)
+#: words in the names of tests that need `keeps` or `uses_disk`
 _KEEPS_ONLY = ("restart", "kill", "power_loss")
 _DISK_ONLY = ("write", "sync_that")
 FOREVER_MS = 1 << 60
 
 
 def body_of(record: Buffer) -> bytes:
-    """Body of a record with IPv4 hosts."""
+    """Return the body of a record with IPv4 hosts."""
     size = int.from_bytes(record[84:88], "big")
     return bytes(record[88 : 88 + size])
 
 
 def records_of(buffers: Any) -> list[bytes]:
-    """Whole records, cut apart."""
+    """Split the joined buffers into whole records."""
     whole = b"".join(buffers)
     records = []
     while whole:
@@ -62,7 +64,10 @@ def keys(*names: str) -> bytes:
 
 
 def fill(world: StoreWorld, count: int, *, topic: str = "T", queue_id: int = 0, size: int = 100, ms: int = 1) -> None:
-    """So many messages, one a turn, bodies `T-0-<number>` filled up."""
+    """Append `count` messages, one per turn of `ms`.
+
+    The bodies are `T-0-<number>`, padded to `size` bytes.
+    """
     for number in range(count):
         body = f"{topic}-{queue_id}-{number}".encode().ljust(size, b".")
         assert world.engine.append(put(topic, queue_id, body)).status is PutStatus.PUT_OK
@@ -70,7 +75,7 @@ def fill(world: StoreWorld, count: int, *, topic: str = "T", queue_id: int = 0, 
 
 
 def drain(engine: StorageEngine, topic: str, queue_id: int) -> list[bytes]:
-    """Every record of a queue, by pulls as a consumer makes them."""
+    """Return every record of a queue, read with pulls as a consumer does."""
     offset = engine.queue_range(topic, queue_id).offset_min
     records: list[bytes] = []
     while True:
@@ -85,15 +90,30 @@ def drain(engine: StorageEngine, topic: str, queue_id: int) -> list[bytes]:
 
 
 class StorageEngineContract:
-    #: the factory under test
+    """Tests for a storage engine. Subclass it and set `make`.
+
+    Attributes:
+        make: The factory under test.
+        keeps: Whether messages survive the end of the process.
+        uses_disk: Whether the engine does its I/O through the disk port that it gets.
+
+    Example:
+        Test an engine that keeps messages in memory only:
+
+            from rmqkit.testing import StorageEngineContract
+
+            class TestMine(StorageEngineContract):
+                make = my_engine
+                keeps = False
+                uses_disk = False
+    """
+
     make: ClassVar[EngineFactory]
-    #: messages outlive the process
     keeps: ClassVar[bool] = True
-    #: the engine's files are on the disk port it is given
     uses_disk: ClassVar[bool] = True
 
     def __init_subclass__(cls) -> None:
-        """Tests of what the engine does not promise are left out."""
+        """Remove the tests of properties that the engine does not have."""
         super().__init_subclass__()
         left_out = (() if cls.keeps else _KEEPS_ONLY) + (() if cls.uses_disk else _DISK_ONLY)
         for name in dir(StorageEngineContract):
@@ -102,17 +122,33 @@ class StorageEngineContract:
 
     @pytest.fixture
     def world(self) -> StoreWorld:
+        """A new `StoreWorld` for each test. Its engine is ready.
+
+        Example:
+            Add a test of your own to the suite:
+
+                class TestMine(StorageEngineContract):
+                    make = my_engine
+
+                    def test_it_has_a_fact_of_its_own(self, world):
+                        assert "segments" in world.engine.facts()
+        """
         world = StoreWorld(type(self).make)
         world.start()
         return world
 
     def other(self, **sections: dict[str, Any]) -> StoreWorld:
-        """One more world with an engine that is ready."""
+        """Return another world with an engine that is ready.
+
+        Args:
+            **sections: Fields of sections of the configuration, as in
+                `store_config(retention={"delete_when": "05"})`.
+        """
         world = StoreWorld(type(self).make, store_config(**sections))
         world.start()
         return world
 
-    # --- putting ------------------------------------------------------------------------------------------------------
+    # --- putting ----------------------------------------------------------------------------------
 
     def test_a_put_is_readable_after_settle_and_not_before(self, world: StoreWorld) -> None:
         engine = world.engine
@@ -195,7 +231,7 @@ class StorageEngineContract:
         assert [body_of(record) for record in records] == [b"m0", b"m1", b"m2", b"m3", b"m4"]
         assert [phy_offset_of(record) for record in records] == list(result.phy_offsets)
 
-    # --- reading --------------------------------------------------------------------------------------------------------
+    # --- reading ----------------------------------------------------------------------------------
 
     def test_reading_says_where_to_go_on(self, world: StoreWorld) -> None:
         engine = world.engine
@@ -253,7 +289,7 @@ class StorageEngineContract:
         assert not engine.entries("T", 0, -1, 32)
         assert not engine.entries("T", 9, 0, 32)
         engine.offset_confirmed = entries[1].phy_offset
-        assert list(engine.entries("T", 0, 0, 32)) == [entries[0]], "what is not confirmed is not shown"
+        assert list(engine.entries("T", 0, 0, 32)) == [entries[0]], "entries beyond the confirmed offset must stay hidden"
         engine.offset_confirmed = None
 
     def test_time_search_at_both_boundaries(self, world: StoreWorld) -> None:
@@ -294,7 +330,7 @@ class StorageEngineContract:
         assert not world.engine.queue_is_in_memory("T", 0, 1)
         assert not world.engine.queue_is_in_memory("none", 0, 0)
 
-    # --- index ----------------------------------------------------------------------------------------------------------
+    # --- index ------------------------------------------------------------------------------------
 
     def test_a_query_finds_what_was_just_settled(self, world: StoreWorld) -> None:
         engine = world.engine
@@ -318,7 +354,7 @@ class StorageEngineContract:
         assert bodies("T", "id4", begin_ms=now_ms + 1) == []
         assert bodies("T", "id4", end_ms=now_ms - 1) == []
 
-    # --- deleting -------------------------------------------------------------------------------------------------------
+    # --- deleting ---------------------------------------------------------------------------------
 
     def test_deleted_topics_are_gone_and_begin_anew(self, world: StoreWorld) -> None:
         engine = world.engine
@@ -333,7 +369,7 @@ class StorageEngineContract:
         assert [body_of(record) for record in drain(engine, "A", 0)] == [b"new"]
         assert len(drain(engine, "B", 0)) == 3
 
-    # --- the log --------------------------------------------------------------------------------------------------------
+    # --- the log ----------------------------------------------------------------------------------
 
     def test_cleaning_takes_nothing_that_is_fresh(self, world: StoreWorld) -> None:
         engine = world.engine
@@ -347,19 +383,19 @@ class StorageEngineContract:
 
     def test_syncs_cover_what_was_written(self, world: StoreWorld) -> None:
         engine = world.engine
-        told: list[tuple[str, bool]] = []
+        outcomes: list[tuple[str, bool]] = []
         first = engine.append(put(body=b"1")).phy_offset_next
         world.settle()
-        engine.sync(first, lambda durable: told.append(("first", durable)))
+        engine.sync(first, lambda durable: outcomes.append(("first", durable)))
         second = engine.append(put(body=b"2")).phy_offset_next
         world.settle()
-        engine.sync(second, lambda durable: told.append(("second", durable)))
-        world.until(lambda: len(told) == 2)
-        assert told == [("first", True), ("second", True)]
+        engine.sync(second, lambda durable: outcomes.append(("second", durable)))
+        world.until(lambda: len(outcomes) == 2)
+        assert outcomes == [("first", True), ("second", True)]
         assert engine.offset_synced >= second
-        engine.sync(second, lambda durable: told.append(("again", durable)))
-        world.until(lambda: len(told) == 3)
-        assert told[-1] == ("again", True)
+        engine.sync(second, lambda durable: outcomes.append(("again", durable)))
+        world.until(lambda: len(outcomes) == 3)
+        assert outcomes[-1] == ("again", True)
 
     def test_the_log_reaches_the_disk_without_being_asked(self, world: StoreWorld) -> None:
         fill(world, 3)
@@ -427,7 +463,7 @@ class StorageEngineContract:
         assert facts["dispatchBehindBytes"] == "0"
         assert all(isinstance(value, str) for value in facts.values())
 
-    # --- lives ----------------------------------------------------------------------------------------------------------
+    # --- lives ------------------------------------------------------------------------------------
 
     def test_nothing_is_lost_in_a_clean_restart(self, world: StoreWorld) -> None:
         fill(world, 40, size=300)
@@ -461,9 +497,9 @@ class StorageEngineContract:
         fill(world, 10 + seed, size=300)
         world.run(seed * 500)
         fill(world, seed)
-        told: list[bool] = []
-        engine.sync(engine.offset_written, told.append)
-        world.until(lambda: told)
+        outcomes: list[bool] = []
+        engine.sync(engine.offset_written, outcomes.append)
+        world.until(lambda: outcomes)
         before = drain(engine, "T", 0)
         for number in range(seed):
             engine.append(put("T", number % 2, b"unsynced" * number))
@@ -487,7 +523,7 @@ class StorageEngineContract:
         assert [body_of(record) for record in drain(engine, "A", 0)] == [b"new"]
         assert len(drain(engine, "B", 0)) == 5
 
-    # --- failing disks --------------------------------------------------------------------------------------------------
+    # --- failing disks ----------------------------------------------------------------------------
 
     @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO])
     def test_a_failed_write_stores_nothing_and_is_not_the_end(self, world: StoreWorld, code: int) -> None:
@@ -517,17 +553,17 @@ class StorageEngineContract:
         engine.append(put(body=b"unsure"))
         world.settle()
         world.disk.fail("sync")
-        told: list[bool] = []
-        engine.sync(engine.offset_written, told.append)
-        engine.sync(engine.offset_written, told.append)
-        world.until(lambda: len(told) == 2)
-        assert told == [False, False]
+        outcomes: list[bool] = []
+        engine.sync(engine.offset_written, outcomes.append)
+        engine.sync(engine.offset_written, outcomes.append)
+        world.until(lambda: len(outcomes) == 2)
+        assert outcomes == [False, False]
         assert engine.failed
         assert engine.offset_synced == synced
         assert engine.append(put()).status is PutStatus.SERVICE_NOT_AVAILABLE
-        engine.sync(engine.offset_written, told.append)
-        world.until(lambda: len(told) == 3)
-        assert told[-1] is False
+        engine.sync(engine.offset_written, outcomes.append)
+        world.until(lambda: len(outcomes) == 3)
+        assert outcomes[-1] is False
         world.run(20_000)
         assert engine.offset_synced == synced
         assert len(drain(engine, "T", 0)) == 6

@@ -7,7 +7,7 @@
     world.crash()                 # power loss: unsynced pages are kept, lost or torn
     engine = world.start()
 
-`world.disk.fail("write")` plans errors, `world.folder` has the files, `world.notes` the log lines.
+`world.disk.fail("write")` plans errors. `world.folder` has the files, `world.notes` the log lines.
 """
 
 from collections.abc import Callable, Sequence
@@ -29,7 +29,7 @@ BORN = bytes([10, 0, 0, 9]) + (40001).to_bytes(4, "big")
 
 
 class Notes:
-    """Keeps log lines as (level, event, fields)."""
+    """A log that keeps its lines as (level, event, fields)."""
 
     def __init__(self) -> None:
         self.lines: list[tuple[str, str, dict[str, Any]]] = []
@@ -49,8 +49,10 @@ class Notes:
 
 
 def store_config(**sections: dict[str, Any]) -> NodeConfig:
-    """A broker's configuration with small files. `sections` overrides fields:
-    `store_config(retention={"delete_when": "05"})`."""
+    """Return a broker's configuration with small files.
+
+    `sections` overrides fields of sections: `store_config(retention={"delete_when": "05"})`.
+    """
     config = NodeConfig(
         kind="broker",
         paths=StorePaths(store_path_root_dir="/store", store_path_commit_log="/store/commitlog"),
@@ -67,7 +69,43 @@ def store_config(**sections: dict[str, Any]) -> NodeConfig:
 
 
 class StoreWorld:
-    """`turn` runs what is due and settles; `restart`, `kill` and `crash` begin new lives on the same files."""
+    """One storage engine on a simulated disk, in virtual time.
+
+    The constructor creates the engine; `start` starts it. `turn` lets time pass and runs what is
+    due. `restart`, `kill` and `crash` begin a new life on the same files. Lost and torn writes
+    depend only on the seed.
+
+    Args:
+        make: The factory of the engine.
+        config: The broker's configuration. Default: `store_config()`, with small files.
+        seed: Seed of the disk's random choices.
+
+    Attributes:
+        config: The broker's configuration (`NodeConfig`).
+        engine: The engine of the current life.
+        disk: The simulated disk of the current life; `disk.fail("write")` plans an error.
+        folder: The files, in all lives.
+        clock: The engine's clock.
+        duties: The duties of the current life.
+        notes: The log; `notes.lines` has its lines as (level, event, fields).
+        arrivals: All messages that became readable, in order (`rmqkit.store.contract.Arrival`).
+        random: Random choices of the disk, in all lives.
+        now_us: Virtual time in µs; 1,000,000 at the beginning.
+
+    Example:
+        A synced message survives a power loss:
+
+            from rmqkit.testing import StoreWorld
+            from rmqkit.testing.store_world import put
+
+            world = StoreWorld(my_engine_factory)
+            engine = world.start()
+            engine.append(put("T", 0, b"hello"))
+            world.until(lambda: engine.offset_synced > 0)
+            world.crash()
+            engine = world.start()
+            assert engine.queue_range("T", 0).offset_max == 1
+    """
 
     def __init__(self, make: EngineFactory, config: NodeConfig | None = None, *, seed: int = 1) -> None:
         self.config = config or store_config()
@@ -82,10 +120,10 @@ class StoreWorld:
         self._sequence = 0
         self.begin()
 
-    # --- lives ------------------------------------------------------------------------------------------------------
+    # --- lives ------------------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """A new process; the engine is made, not started."""
+        """Create a new engine on the files, as a new process does. It is not started yet."""
         self._events.clear()
         self.duties = Duties()
         self.disk = SimDisk(self.folder, clock=self.clock, random=self.random, after_us=self._after_us)
@@ -93,11 +131,18 @@ class StoreWorld:
         self.engine = self._make(EngineParts(ports, self.duties, self.config))
 
     def port(self, disk: SimDisk) -> Disk:
-        """What the engine is given as its disk."""
+        """Return the disk port for the engine. Subclasses may wrap the disk.
+
+        Args:
+            disk: The simulated disk of the new life.
+        """
         return disk
 
     def start(self) -> StorageEngine:
-        """Start and run until the engine is ready."""
+        """Start the engine, run until it is ready, and return it.
+
+        Raises AssertionError after 10,000 turns.
+        """
         self.engine.start()
         for _ in range(10_000):
             if self.engine.ready:
@@ -106,7 +151,10 @@ class StoreWorld:
         raise AssertionError(f"not ready: {self.engine.progress}")
 
     def stop(self) -> None:
-        """A clean stop, to its end."""
+        """Stop the engine cleanly and run until it has stopped.
+
+        Raises AssertionError after 10,000 turns.
+        """
         done: list[bool] = []
         self.engine.stop(lambda: done.append(True))
         for _ in range(10_000):
@@ -117,30 +165,35 @@ class StoreWorld:
         self.disk.close()
 
     def restart(self) -> StorageEngine:
+        """Stop the engine cleanly, begin a new life, and return the started engine."""
         self.stop()
         self.begin()
         return self.start()
 
     def kill(self) -> None:
-        """kill -9: what was written stays."""
+        """End the engine like `kill -9` and begin a new life. Everything that was written stays."""
         self.disk.die()
         self.folder.kill()
         self.begin()
 
     def crash(self) -> None:
-        """Power loss: unsynced pages are kept, lost or torn."""
+        """Cut the power and begin a new life. Unsynced pages are kept, lost or torn."""
         self.disk.die(self.random)
         self.folder.crash(self.random)
         self.begin()
 
-    # --- turns --------------------------------------------------------------------------------------------------------
+    # --- turns ------------------------------------------------------------------------------------
 
     def _after_us(self, delay_us: int, function: Callable[[], None]) -> None:
         self._sequence += 1
         heappush(self._events, (self.now_us + delay_us, self._sequence, function))
 
     def turn(self, ms: int = 1) -> Sequence[Arrival]:
-        """Let `ms` pass, then one turn: completions, duties, settle."""
+        """Let time pass, then run one turn: completions, duties, `settle`. Return its result.
+
+        Args:
+            ms: Milliseconds that pass.
+        """
         self.now_us += ms * 1000
         self.clock.mono_ms += ms
         self.clock.wall_ms += ms
@@ -152,24 +205,40 @@ class StoreWorld:
         return self.settle()
 
     def settle(self) -> Sequence[Arrival]:
+        """Write the records of this turn. Return the messages that became readable."""
         arrivals = self.engine.settle()
         self.arrivals += arrivals
         return arrivals
 
     def run(self, ms: int, step_ms: int = 10) -> None:
+        """Let time pass in steps, with a turn after each one.
+
+        Args:
+            ms: Milliseconds that pass, rounded up to whole steps.
+            step_ms: Milliseconds of one step.
+        """
         for _ in range(-(-ms // step_ms)):
             self.turn(step_ms)
 
     def until(self, wanted: Callable[[], object], limit_ms: int = 100_000) -> None:
+        """Run turns of 1 ms until `wanted` returns true.
+
+        Args:
+            wanted: The condition, checked before each turn.
+            limit_ms: The most turns.
+
+        Raises:
+            AssertionError: If the condition is still false after `limit_ms` turns.
+        """
         for _ in range(limit_ms):
             if wanted():
                 return
             self.turn()
-        raise AssertionError("it did not come to pass")
+        raise AssertionError(f"not reached within {limit_ms} ms")
 
 
 def put(topic: str = "T", queue_id: int = 0, body: bytes = b"body", *, properties: bytes = b"", **fields: Any) -> Put:
-    """One message with everything else plain."""
+    """Return a message to append. `fields` overrides the defaults of the other fields."""
     values: dict[str, Any] = {
         "topic": topic,
         "queue_id": queue_id,

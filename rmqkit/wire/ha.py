@@ -39,15 +39,15 @@ class Reports:
     `feed` returns the newest complete report, or None if `data` completes none.
     """
 
-    __slots__ = ("_held",)
+    __slots__ = ("_buffer",)
 
     def __init__(self) -> None:
-        self._held = b""
+        self._buffer = b""
 
     def feed(self, data: bytes) -> int | None:
-        data = self._held + data
+        data = self._buffer + data
         whole = len(data) - len(data) % REPORT_SIZE
-        self._held = data[whole:]
+        self._buffer = data[whole:]
         if not whole:
             return None
         (newest,) = _REPORT.unpack_from(data, whole - REPORT_SIZE)
@@ -61,18 +61,18 @@ class Transfers:
     the same chunk are lost; the slave receives them again after it reconnects.
     """
 
-    __slots__ = ("_held", "_need")
+    __slots__ = ("_buffer", "_need")
 
     def __init__(self) -> None:
-        self._held = bytearray()
+        self._buffer = bytearray()
         self._need = TRANSFER_HEAD_SIZE
 
     @property
     def pending(self) -> int:
-        return len(self._held)
+        return len(self._buffer)
 
     def feed(self, data: bytes) -> list[tuple[int, bytes]]:
-        held = self._held
+        held = self._buffer
         held += data
         if len(held) < self._need:
             return []

@@ -1,12 +1,15 @@
-"""Our broker against Apache's, in pairs: `make bench-apache ARGS="..."`.
+"""Compares our broker with Apache's, in pairs: `make bench-apache ARGS="..."`.
 
-    python -m tests.bench.against_apache [--rows sync-1 batch ...] [--pairs 5] [--seconds 6] [--jvm 1g|shipped]
-                                         [--figures FILE] [--page FILE]
+    python -m tests.bench.against_apache [--rows sync-1 batch ...] [--pairs 5] [--seconds 6]
+                                         [--jvm 1g|shipped] [--figures FILE] [--page FILE]
 
-A pair is a session of ours and one of Apache's, one after the other, never both at once; the order turns from pair to pair.
-Rows of different flush modes are sessions of their own, and start-up has none. The figures of the rows that were asked for
-replace those in the file when their last pair is done, so rows can be measured one by one; then the page is made from all
-that is known. Wants Java 17 and Maven, as the interop tests do.
+A pair is a session of ours and one of Apache's. They run one after the other, never at the same
+time, and the order alternates from pair to pair. Rows with different flush modes need separate
+sessions; the start-up row needs none.
+
+When the last pair of the requested rows is done, their figures replace those in the file, so rows
+can be measured one by one. Then the page is generated from all known figures. Needs Java 17 and
+Maven, like the interop tests.
 """
 
 import argparse
@@ -57,10 +60,10 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="make bench-apache", description="Our broker against Apache's, in pairs.")
     parser.add_argument("--rows", nargs="+", choices=list(ROWS), default=list(ROWS), metavar="ROW", help=", ".join(ROWS))
     parser.add_argument("--pairs", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=6.0, help="that count, of each load (6)")
-    parser.add_argument("--lead", type=float, default=1.0, help="seconds before them that do not (1)")
+    parser.add_argument("--seconds", type=float, default=6.0, help="measured seconds of each load (6)")
+    parser.add_argument("--lead", type=float, default=1.0, help="unmeasured seconds before them (1)")
     parser.add_argument("--warm", type=float, default=10.0, help="seconds of warm-up of each session (10)")
-    parser.add_argument("--scale", type=float, default=1.0, help="part of the counted loads, for a trial (1)")
+    parser.add_argument("--scale", type=float, default=1.0, help="fraction of the counted loads, for a trial (1)")
     parser.add_argument("--jvm", choices=list(JVMS), default="1g", help="flags of Apache's broker (1g)")
     parser.add_argument("--figures", type=Path, default=FIGURES)
     parser.add_argument("--page", type=Path, default=PAGE)
@@ -68,7 +71,7 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def measure(chosen: argparse.Namespace) -> None:
-    """All pairs of the rows; the figures are kept after each pair as far as they go."""
+    """Measure all pairs of the rows; intermediate figures are saved after each pair."""
     began_s = time.monotonic()
     known: dict[str, list[Mapping[str, Mapping[str, Any]]]] = {name: [] for name in ROWS if name in chosen.rows}
     with Load() as load:
@@ -89,7 +92,7 @@ def measure(chosen: argparse.Namespace) -> None:
 def _session(
     side: str, flush: str, names: Sequence[str], load: Load, chosen: argparse.Namespace
 ) -> dict[str, Mapping[str, Any]]:
-    """The rows of one side that share a broker."""
+    """Measure the rows of one side that share a broker."""
     if flush == NOTHING:
         return {name: _told(side, name, {"seconds": start_up_s(side, chosen.jvm)}, 0.0) for name in names}
     done: dict[str, Mapping[str, Any]] = {}

@@ -1,10 +1,10 @@
-"""The loads of `inprocess.py` in two checkouts, alternating: the ratio of what a message costs.
+"""Runs the loads of `inprocess.py` in two checkouts alternately and compares the cost per message.
 
-Each measurement is a process of its own, in which a checkout runs its own bench on its own code. A pair
-measures both checkouts with one load; which one is first changes from pair to pair, so that a machine
-that becomes slower or faster favours neither. What counts is the ratio of the least of each: other
-processes only ever add time. The median of the pairs' ratios and their range show how quiet the machine
-was: where they are far apart, the ratio means little.
+Each measurement is a separate process, in which a checkout runs its own bench on its own code. A
+pair measures both checkouts with one load. The order alternates from pair to pair, so that a
+machine that becomes slower or faster favours neither. The result is the ratio of the minimum of
+each, because other processes can only add time. The median and range of the pairs' ratios show how
+quiet the machine was. If they are far apart, the ratio means little.
 """
 
 import os
@@ -24,7 +24,7 @@ Measure = Callable[[Path, str], float]
 
 
 class Comparison(NamedTuple):
-    """µs a message of both checkouts, pair by pair."""
+    """µs per message of both checkouts, pair by pair."""
 
     load: str
     ours: Sequence[float]
@@ -52,7 +52,7 @@ def measure_with(options: Sequence[str]) -> Measure:
 
     def measure(checkout: Path, load: str) -> float:
         command = [sys.executable, "-m", "tests.bench.inprocess", load, *options]
-        # PYTHONPATH stands before the installed package, which is one of the two checkouts.
+        # PYTHONPATH takes precedence over the installed package, which is one of the two checkouts.
         environment = {**os.environ, "PYTHONPATH": str(checkout)}
         ran = subprocess.run(command, cwd=checkout, env=environment, capture_output=True, text=True)
         if ran.returncode:
@@ -63,7 +63,7 @@ def measure_with(options: Sequence[str]) -> Measure:
 
 
 def parse(output: str, load: str) -> float:
-    """Raises ValueError when the output has no line of the load."""
+    """Return µs per message. Raises ValueError if the output has no line of the load."""
     for found in _LINE.finditer(output):
         if found["load"] == load:
             return float(found["us"])
@@ -81,12 +81,12 @@ def compare(other: Path, load: str, pairs: int, measure: Measure) -> Comparison:
 
 
 def slower(found: Sequence[Comparison], limit_percent: float) -> list[str]:
-    """The loads that are slower here by more than the limit."""
+    """Return the loads that are slower in this checkout by more than the limit."""
     return [each.load for each in found if each.ratio > 1 + limit_percent / 100]
 
 
 def run(other: Path, loads: Sequence[str], pairs: int, limit_percent: float, measure: Measure) -> int:
-    """Print a line for each load. Returns 1 when a load is slower than the limit allows."""
+    """Print a line per load. Return 1 if a load is slower than the limit allows, else 0."""
     print(HEAD, flush=True)
     found = []
     for load in loads:

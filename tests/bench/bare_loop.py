@@ -1,11 +1,13 @@
-"""The least a Python process must do to take messages: what a whole broker's rates are held against.
+"""The minimum that a Python process must do to accept messages; the reference for a broker's rates.
 
-    python -m tests.bench.bare_loop        prints the name server address and serves until its input ends
+    python -m tests.bench.bare_loop     prints the name server address, serves until stdin ends
 
-One selectors loop plays name server and broker at once. It reads the fields of either header form, makes a log record
-with its CRC and a queue entry, writes the records of a turn with one call and the entries with another, and answers every
-send with a success that carries the fields a Java client demands. Nothing else: no checks, topics, waiting, flushing,
-index or recovery, and no reading.
+One selectors loop is both name server and broker. It reads the fields of either header form and
+builds a log record with its CRC and a queue entry. It writes the records of a turn with one call
+and the entries with another. It answers every send with a success that has the fields which a Java
+client requires.
+
+It does nothing else: no checks, topics, waiting, flushing, index or recovery, and no reading.
 """
 
 import json
@@ -30,7 +32,7 @@ _ROUTE = 105
 
 
 class Loop:
-    """Serves `port` until standard input ends."""
+    """Serves `port` until stdin ends."""
 
     def __init__(self, file: int, queue_file: int) -> None:
         self._listener = socket.create_server((HOST, 0), backlog=256)

@@ -1,6 +1,7 @@
-"""The two that are compared: our cluster and Apache's, each a name server and one broker, started fresh and alone.
+"""The two candidates: our cluster and Apache's, each a freshly started name server and one broker.
 
-Both have the defaults of their files and threads; what is set is told to both in the same words.
+Only one of them runs at a time. Both use their default files and threads; both get the same
+settings.
 """
 
 import json
@@ -22,7 +23,8 @@ from tests.interop import apache
 
 OURS, APACHE = "rmqkit", "apache"
 
-#: heap in MB and further flags: what Apache's `bin/runbroker.sh` gives a Java of today, and a small heap without any flags
+#: name -> heap in MB and further JVM flags: those of Apache's `bin/runbroker.sh` for a current
+#: Java, and a small heap without flags
 JVMS = {
     "shipped": (
         8192,
@@ -32,7 +34,7 @@ JVMS = {
     ),
     "1g": (1024, ""),
 }
-#: the default sizes of the broker's files, which the interop tests make smaller
+#: the default file sizes of the broker; the interop tests use smaller ones
 DEFAULT_FILES = {
     "mappedFileSizeCommitLog": str(1 << 30),
     "mappedFileSizeConsumeQueue": str(300_000 * 20),
@@ -43,7 +45,7 @@ DEFAULT_FILES = {
 
 
 class Running(NamedTuple):
-    """A candidate that answers."""
+    """A candidate that runs and answers requests."""
 
     name: str
     namesrv: str
@@ -52,13 +54,15 @@ class Running(NamedTuple):
     nameserver_pid: int
 
     def cpu_s(self) -> float:
-        """CPU time of the broker so far, user and system, all threads."""
+        """Return the broker's CPU time so far in seconds, user and system, all threads."""
         times = psutil.Process(self.broker_pid).cpu_times()
         return times.user + times.system
 
     def private_mb(self) -> dict[str, float]:
-        """Memory that is the process's own, in MB: what is not a page of a file. Mapped files are the page cache's, which
-        the system takes back when it needs it."""
+        """Return the private memory of each process in MB, without pages of files.
+
+        Mapped files belong to the page cache, which the system can reclaim.
+        """
         return {
             "broker": _anonymous_mb(self.broker_pid),
             "nameserver": _anonymous_mb(self.nameserver_pid),
@@ -89,7 +93,7 @@ def ours(settings: Mapping[str, str]) -> Iterator[Running]:
 def theirs(settings: Mapping[str, str], jvm: str = "1g") -> Iterator[Running]:
     asked = {**DEFAULT_FILES, **settings}
     heap_mb, flags = JVMS[jvm]
-    # A variable that Java reads itself; the name server, which gets it too, does next to nothing.
+    # Java reads this variable itself. The name server gets it too, but is nearly idle.
     env = {"JDK_JAVA_OPTIONS": flags} if flags else {}
     with apache.ApacheCluster(broker_properties=asked, small=False, heap_mb=heap_mb, env=env) as cluster:
         broker, nameserver = cluster.broker, cluster.nameserver
@@ -102,16 +106,16 @@ def candidates(jvm: str) -> dict[str, Callable[[Mapping[str, str]], AbstractCont
     return {OURS: ours, APACHE: lambda settings: theirs(settings, jvm)}
 
 
-# --- start-up -------------------------------------------------------------------------------------------------------------
+# --- start-up -------------------------------------------------------------------------------------
 
 
 def start_up_s(name: str, jvm: str) -> float:
-    """Seconds from the start of a name server and a broker to the first send that is acknowledged."""
+    """Return the seconds from the start of both nodes to the first acknowledged send."""
     return _our_start_up_s() if name == OURS else _their_start_up_s(jvm)
 
 
 def _our_start_up_s() -> float:
-    """As a user's shell would do it, the command line's own start included."""
+    """Measure `rmqkit cluster up` as a user's shell runs it, including the start of the command."""
     with tempfile.TemporaryDirectory(prefix="ours-") as home:
         began_s = time.monotonic()
         up = run_rmqkit(home, "cluster", "up", "--any-port", "--replicas", "1", "--json")
@@ -144,7 +148,7 @@ def run_rmqkit(home: str, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def send_first(namesrv: str, broker: str) -> None:
-    """One message to a topic nobody made before, by the plainest request there is. Raises RuntimeError."""
+    """Send one message to a new topic, with a minimal request. Raises RuntimeError."""
     route = apache.ask(namesrv, 105, {"topic": "TBW102"})
     fields = {
         "producerGroup": "first",

@@ -1,18 +1,20 @@
-"""How long takeover takes, ours beside Apache's, in alternating pairs: `make bench-failover ARGS="..."`.
+"""Measures the time of takeovers, ours and Apache's: `make bench-failover ARGS="..."`.
 
     python -m tests.bench.failover [--pairs 15] [--timers upstream|fast] [--write]
 
-A session is a fresh cluster of one make (`tests.interop.acting`): a name server, a group of a master and a slave, a group
-of one master. The first group's master is stopped (SIGSTOP) and let go on, and when it is back in the route it is killed. A
-probe outside measures what a client would see; the same one for both, with the same timers on both sides. The order of the
-two makes turns from pair to pair, and never do both run at once.
+A session is a fresh cluster of one make (`tests.interop.acting`): a name server, a group of a
+master and a slave, and a group of one master. The first group's master is paused (SIGSTOP) and
+resumed. Once it is back in the route, it is killed. An external probe measures what a client would
+see. The probe and the timers are the same for both makes. Their order alternates from pair to pair,
+and they never run at the same time.
 
-*Detection* is from the fault to the route's change: of a killed broker the name server sees the connection end, of a
-stopped one it waits `brokerNotActiveTimeoutMillis`. What follows is the group's own: from the route's change to the first
-message that is read from the acting master, to the first lock, to the first delayed message in the other group.
+*Detection* is from the fault to the change of the route. For a killed broker the name server sees
+the connection end; for a paused one it waits `brokerNotActiveTimeoutMillis`. The later stages are
+the group's own. They last from the change of the route to the first message read from the acting
+master, the first lock, and the first delayed message in the other group.
 
-The ratio is the median of the pairs; its interval is that of the order statistics around the median (95 % or the nearest
-that so many pairs allow), which assumes nothing of how the times are spread.
+The ratio is the median of the pairs. Its interval is between order statistics around the median, at
+95 % or the nearest level that the number of pairs allows. It assumes no distribution of the times.
 """
 
 import argparse
@@ -53,7 +55,10 @@ Seen = Mapping[str, float]
 
 
 def session(make: str, timers: Mapping[str, int], *, comes_back: bool) -> dict[str, dict[str, float]]:
-    """What the probe saw, by fault. `comes_back`: whether a killed master of this make is waited for."""
+    """Run one session and return fault -> stage -> seconds, as the probe saw it.
+
+    `comes_back` says whether to wait for the return of a killed master of this make.
+    """
     who = "ours" if make == OURS else "apache"
     found: dict[str, dict[str, float]] = {}
     with tempfile.TemporaryDirectory(prefix="failover-") as home:
@@ -93,12 +98,13 @@ def _kill(cluster: ActingCluster, *, comes_back: bool) -> dict[str, float]:
 
 
 def measure(chosen: argparse.Namespace) -> list[dict[str, dict[str, dict[str, float]]]]:
-    """Of each pair: make → fault → stage → seconds."""
+    """Return, for each pair, make → fault → stage → seconds."""
     pairs: list[dict[str, dict[str, dict[str, float]]]] = []
     for number in range(chosen.pairs):
         pair = {}
         for make in (OURS, APACHE) if number % 2 == 0 else (APACHE, OURS):
-            # Apache's killed master does not come back once a client has pulled: that is looked at in the first pair.
+            # Apache's killed master does not return once a client has pulled. Only the first pair
+            # checks that.
             pair[make] = session(make, TIMERS[chosen.timers], comes_back=make == OURS or number == 0)
             for fault, seen in pair[make].items():
                 told = ", ".join(f"{stage} {seconds:.2f}" for stage, seconds in seen.items())
@@ -109,21 +115,27 @@ def measure(chosen: argparse.Namespace) -> list[dict[str, dict[str, dict[str, fl
     return pairs
 
 
-# --- what is made of them -------------------------------------------------------------------------------------------------
+# --- evaluation -----------------------------------------------------------------------------------
 
 
 def own(seen: Seen, stage: str) -> float | None:
-    """Seconds of a stage; of what follows the route's change, since then. None where it was not seen."""
+    """Return the seconds of a stage, for later stages since the change of the route.
+
+    None means that the probe did not see the stage.
+    """
     if stage not in seen:
         return None
     if stage in ("route", "back"):
         return seen[stage]
-    # Looked at by another thread: it may have seen the route a moment sooner.
+    # Another thread of the probe polls the route and may see it slightly later than this stage.
     return max(0.0, seen[stage] - seen["route"]) if "route" in seen else None
 
 
 def median_interval(values: Sequence[float], level: float = 0.95) -> tuple[float, float]:
-    """The order statistics between which the median lies with at least that probability; the extremes when too few."""
+    """Return the order statistics that enclose the median with probability `level` or more.
+
+    With too few values, return the extremes.
+    """
     ordered, count = sorted(values), len(values)
     for rank in range(count // 2, 0, -1):
         outside = 2 * sum(math.comb(count, each) for each in range(rank)) / 2**count
@@ -132,12 +144,15 @@ def median_interval(values: Sequence[float], level: float = 0.95) -> tuple[float
     return ordered[0], ordered[-1]
 
 
-#: below this both are as quick as the probe looks, and a ratio would be one of chances
+#: resolution of the probe in seconds; if both times are shorter, their ratio would be noise
 RESOLUTION_S = 0.02
 
 
 def row(pairs: Sequence[Mapping[str, Mapping[str, Seen]]], fault: str, stage: str) -> str:
-    """Since the fault (or the return), the ratio, and the same of what is the group's own part of it."""
+    """Return a table row: both times and their ratio, in total and of the group's own part.
+
+    Times are since the fault, or since the return of the master.
+    """
     whole = {make: [pair[make].get(fault, {}).get(stage) for pair in pairs] for make in (OURS, APACHE)}
     parts = {make: [own(pair[make].get(fault, {}), stage) for pair in pairs] for make in (OURS, APACHE)}
     seen = " / ".join(str(sum(each is not None for each in whole[make])) for make in (OURS, APACHE))
@@ -214,8 +229,8 @@ def _keep(pairs: Sequence[Any], chosen: argparse.Namespace) -> None:
 def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="make bench-failover", description="Takeover, in alternating pairs.")
     parser.add_argument("--pairs", type=int, default=15)
-    parser.add_argument("--timers", choices=list(TIMERS), default="fast", help="of both sides (fast)")
-    parser.add_argument("--write", action="store_true", help="keep the figures and make the page again")
+    parser.add_argument("--timers", choices=list(TIMERS), default="fast", help="timers of both sides (fast)")
+    parser.add_argument("--write", action="store_true", help="store the figures and regenerate the page")
     chosen = parser.parse_args(arguments)
     lacking = apache.missing_tools()
     if lacking:

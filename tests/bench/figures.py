@@ -1,7 +1,7 @@
-"""The figures of the comparison with Apache's broker: kept as JSON, row by row, and rendered as `docs/performance.md`.
+"""Stores the figures of the comparison with Apache as JSON, and renders `docs/performance.md`.
 
-A row that is measured again takes the place of what was known of it; the others stay. So the page can be made in parts,
-and says of each row when it was measured.
+A row that is measured again replaces its old figures; the other rows are unchanged. Therefore the
+page can be measured in parts. It gives the dates of the measurements.
 """
 
 import json
@@ -69,7 +69,7 @@ def save(path: Path, figures: Figures) -> None:
 
 
 def ratios(pairs: Sequence[Mapping[str, Mapping[str, Any]]], value: str) -> list[float]:
-    """Ours divided by Apache's, pair by pair."""
+    """Return our value divided by Apache's, pair by pair."""
     return [pair[OURS][value] / pair[APACHE][value] for pair in pairs if pair[APACHE][value]]
 
 
@@ -79,7 +79,7 @@ def is_reached(name: str, ratio: float) -> bool:
 
 
 def row_line(name: str, known: Mapping[str, Any]) -> str:
-    """One line of the table."""
+    """Return one line of the table."""
     row = ROWS[name]
     pairs = known["pairs"]
     found = ratios(pairs, row.value)
@@ -109,7 +109,7 @@ def _number(value: float | None, digits: int | None = None) -> str:
 
 
 def render(figures: Figures, sections: Path) -> str:
-    """The page: the table, the method, and the texts that stand in the folder `sections`."""
+    """Return the page: the table, the method, and the texts in the folder `sections`."""
     lines = [
         "| load | | rmqkit | Apache | ratio, median [min–max] | goal | reached | broker's CPU | client's CPU | pairs |",
         "|---|---|---:|---:|---:|---:|---|---:|---:|---:|",
@@ -122,12 +122,12 @@ def render(figures: Figures, sections: Path) -> str:
     method = {"warm_s": 10.0, "lead_s": 1.0, "seconds": 6.0, "queues": 8, "jvm": "", **figures.get("method", {})}
     text = _HEAD + "\n".join(lines) + "\n" + _METHOD.format(machine=wrapped(machine + when), **method)
     for path in sorted(sections.glob("*.md")) if sections.is_dir() else ():
-        # The texts are pages of their own, one folder and one heading level deeper.
+        # Each text is a page one folder deeper, so its headings and links need one more level.
         section = re.sub(r"^#", "##", path.read_text().strip(), flags=re.MULTILINE)
         text += "\n" + section.replace("](../", "](") + "\n"
     return text
 
 
 def wrapped(text: str) -> str:
-    """Prose with values of unknown length, at most 100 columns wide."""
+    """Wrap prose at 100 columns; it contains values of unknown length."""
     return textwrap.fill(text, 100, break_long_words=False, break_on_hyphens=False)

@@ -1,11 +1,13 @@
-"""The first figures: send rates, start-up time and memory of our cluster, beside a bare loop and Apache's broker.
+"""Measures send rates, start-up time and memory; compares with a bare loop and Apache's broker.
 
     python -m tests.bench.first_figures [--apache] [--rounds 3] [--json FILE] [--markdown FILE]
 
-Each round starts one candidate after the other (the order turns from round to round), measures it with 1, 8 and 64 threads
-of Apache's benchmark producer (1 KiB), and stops it, so that nothing else runs meanwhile. A rate is the median of the
-rounds; only candidates of the same run are compared. For our cluster each round also takes the time from `rmqkit cluster
-up` to the first acknowledged send and the private memory (USS) of every node, before and after the load.
+Each round starts the candidates one after another, in alternating order. It measures a candidate
+with 1, 8 and 64 threads of Apache's benchmark producer (1 KiB) and stops it, so that nothing else
+runs meanwhile. A rate is the median of the rounds. Only candidates of the same run are compared.
+
+For our cluster each round also measures the time from `rmqkit cluster up` to the first acknowledged
+send, and the private memory (USS) of every node before and after the load.
 """
 
 import argparse
@@ -35,7 +37,10 @@ TOPIC = "BenchmarkTest"
 
 
 class Running(NamedTuple):
-    """A candidate that answers. `pids` are its processes by node name; `first_ack_s` is for our cluster only."""
+    """A candidate that runs and answers requests.
+
+    `pids` maps node name -> process id. `first_ack_s` is known for our cluster only.
+    """
 
     namesrv: str
     pids: dict[str, int]
@@ -44,7 +49,7 @@ class Running(NamedTuple):
 
 @dataclass
 class Results:
-    """What the rounds came to, by candidate."""
+    """The results of all rounds, by candidate."""
 
     rates: dict[str, dict[int, list[float]]] = field(default_factory=dict)
     failed: dict[str, int] = field(default_factory=dict)
@@ -55,7 +60,7 @@ class Results:
 
 @contextmanager
 def our_cluster() -> Iterator[Running]:
-    """`rmqkit cluster up` with a home of its own, as a user's shell would run it."""
+    """Run `rmqkit cluster up` in a temporary home, as a user's shell would."""
     with tempfile.TemporaryDirectory(prefix="figures-") as home:
         start_s = time.monotonic()
         up = run_rmqkit(home, "cluster", "up", "--any-port", "--json")
@@ -87,7 +92,7 @@ def bare_loop() -> Iterator[Running]:
 
 @contextmanager
 def apache_cluster() -> Iterator[Running]:
-    """Apache's own, with its default file sizes and a heap that is large enough not to matter."""
+    """Run Apache's cluster with default file sizes and a heap that is more than large enough."""
     files = {"mappedFileSizeCommitLog": str(1 << 30), "mappedFileSizeConsumeQueue": str(300_000 * 20)}
     with apache.ApacheCluster(broker_properties=files, heap_mb=2048, small=False) as cluster:
         pids = {"nameserver": cluster.nameserver, "broker": cluster.broker}
@@ -102,7 +107,7 @@ CANDIDATES: dict[str, Callable[[], AbstractContextManager[Running]]] = {
 
 
 def private_mb(pids: dict[str, int]) -> dict[str, float]:
-    """USS of each process, in MB (10^6 bytes)."""
+    """Return the USS of each process in MB (10^6 bytes)."""
     return {node: psutil.Process(pid).memory_full_info().uss / 1e6 for node, pid in pids.items()}
 
 
@@ -125,7 +130,7 @@ def _note(table: dict[str, dict[str, list[float]]], name: str, memory: dict[str,
 
 
 def as_json(results: Results) -> dict[str, Any]:
-    """Medians, with the single rounds beside them."""
+    """Return the medians and the values of the single rounds."""
     return {
         "machine": {"cores": os.cpu_count(), "python": platform.python_version(), "system": platform.system()},
         "size": SIZE,
@@ -145,7 +150,7 @@ def _medians(rows: dict[str, list[float]]) -> dict[str, Any]:
 
 
 def as_markdown(figures: dict[str, Any]) -> str:
-    """The table for the README: a row a candidate."""
+    """Return the table for the README, one row per candidate."""
     rates = figures["send_per_s"]
     counts = list(next(iter(rates.values())))
     machine = figures["machine"]
@@ -171,11 +176,11 @@ def as_markdown(figures: dict[str, Any]) -> str:
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--apache", action="store_true", help="measure Apache's broker in the same run")
-    parser.add_argument("--only", nargs="+", choices=list(CANDIDATES), help="these candidates, in this order")
+    parser.add_argument("--only", nargs="+", choices=list(CANDIDATES), help="measure only these candidates, in this order")
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--threads", type=int, nargs="+", default=list(THREADS))
-    parser.add_argument("--warm", type=float, default=10.0, help="seconds a measurement that do not count")
-    parser.add_argument("--seconds", type=float, default=20.0, help="seconds a measurement that count")
+    parser.add_argument("--warm", type=float, default=10.0, help="warm-up seconds of a measurement (10)")
+    parser.add_argument("--seconds", type=float, default=20.0, help="measured seconds (20)")
     parser.add_argument("--json", type=Path, help="write the figures here")
     parser.add_argument("--markdown", type=Path, help="write the table here")
     chosen = parser.parse_args(arguments)

@@ -1,10 +1,10 @@
-"""Whether a send and a pull cost the same however much there is: topics, queues, connections, waiting pulls, log.
+"""Measures whether sends and pulls cost more with many topics, queues, connections or messages.
 
     python -m tests.bench.flat [--markdown docs/performance/flat.md] [--rounds 8]
 
-Each case is one broker in this process (`inprocess.py`, so what is compared is not at the mercy of whatever else runs):
-the load is timed, something is made to grow, and the same load is timed again. Connections are real sockets in the shell's
-loop.
+Each case has one broker in this process (`inprocess.py`), so other processes hardly influence the
+comparison. The load is timed, something is made to grow, and the same load is timed again.
+Connections are real sockets in the shell's loop.
 """
 
 import argparse
@@ -42,7 +42,7 @@ Connections are real sockets, and their turns include the system calls of the ne
 |---|---:|---:|---:|---:|---:|---:|
 """
 
-#: makes the turns of a round
+#: returns the input of each turn for a number of rounds
 Make = Callable[[int], list[bytes]]
 
 
@@ -67,7 +67,7 @@ def least_us(run: Callable[[], list[int]], messages: int, rounds: int) -> float:
 
 
 def sends_us(server: InProcess, rounds: int, *, topics: int = 1, queues: int = 4) -> float:
-    """64 sends a turn, each to the next of the topics, and of the queues when the topics are through."""
+    """Time 64 sends per turn, in rotation over the topics, then over the queues."""
     body = bytes(1024)
 
     def run() -> list[int]:
@@ -86,7 +86,7 @@ def sends_us(server: InProcess, rounds: int, *, topics: int = 1, queues: int = 4
 
 
 def pulls_us(server: InProcess, rounds: int) -> float:
-    """Of the first 1,024 messages of a queue: the far end of a long log."""
+    """Time pulls of the first 1,024 messages of a queue, the oldest part of a long log."""
     turns = [pull_frame(number, number * 32, suspend_ms=0) for number in range(32)]
     return least_us(lambda: server.run(turns, 300), 32 * 32, rounds)
 
@@ -117,7 +117,7 @@ def queues(rounds: int) -> Case:
 
 
 def waiting(rounds: int) -> Case:
-    """Pulls that are held, at queues that nothing is sent to."""
+    """Grow the number of pulls that wait at queues without new messages."""
     with ExitStack() as stack:
         server = started(stack)
         few = sends_us(server, rounds), pulls_us(server, rounds)
@@ -130,7 +130,7 @@ def waiting(rounds: int) -> Case:
 
 
 def log(rounds: int) -> Case:
-    """A million messages, in files of 8 MiB, and the index with them."""
+    """Grow the log to a million messages in files of 8 MiB, and the index with it."""
     with ExitStack() as stack:
         server = stack.enter_context(InProcess("mappedFileSizeCommitLog=8388608"))
         server.make_topic(TOPIC, 4)
@@ -151,7 +151,7 @@ def log(rounds: int) -> Case:
 
 
 def connections(rounds: int) -> Case:
-    """Idle ones, beside the one that sends."""
+    """Grow the number of idle connections; one connection sends."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(DESCRIPTORS, hard)), hard))
     with ExitStack() as stack:
@@ -175,7 +175,7 @@ def connections(rounds: int) -> Case:
             return client
 
         client = connect()
-        # Makes the topic, which takes turns of its own.
+        # Creates the topic, which takes additional turns.
         client.sendall(send_frame(1, bytes(1024)))
         client.settimeout(0.01)
         while True:
@@ -222,7 +222,7 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(description="Whether costs stay flat as things grow.")
     parser.add_argument("--rounds", type=int, default=8)
     parser.add_argument("--cases", nargs="+", choices=list(CASES), default=list(CASES))
-    parser.add_argument("--markdown", type=Path, help="write the table there")
+    parser.add_argument("--markdown", type=Path, help="write the table to this file")
     chosen = parser.parse_args(arguments)
     text = _HEAD
     for name in chosen.cases:

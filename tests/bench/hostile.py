@@ -1,10 +1,17 @@
-"""How much 1,000 hostile sockets slow a good client down: `python -m tests.bench.hostile [--pairs N] [--write]`.
+"""Measures how much 1,000 hostile sockets slow down a good client.
 
-One broker process; one good client that sends 1 KiB messages, one after the other, at a steady pace. In turns it does so
-alone (calm) and while another process holds 1,000 sockets open on the same broker: 600 that are silent, 300 that send a
-byte of a frame that never ends every second, 100 that have asked for more answers than they read. The figure is the ratio
-of the good client's 99th percentile, hostile over calm, pair by pair; at most 1.5 is wanted (`docs/performance/hostile.md`,
-written with `--write`).
+    python -m tests.bench.hostile [--pairs N] [--write]
+
+There is one broker process. One good client sends 1 KiB messages one after another, at a steady
+pace. It does so alone (calm) and alternately while another process holds 1,000 sockets open on the
+same broker:
+
+- 600 are silent,
+- 300 send a byte of an endless frame every second,
+- 100 have requested more answers than they read.
+
+The figure is the ratio of the good client's 99th percentile, hostile to calm, pair by pair. The
+goal is at most 1.5. `--write` writes `docs/performance/hostile.md`.
 """
 
 import argparse
@@ -29,7 +36,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "performance" / "hostile.md"
 
 
 def hold(port: int) -> None:
-    """The hostile process: opens its sockets, says so, and goes on until its stdin ends."""
+    """Run the hostile process: open the sockets, report that, and continue until stdin ends."""
     import select
     import socket
 
@@ -70,7 +77,7 @@ class Hostile:
 
 
 def measured(good: Good) -> tuple[float, float]:
-    """(p50, p99) of sends, in µs."""
+    """Return (p50, p99) of the latency of sends in µs."""
     took_us = []
     next_s = time.perf_counter()
     for _ in range(SENDS):
@@ -85,7 +92,10 @@ def measured(good: Good) -> tuple[float, float]:
 
 
 def run(pairs: int) -> tuple[list[tuple[float, float, float, float]], int]:
-    """Rows of (calm p50, calm p99, hostile p50, hostile p99), and how the broker's private memory grew, in bytes."""
+    """Return rows of (calm p50, calm p99, hostile p50, hostile p99) in µs, and the memory growth.
+
+    The growth is that of the broker's private memory, in bytes.
+    """
     rows = []
     with tempfile.TemporaryDirectory() as folder, running(Path(folder)) as node:
         good = Good(node)
@@ -146,7 +156,7 @@ def page(rows: list[tuple[float, float, float, float]], grown: int) -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.bench.hostile")
     parser.add_argument("--pairs", type=int, default=5)
-    parser.add_argument("--write", action="store_true", help="into docs/performance/hostile.md")
+    parser.add_argument("--write", action="store_true", help="write docs/performance/hostile.md")
     parser.add_argument("--hold", type=int, help=argparse.SUPPRESS)
     told = parser.parse_args()
     if told.hold:

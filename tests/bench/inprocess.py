@@ -1,22 +1,26 @@
-"""A broker in this process on real files, without sockets: what a message costs, whoever else uses the machine.
+"""Measures the cost of a message in a broker in this process: real files, no sockets, little noise.
 
-    python -m tests.bench.inprocess send batch pull hold [--rounds 10]       µs a message
-    python -m tests.bench.inprocess --profile send                           where they go, by function
-    python -m tests.bench.inprocess --against FOLDER [--pairs 7]             ratio to another checkout (`alternating.py`)
+    python -m tests.bench.inprocess send batch pull hold [--rounds 10]     µs per message
+    python -m tests.bench.inprocess --profile send                         the same, by function
+    python -m tests.bench.inprocess --against FOLDER [--pairs 7]           ratio to another checkout
 
-The loads put whole frames into the broker as a Java client writes them and take its answers out of the outbox; a turn is
-what the shell's would be. What is missing is the network: about 5 µs of the kernel's for each read or send of a socket.
+`alternating.py` does the comparison with another checkout.
 
-Every round does the same turns on a clock that passes as the load wants it, so turn n of one round does what turn n of any
-other did: of each turn the least of the rounds counts, which leaves out whatever else ran on the machine (a clock of CPU
-time would cost a system call at each look). The index, which takes records in batches later, has a load of its own.
+The loads pass whole frames, as a Java client writes them, to the broker, and take its answers from
+the outbox. A turn is like a turn of the shell. The network is missing: about 5 µs of the kernel for
+each read or write of a socket.
 
-    send    64 sends of 1 KiB a turn (64 threads that wait for their answers)
-    single  one send a turn (one thread)
-    batch   4 batches of 32 × 128 B a turn
-    pull    pulls of 32 × 1 KiB, one a turn
-    hold    a pull that waits, a send that wakes it: what a message costs that is read as soon as it comes
-    index   what the index does for one of the sends later
+Every round has the same turns, on a clock that advances as the load requires. Therefore turn n does
+the same work in every round, and the minimum over the rounds counts for each turn. That leaves out
+whatever else ran on the machine. (A clock of CPU time would need a system call per reading.) The
+index handles records later, in batches, so it has its own load.
+
+    send    64 sends of 1 KiB per turn (64 threads that wait for their answers)
+    single  one send per turn (one thread)
+    batch   4 batches of 32 × 128 B per turn
+    pull    pulls of 32 × 1 KiB, one per turn
+    hold    a waiting pull and the send that wakes it: the cost of a message read immediately
+    index   the work that the index does later for one of the sends
 """
 
 import argparse
@@ -54,7 +58,7 @@ _VERSION = 479
 
 
 def frame(code: int, opaque: int, fields: dict[str, str], body: bytes = b"", flag: int = 0) -> bytes:
-    """A request with the binary header of Java's client."""
+    """Return a request with the binary header of Java's client."""
     pairs = b"".join(
         len(key).to_bytes(2, "big") + key.encode() + len(value.encode()).to_bytes(4, "big") + value.encode()
         for key, value in fields.items()
@@ -64,7 +68,7 @@ def frame(code: int, opaque: int, fields: dict[str, str], body: bytes = b"", fla
 
 
 def properties(number: int) -> str:
-    """What Java's client puts on a plain message: the unique key's last digits change from one to the next."""
+    """Return a plain message's properties of Java's client; only the unique key's end varies."""
     return f"UNIQ_KEY\x017F000001{number >> 16:016X}{number & 0xFFFF:08X}\x02WAIT\x01true\x02"
 
 
@@ -94,7 +98,7 @@ def pull_frame(opaque: int, offset: int, *, topic: str = TOPIC, queue_id: int = 
 
 
 class InProcess:
-    """A broker that serves, in a temporary folder."""
+    """A broker with a temporary folder, ready to serve."""
 
     def __init__(self, *overrides: str) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="inprocess-")
@@ -107,7 +111,7 @@ class InProcess:
         settings = config.load([], [*values, *overrides], "broker")
         self.clock = Clock()
         self._now_us = time.time_ns() // 1000
-        #: what a turn lasts by the broker's clock
+        #: duration of a turn by the broker's clock, in µs
         self._turn_us = 1000
         self._tick()
         self.disk = OsDisk(self._folder.name)
@@ -138,7 +142,7 @@ class InProcess:
         return conn
 
     def turn(self, event: Callable[[], None] | None = None) -> None:
-        """One turn; what the broker sent stays in `out` of the connections until their next one."""
+        """Run one turn; its answers stay in `out` of the connections until the next turn."""
         broker = self.broker
         self._tick()
         if self.disk.completed:
@@ -170,7 +174,7 @@ class InProcess:
         self.idle()
 
     def idle(self) -> None:
-        """Let the disk thread, the index and the duties of the next ten seconds end what they have to do."""
+        """Complete all pending work: disk thread, index, and duties of the next 10 seconds."""
         self._turn_us, before_us = 100_000, self._turn_us
         for _ in range(100):
             self.disk.wait(1.0)
@@ -178,7 +182,7 @@ class InProcess:
         self._turn_us = before_us
 
     def sends(self, turns: int, per_turn: int, size: int, *, topic: str = TOPIC, queues: int = QUEUES) -> list[bytes]:
-        """What the turns of a load will receive."""
+        """Return the input bytes of each turn of a send load."""
         body = bytes(size)
         made = []
         for _ in range(turns):
@@ -190,7 +194,7 @@ class InProcess:
         return made
 
     def run(self, turns: list[bytes], turn_us: int) -> list[int]:
-        """Each turn's time in ns; duties that come due in between are in it."""
+        """Return each turn's time in ns, including duties that become due."""
         self.idle()
         self._turn_us = turn_us
         gc.collect()
@@ -203,7 +207,7 @@ class InProcess:
         return took
 
     def index(self, turns: list[bytes]) -> list[int]:
-        """The time of each step of the index in ns, for the records of these turns."""
+        """Return the time of each step of the index in ns, for the records of these turns."""
         index = self.broker.store.index  # type: ignore[attr-defined]
         self.broker.duties.remove("store-index")
         while index._has_work:
@@ -220,7 +224,11 @@ class InProcess:
 
 
 class Load(NamedTuple):
-    """`make` gives the turns of a round, each as the bytes that come in; `turn_us` is what one lasts at a high rate."""
+    """A load of the benchmark.
+
+    `make` returns the input bytes of each turn. `turn_us` is the length of a turn at a high rate,
+    in µs.
+    """
 
     make: Callable[[InProcess], list[bytes]]
     messages: int
@@ -260,13 +268,13 @@ LOADS = {
     "batch": Load(make_batches, 16_384, 640),
     "pull": Load(make_pulls, 10_240, 300),
     "hold": Load(make_held, 2048, 100),
-    # As many as the index takes at once.
+    # As many as the index processes at once.
     INDEX: Load(lambda server: server.sends(256, 64, 1024), 16_384, 2000),
 }
 
 
 def least_us(server: InProcess, load: Load, rounds: int) -> float:
-    """The time of a message: of each turn the least of all rounds."""
+    """Return the time per message in µs, from the minimum of each turn over all rounds."""
     least: list[int] = []
     for _ in range(rounds):
         turns = load.make(server)

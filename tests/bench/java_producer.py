@@ -1,12 +1,14 @@
-"""Send rates of Apache's own benchmark producer against any name server.
+"""Measures send rates with Apache's own benchmark producer against any name server.
 
     python -m tests.bench.java_producer --namesrv 127.0.0.1:9876 --threads 1 8 64
 
-`org.apache.rocketmq.example.benchmark.Producer` of rocketmq-example sends messages of one size from so many threads, each
-waiting for its answer before it sends the next. It samples its counters each second and reports the mean rate of the last
-nine seconds; the report comes every `-ri` ms. The reports of the warm-up are thrown away and the median of the rest is the
-figure. It speaks the binary header (it sets `rocketmq.serialize.type=ROCKETMQ` itself), and its topic `BenchmarkTest` has
-1,024 queues on an Apache broker; another topic is created by its first send.
+`org.apache.rocketmq.example.benchmark.Producer` of rocketmq-example sends messages of one size from
+a number of threads. Each thread waits for its answer before it sends the next message. The producer
+samples its counters every second, and every `-ri` ms reports the mean rate of the last nine
+seconds. The reports of the warm-up are discarded, and the figure is the median of the rest.
+
+The producer uses the binary header (it sets `rocketmq.serialize.type=ROCKETMQ` itself). Its topic
+`BenchmarkTest` has 1,024 queues on an Apache broker. Other topics are created by their first send.
 """
 
 import argparse
@@ -23,7 +25,8 @@ from typing import NamedTuple
 from tests.interop import apache
 
 MAIN = "org.apache.rocketmq.example.benchmark.Producer"
-# The producer keeps ten samples of one second: its first report that is not empty covers seconds 1 to 10.
+# The producer keeps ten samples of one second, so its first non-empty report covers seconds 1 to
+# 10.
 WINDOW_S = 10
 _REPORT = re.compile(
     r"Send TPS: (?P<tps>\d+) \| Max RT\(ms\): (?P<rt_max>\d+) \| Average RT\(ms\):\s+(?P<rt>[\d.]+|NaN)"
@@ -32,7 +35,7 @@ _REPORT = re.compile(
 
 
 class Report(NamedTuple):
-    """One line of the producer: messages a second, mean and worst response time, failures so far."""
+    """One report of the producer: messages per second, response times, failures so far."""
 
     tps: int
     rt_mean_ms: float
@@ -41,7 +44,7 @@ class Report(NamedTuple):
 
 
 class Figure(NamedTuple):
-    """What one run came to. `rates` are the reports that counted, messages a second."""
+    """The result of one run. `rates` are those of the counted reports, in messages per second."""
 
     threads: int
     size: int
@@ -52,7 +55,7 @@ class Figure(NamedTuple):
 
 
 def parse_report(line: str) -> Report | None:
-    """A line of the producer's output as a report; None for any other line."""
+    """Return the report in a line of the producer's output, None for any other line."""
     found = _REPORT.search(line)
     if found is None or "[Complete]" in line or found["rt"] == "NaN":
         return None
@@ -68,7 +71,7 @@ def reports(
     interval_ms: int = 5_000,
     heap_mb: int = 512,
 ) -> Iterator[Report]:
-    """The producer's reports as they come; it is ended when the caller stops asking."""
+    """Run the producer and yield its reports; it is stopped when the caller stops iterating."""
     args = ["-n", namesrv, "-w", str(threads), "-s", str(size), "-t", topic, "-ri", str(interval_ms)]
     with tempfile.TemporaryDirectory(prefix="bench-") as home:
         process = apache.start_java(MAIN, args, home=Path(home), heap_mb=heap_mb, small=False)
@@ -93,10 +96,13 @@ def measure(
     warm_s: float = 10.0,
     seconds: float = 20.0,
 ) -> Figure:
-    """The median rate over `seconds`, after `warm_s` that do not count. Raises `ApacheError` when sends fail throughout."""
+    """Return the median rate over `seconds`, after a warm-up of `warm_s`.
+
+    Raises ApacheError if all sends fail.
+    """
     counted: list[Report] = []
     start_s = time.monotonic()
-    # A report looks back ten seconds: those that look back into the warm-up do not count.
+    # A report covers the last ten seconds. Reports that cover part of the warm-up do not count.
     first_s = start_s + warm_s + WINDOW_S
     for report in reports(namesrv, threads, size=size, topic=topic):
         now_s = time.monotonic()
@@ -122,8 +128,8 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 8, 64])
     parser.add_argument("--size", type=int, default=1024, help="bytes of a message body")
     parser.add_argument("--topic", default="BenchmarkTest")
-    parser.add_argument("--warm", type=float, default=10.0, help="seconds that do not count")
-    parser.add_argument("--seconds", type=float, default=20.0, help="seconds that count")
+    parser.add_argument("--warm", type=float, default=10.0, help="warm-up seconds (10)")
+    parser.add_argument("--seconds", type=float, default=20.0, help="measured seconds (20)")
     chosen = parser.parse_args(arguments)
     for threads in chosen.threads:
         figure = measure(

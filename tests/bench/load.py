@@ -1,11 +1,12 @@
-"""The load of a benchmark: one JVM with Apache's Java client that does what it is told, one load after the other.
+"""The load of a benchmark: one JVM with Apache's Java client that runs one load after another.
 
     with Load() as load:
         load.ask("open", namesrv="127.0.0.1:9876")
         figure = load.ask("sync", topic="T", threads=8, size=1024, leadMs=1000, runMs=5000)
 
-`rmqkit.bench.Load` (beside the interop driver) dials us and answers each command line with lines of JSON; `begin` and `end`
-mark the window that counts, and `at_window` is called at both, so that processes can be looked at at the same moments.
+The Java class `rmqkit.bench.Load` (beside the interop driver) connects to this process and answers
+each command line with lines of JSON. `begin` and `end` mark the measured window. `at_window` is
+called at both, so that processes can be sampled at the same moments.
 """
 
 import json
@@ -26,7 +27,7 @@ ANSWER_TIMEOUT_S = 180.0
 
 
 class LoadError(RuntimeError):
-    """A load did not work; the text says what the client said."""
+    """Raised when a load fails; the text is the client's error."""
 
 
 class Load:
@@ -56,12 +57,12 @@ class Load:
         self._home.cleanup()
 
     def cpu_s(self) -> float:
-        """CPU time of the client so far."""
+        """Return the CPU time of the client so far, in seconds."""
         times = psutil.Process(self._process.pid).cpu_times()
         return times.user + times.system
 
     def ask(self, command: str, at_window: Callable[[], None] | None = None, **fields: str | int) -> dict[str, Any]:
-        """Do one load; its figures. Raises LoadError."""
+        """Run one load and return its figures. Raises LoadError."""
         line = " ".join([command, *(f"{key}={value}" for key, value in fields.items())])
         self._socket.sendall(line.encode() + b"\n")
         for answer in self._lines:

@@ -1,8 +1,9 @@
-"""The rows of the comparison with Apache's broker: what each does to a running broker, and the ratio it is to reach.
+"""The rows of the comparison with Apache's broker: the load of each row and the ratio to reach.
 
-A **session** is one broker, started fresh, and the load's JVM: it is warmed up, then its rows are done one after the
-other, each on a topic of its own, and after each the broker is asked how much it has stored. A row's figure is a rate
-(more is better) or a time or size (less is better); the goal is for ours divided by Apache's.
+A **session** is one freshly started broker and the load's JVM. It is warmed up, then its rows run
+one after another, each on its own topic. After each row the broker is asked how much it has stored.
+A row's figure is a rate (more is better), or a time or size (less is better). The goal applies to
+our figure divided by Apache's.
 """
 
 import time
@@ -14,14 +15,14 @@ from tests.bench.brokers import Running
 from tests.bench.load import Load
 
 QUEUES = 8
-#: sends of the memory row
+#: number of sends of the memory row
 MILLION = 1_000_000
 STORED_TIMEOUT_S = 30.0
 ASYNC_FLUSH, SYNC_FLUSH, NOTHING = "ASYNC_FLUSH", "SYNC_FLUSH", ""
 
 
 class CountsDiffer(RuntimeError):
-    """What was acknowledged, stored and read are not the same number."""
+    """Raised when the numbers of acknowledged, stored and read messages differ."""
 
 
 @dataclass
@@ -42,7 +43,7 @@ class Session:
         return name
 
     def do(self, command: str, topic: str, **fields: int | str) -> dict[str, Any]:
-        """One load; its figures with the broker's and the client's CPU time in the window."""
+        """Run one load; return its figures with the CPU time of broker and client in the window."""
         self._at_window.clear()
         figure = self.load.ask(command, self._look, topic=topic, **fields)
         if len(self._at_window) == 2 and figure["within"]:
@@ -55,7 +56,7 @@ class Session:
         self._at_window.append((self.running.cpu_s(), self.load.cpu_s()))
 
     def send(self, command: str, topic: str, **fields: int | str) -> dict[str, Any]:
-        """A load of sends on a topic that nothing was sent to before. Raises CountsDiffer."""
+        """Run a load of sends on an empty topic. Raises CountsDiffer."""
         figure = self.do(command, topic, leadMs=int(self.lead_s * 1000), runMs=int(self.seconds * 1000), **fields)
         return self.counted(topic, figure)
 
@@ -64,11 +65,11 @@ class Session:
 
     def counted(self, topic: str, figure: dict[str, Any]) -> dict[str, Any]:
         self.acknowledged += figure["done"]
-        # Apache's queues learn of a record after its sender does: when the broker is flooded, seconds after.
+        # Apache dispatches records to queues after it acknowledges them; under load, seconds later.
         deadline_s = time.monotonic() + STORED_TIMEOUT_S
         while (stored := self.load.ask("stored", topic=topic)["count"]) < figure["done"] and time.monotonic() < deadline_s:
             time.sleep(0.2)
-        # A send that failed for the client may have been stored all the same.
+        # A send that failed for the client may still have been stored.
         if not figure["done"] <= stored <= figure["done"] + figure["failed"] * 64:
             raise CountsDiffer(
                 f"{self.running.name}, {topic}: {figure['done']} acknowledged, {figure['failed']} failed"
@@ -78,7 +79,7 @@ class Session:
         return figure
 
     def drain(self, topic: str, total: int) -> dict[str, Any]:
-        """Raises CountsDiffer."""
+        """Run a load that reads the whole topic. Raises CountsDiffer."""
         figure = self.do("drain", topic, group=f"g-{topic}", total=total)
         if not figure["whole"] or figure["done"] != total or figure["distinct"] != total:
             raise CountsDiffer(
@@ -88,8 +89,11 @@ class Session:
 
 
 class Row(NamedTuple):
-    """`value` names the field of the figures that is compared; `less` whether less is better. `flush` is the session's
-    `flushDiskType`, empty for a row that starts brokers itself."""
+    """A row of the comparison.
+
+    `value` names the compared field of the figures; `less` says whether less is better. `flush` is
+    the session's `flushDiskType`, "" for a row that starts brokers itself.
+    """
 
     title: str
     unit: str
@@ -113,10 +117,10 @@ def _batch(session: Session) -> Mapping[str, Any]:
 
 
 def _drain(session: Session) -> Mapping[str, Any]:
-    """What the warm-up has sent is read first, so that both sides have read before."""
+    """Read the messages of the warm-up first, so that both sides have warm read paths."""
     session.drain("warm", session.load.ask("stored", topic="warm")["count"])
     topic = session.topic("drain")
-    # A broker that is flooded may refuse some.
+    # A flooded broker may refuse some sends.
     stored = session.fill(topic, max(1000, int(300_000 * session.scale)))["stored"]
     return session.drain(topic, stored)
 
@@ -137,7 +141,7 @@ def _end_to_end(name: str, rate: int) -> Callable[[Session], Mapping[str, Any]]:
 
 
 def _memory(session: Session) -> Mapping[str, Any]:
-    """After a million sends and whatever else the session has done."""
+    """Measure the memory after a million sends, and after the earlier rows of the session."""
     missing = int(MILLION * session.scale) - session.acknowledged
     if missing > 0:
         session.fill(session.topic("memory"), missing)
@@ -149,7 +153,7 @@ def _start_up(session: Session) -> Mapping[str, Any]:
     raise AssertionError("start-up is measured without a session")
 
 
-#: in the order in which a session does them
+#: name -> row, in the order in which a session runs them
 ROWS: dict[str, Row] = {
     "sync-1": Row("1 thread, 1 KiB", "msg/s", 1.3, ASYNC_FLUSH, _threads("sync-1", 1)),
     "sync-8": Row("8 threads, 1 KiB", "msg/s", 1.8, ASYNC_FLUSH, _threads("sync-8", 8)),
@@ -172,8 +176,11 @@ ROWS: dict[str, Row] = {
 
 
 def warm_up(session: Session) -> None:
-    """Let both JVMs compile what they need; nothing of it counts but the number of sends. Half of the time goes to single
-    sends, the rest to batches and to sends that do not wait, so that no row finds its code cold."""
+    """Let both JVMs compile what they need; only the number of sends is used later.
+
+    Half of the time goes to single sends, the rest to batches and asynchronous sends, so that the
+    code of every row is warm.
+    """
     for name, command, share, load in (
         ("warm", "sync", 0.5, {"threads": 64, "size": 1024}),
         ("warm-batch", "sync", 0.25, {"threads": 8, "count": 32, "size": 128}),

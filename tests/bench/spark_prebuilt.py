@@ -1,6 +1,6 @@
-"""What Spark takes for itself: batches that are there already, as many rows as the topic has, handed to it again and again.
+"""Measures Spark's own cost: returns the same batch again and again, until the topic's row count.
 
-Nothing is read but the first batch of each partition, so no reader in Python can be faster than this one.
+Only the first batch of each partition is read, so no Python reader can be faster than this one.
 """
 
 from __future__ import annotations

@@ -1,19 +1,21 @@
-"""How fast Spark reads a topic, beside the ways it might be done otherwise: `make bench-spark ARGS="..."`.
+"""Measures how fast Spark reads a topic, compared with other ways: `make bench-spark ARGS="..."`.
 
     python -m tests.bench.spark_read [--rows 1k 64] [--rounds 5] [--scale 0.1] [--write]
 
-One name server, one broker and one Spark session on `local[2]`, all on the same cores. A topic of 8 queues is filled, then
-every contender reads all of it, in turns: a round is one read each, and the ratios are those within a round. Nothing is
-kept (`format("noop")`), all columns are asked for; a first round that does not count warms up JVM, workers and page cache.
+One name server, one broker and one Spark session on `local[2]` share the same cores. A topic of 8
+queues is filled. Then every contender reads all of it, in turn. A round is one read by each, and
+ratios are those within a round. All columns are read, and Spark discards the rows
+(`format("noop")`). A first round that does not count warms up JVM, workers and page cache.
 
     arrow      spark.read.format("rocketmq"): record batches
-    tuples     the same reader, the same pulls, a Python tuple a message (`spark_tuples`)
+    tuples     the same reader and pulls, but a Python tuple per message (`spark_tuples`)
     consumer   no Spark: one PullConsumer, polled until it has seen every message
     parquet    Spark's own scan of the same rows in uncompressed Parquet files
-    prebuilt   no reading: Spark is handed a batch that is there, again and again (`spark_prebuilt`)
-    tuned      as arrow, from a broker that may give more messages an answer than by default
+    prebuilt   no reading: Spark gets the same batch again and again (`spark_prebuilt`)
+    tuned      as arrow, from a broker with higher limits of messages per answer
 
-Each reads as many rows as there are messages, or the run fails. Without `--write` the figures are printed alone.
+Each must read as many rows as there are messages, or the run fails. Without `--write` the figures
+are only printed.
 """
 
 import argparse
@@ -40,11 +42,11 @@ KEPT = DOCS / "performance" / "spark.json"
 SECTION = DOCS / "performance" / "spark.md"
 QUEUES = 8
 BATCH = 128
-#: what an operator would set on a cluster that feeds a lake
+#: broker settings that an operator would choose for a cluster that feeds a lake
 TUNED = {"maxTransferCountOnMessageInMemory": "1024", "maxTransferBytesOnMessageInMemory": str(2 * 1024 * 1024)}
 BASE = "arrow"
 CONTENDERS = (BASE, "tuples", "consumer", "parquet", "prebuilt", "tuned")
-#: what arrow is to be, as a multiple of that contender
+#: contender -> the goal for arrow's rate divided by this contender's
 GOALS = {"tuples": 1.5, "parquet": 0.6}
 
 
@@ -66,7 +68,7 @@ TITLES = {
 
 
 class Bench(NamedTuple):
-    """What the contenders of one row read."""
+    """The cluster, topic and data that the contenders of one row read."""
 
     spark: Any
     plain: Running
@@ -77,7 +79,7 @@ class Bench(NamedTuple):
 
 
 def fill(running: Running, topic: str, row: Row, messages: int) -> None:
-    """Messages as an application would send them: a key, a tag, a body that does not compress."""
+    """Send messages like an application's: with a key, a tag and an incompressible body."""
     body = os.urandom(row.body_size)
     with Admin(namesrv=running.namesrv) as admin, Producer("bench", namesrv=running.namesrv) as producer:
         admin.create_topic(topic, queue_nums=QUEUES)
@@ -107,7 +109,7 @@ def rocketmq(bench: Bench, running: Running, name: str = "rocketmq") -> Any:
 
 
 def drain(frame: Any) -> int:
-    """Have Spark make every row and keep none; how many there were."""
+    """Make Spark produce and discard every row; return their number."""
     observed = _observation()
     frame.observe(observed, _count()).write.format("noop").mode("overwrite").save()
     return int(observed.get["rows"])
@@ -151,7 +153,7 @@ READS: Mapping[str, Callable[[Bench], int]] = {
 
 
 def timed(name: str, bench: Bench) -> dict[str, float]:
-    """One read: rows a second, and µs of CPU a row of the broker and of all that read."""
+    """Time one read; return rows per second, and µs of CPU per row of broker and readers."""
     broker = bench.tuned if name == "tuned" else bench.plain
     cpu_s, python_s, jvm_s, began_s = broker.cpu_s(), *_own_cpu_s(), time.monotonic()
     rows = READS[name](bench)
@@ -167,7 +169,7 @@ def timed(name: str, bench: Bench) -> dict[str, float]:
 
 
 def _own_cpu_s() -> tuple[float, float]:
-    """CPU time of this process and Spark's workers, and of the JVM; nodes of clusters do not count."""
+    """Return CPU seconds of this process with Spark's workers, and of the JVM; no cluster nodes."""
     python_s = jvm_s = 0.0
     this = psutil.Process()
     for process in (this, *this.children(recursive=True)):
@@ -203,7 +205,7 @@ def session(folder: str) -> Iterator[Any]:
 
 
 def measure(chosen: argparse.Namespace) -> dict[str, list[dict[str, dict[str, float]]]]:
-    """row -> rounds -> contender -> figures."""
+    """Measure and return row -> rounds -> contender -> figures."""
     known: dict[str, list[dict[str, dict[str, float]]]] = {}
     with (
         tempfile.TemporaryDirectory(prefix="bench-") as folder,
@@ -287,7 +289,7 @@ def table(known: Mapping[str, Sequence[Mapping[str, Mapping[str, float]]]]) -> s
 
 
 def section(figures: Mapping[str, Any]) -> str:
-    """The section of the page."""
+    """Return the section of the page."""
     return _TEXT.format(
         table=table(figures["rows"]),
         machine=kept.wrapped(f"{figures['machine']} {figures['at'][:10]}."),
@@ -299,7 +301,7 @@ def section(figures: Mapping[str, Any]) -> str:
 
 
 def distance(known: Mapping[str, Sequence[Mapping[str, Mapping[str, float]]]]) -> str:
-    """How far from Parquet any source in Python stays, and how far from that one ours is."""
+    """Say how far any Python source stays behind Parquet, and how far ours is behind that limit."""
     told = []
     for name, rounds in known.items():
         if not {"parquet", "prebuilt"} <= rounds[0].keys():
@@ -322,8 +324,8 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--rows", nargs="+", choices=list(ROWS), default=list(ROWS))
     parser.add_argument("--contenders", nargs="+", choices=CONTENDERS, default=list(CONTENDERS))
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--scale", type=float, default=1.0, help="part of the messages, for a trial (1)")
-    parser.add_argument("--write", action="store_true", help="keep the figures and make the page again")
+    parser.add_argument("--scale", type=float, default=1.0, help="fraction of the messages, for a trial (1)")
+    parser.add_argument("--write", action="store_true", help="store the figures and regenerate the page")
     chosen = parser.parse_args(arguments)
     known = measure(chosen)
     if chosen.write:

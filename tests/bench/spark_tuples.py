@@ -1,4 +1,4 @@
-"""What the Arrow reader is compared with: the same pulls, a Python tuple a message."""
+"""The reference for the Arrow reader: the same pulls, but one Python tuple per message."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class TupleReader(BatchReader):
 
 
 def tuples(queue_range: OffsetRange, settings: ReadSettings) -> Iterator[tuple[Any, ...]]:
-    """All columns of each message, in the table's order."""
+    """Yield all columns of each message, in the table's order."""
     return _TupleReader(queue_range, settings).batches()  # type: ignore[return-value]
 
 

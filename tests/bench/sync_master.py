@@ -1,18 +1,21 @@
-"""SYNC_MASTER with one slave in sync, ours against Apache's, in pairs: `make bench-replicas ARGS="..."`.
+"""Compares SYNC_MASTER with one slave, ours and Apache's: `make bench-replicas ARGS="..."`.
 
-    python -m tests.bench.sync_master [--rows sync-1 sync-64 catch-up] [--pairs 5] [--seconds 6] [--write]
+    python -m tests.bench.sync_master [--rows sync-1 sync-64 catch-up] [--pairs 5] [--seconds 6]
+                                      [--write]
 
-A side is a name server, a master that waits for two copies (`inSyncReplicas=2`) and its slave, all of one make, with the
-same configuration files and the default sizes of the store's files. A pair is a session of ours and one of Apache's, one
-after the other, never both at once; the order turns from pair to pair. After each row the slave's log is as long as the
-master's, and what was acknowledged is stored.
+A side is a name server, a master that waits for two copies (`inSyncReplicas=2`) and its slave, all
+of one make. Both sides have the same configuration files and the default file sizes of the store. A
+pair is a session of ours and one of Apache's, one after the other, never at the same time. The
+order alternates from pair to pair. After each row the slave's log must be as long as the master's,
+and all acknowledged messages must be stored.
 
-Catch-up: the slave is stopped, its store is removed, and it is started again; the rate is that of its reports to the master
-(code 907), from the first to the one that names the end of the log. The log is one file, so that Apache's slave gets all
-of it, too.
+Catch-up: the slave is stopped, its store is removed, and it is started again. The rate is that of
+its reports to the master (code 907), from the first one to the one at the end of the log. The log
+is one file, so that Apache's slave also copies all of it.
 
-Without `--write` the figures are printed alone; with it they are kept (docs/performance/replicas.json), and the page is
-made again. Wants Java 17 and Maven, as the interop tests do.
+Without `--write` the figures are only printed. With it, they are stored in
+docs/performance/replicas.json and the page is regenerated. Needs Java 17 and Maven, like the
+interop tests.
 """
 
 import argparse
@@ -41,7 +44,7 @@ from tests.interop.groups import Group, Member
 KEPT = DOCS / "performance" / "replicas.json"
 SECTION = DOCS / "performance" / "replicas.md"
 HEAP_MB = 1024
-#: what a wiped slave copies
+#: number of messages that a slave with an empty store copies
 CATCH_UP_MESSAGES = 400_000
 _HA_STATUS = 907
 _SETTINGS = {**DEFAULT_FILES, "slaveTimeout": "3000", "syncFlushTimeout": "5000", "haAcceptAnonymous": "true"}
@@ -50,7 +53,7 @@ _POLL_S = 0.02
 
 
 class Replicated:
-    """A running group; in the place of `brokers.Running` in a session. CPU time is the master's and the slave's."""
+    """A running group, used like `brokers.Running`; CPU time is of master and slave together."""
 
     def __init__(self, name: str, group: Group) -> None:
         self.name, self.group = name, group
@@ -107,7 +110,10 @@ def _catch_up(session: Session) -> Mapping[str, Any]:
 
 
 def watch(group: Group, end: int) -> list[tuple[float, int]]:
-    """(when, the slave's report) from the first that is not zero to the one that names `end`. Raises TimeoutError."""
+    """Return (time, the slave's report), from the first report above zero to the one at `end`.
+
+    Raises TimeoutError.
+    """
     seen: list[tuple[float, int]] = []
     deadline_s = time.monotonic() + _TIMEOUT_S
     while time.monotonic() < deadline_s:
@@ -121,14 +127,14 @@ def watch(group: Group, end: int) -> list[tuple[float, int]]:
 
 
 def slave_acked(master: Member) -> int:
-    """What the slave last reported; -1 without one."""
+    """Return the slave's last report, -1 without a slave."""
     header, body = apache.ask_whole(master.address, _HA_STATUS, {})
     links = fastjson.loads(body).get("haConnectionInfo") or [] if header["code"] == 0 else []
     return max((int(link["slaveAckOffset"]) for link in links), default=-1)
 
 
 def until_copied(group: Group) -> None:
-    """Raises TimeoutError when the slave does not reach the end of its master's log."""
+    """Wait until the slave has the whole log of its master. Raises TimeoutError."""
     deadline_s = time.monotonic() + _TIMEOUT_S
     while slave_acked(group.master) != group.master.log_end():
         if time.monotonic() > deadline_s:
@@ -137,7 +143,10 @@ def until_copied(group: Group) -> None:
 
 
 def until_readable(group: Group, topic: str) -> None:
-    """Until the slave's queues end where the master's do: they follow the log. Raises TimeoutError."""
+    """Wait until the slave's queues end where the master's do; they lag behind the log.
+
+    Raises TimeoutError.
+    """
     deadline_s = time.monotonic() + _TIMEOUT_S
     for queue_id in range(QUEUES):
         end = group.master.offset_max(topic, queue_id)
@@ -156,7 +165,7 @@ ROWS: dict[str, Row] = {
 
 @contextmanager
 def replicated(side: str) -> Iterator[Replicated]:
-    """A group of one make whose slave is in sync."""
+    """Run a group of one make; yield it once its slave is in sync."""
     make = "ours" if side == OURS else "apache"
     with tempfile.TemporaryDirectory(prefix="replicas-") as home:
         group = Group(Path(home), master=make, slave=make, settings=_SETTINGS, heap_mb=HEAP_MB, small=False)
@@ -257,7 +266,7 @@ def median(pairs: Sequence[Mapping[str, Mapping[str, Any]]], side: str, value: s
 
 
 def section(figures: Mapping[str, Any]) -> str:
-    """The section of the page."""
+    """Return the section of the page."""
     rows = figures["rows"]
     lines = [
         "| load | | rmqkit | Apache | ratio, median [min–max] | goal | reached | CPU | pairs |",
@@ -284,11 +293,11 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="make bench-replicas", description="Masters that wait for a slave, in pairs.")
     parser.add_argument("--rows", nargs="+", choices=list(ROWS), default=list(ROWS), metavar="ROW", help=", ".join(ROWS))
     parser.add_argument("--pairs", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=6.0, help="that count, of each load (6)")
-    parser.add_argument("--lead", type=float, default=1.0, help="seconds before them that do not (1)")
+    parser.add_argument("--seconds", type=float, default=6.0, help="measured seconds of each load (6)")
+    parser.add_argument("--lead", type=float, default=1.0, help="unmeasured seconds before them (1)")
     parser.add_argument("--warm", type=float, default=10.0, help="seconds of warm-up of each session (10)")
-    parser.add_argument("--scale", type=float, default=1.0, help="part of what a wiped slave copies, for a trial (1)")
-    parser.add_argument("--write", action="store_true", help="keep the figures and make the page again")
+    parser.add_argument("--scale", type=float, default=1.0, help="fraction of the messages of catch-up, for a trial (1)")
+    parser.add_argument("--write", action="store_true", help="store the figures and regenerate the page")
     chosen = parser.parse_args(arguments)
     lacking = apache.missing_tools()
     if lacking:

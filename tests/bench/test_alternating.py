@@ -1,4 +1,4 @@
-"""Two checkouts are measured alternately, and the least of each decides."""
+"""Tests `alternating`: two checkouts are measured alternately, and the minimum of each decides."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What is made of the times that the probe of `failover` saw."""
+"""Tests the evaluation of the times that the probe of `failover` measured."""
 
 import pytest
 

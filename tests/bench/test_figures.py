@@ -1,4 +1,4 @@
-"""The page that is made of kept figures."""
+"""Tests the page that is rendered from stored figures."""
 
 from pathlib import Path
 

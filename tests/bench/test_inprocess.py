@@ -1,4 +1,4 @@
-"""The loads of the broker in one process do what they say."""
+"""Tests that each load of `inprocess` does what its description says."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Reading the lines of `org.apache.rocketmq.example.benchmark.Producer` 5.5.0."""
+"""Tests the parser of reports of `org.apache.rocketmq.example.benchmark.Producer` 5.5.0."""
 
 from tests.bench.java_producer import Report, parse_report
 

@@ -1,4 +1,4 @@
-"""The section on reading topics with Spark."""
+"""Tests the rendered section on reading topics with Spark."""
 
 from tests.bench.spark_read import CONTENDERS, ROWS, section, table
 

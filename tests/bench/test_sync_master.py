@@ -1,4 +1,4 @@
-"""The section on masters that wait for a slave."""
+"""Tests the rendered section on masters that wait for a slave."""
 
 from tests.bench.brokers import APACHE, OURS
 from tests.bench.sync_master import ROWS, section

@@ -1,9 +1,13 @@
-"""Frames that no sane peer sends, drawn from a seed: damaged real traffic and frames built wrong on purpose.
+"""Generates invalid frames from a seed: damaged real traffic, and frames that are wrong on purpose.
 
-`Mutator(seed).frame()` gives the bytes of one such frame; the same seed gives the same frames. Sources are Apache's own
-frames (`tests/wire/golden`). What is done to them: bytes flipped, cut, doubled; lengths and header sizes that lie; two
-frames spliced; another codec mark; header fields that are missing, doubled, of another type, out of range, not UTF-8, deep;
-requests of every known code with the fields of another; bodies damaged or from elsewhere.
+`Mutator(seed).frame()` returns the bytes of one frame; the same seed gives the same frames. The
+sources are Apache's own frames (`tests/wire/golden`). The mutations are:
+
+- bytes flipped, removed or duplicated; wrong lengths and header sizes; two frames spliced,
+- another codec mark,
+- header fields missing, duplicated, of another type, out of range, not UTF-8 or deeply nested,
+- requests of every known code with the fields of another code,
+- bodies that are damaged or belong to another request.
 """
 
 import json
@@ -34,7 +38,7 @@ NAMES = (
     "b",
     "e",
 )
-#: values as they stand in JSON text, behind a key
+#: values as JSON text, to be inserted after a key
 EVIL = (
     b"null",
     b"true",
@@ -114,7 +118,7 @@ def golden_frames() -> tuple[bytes, ...]:
 
 @cache
 def golden_requests() -> tuple[tuple[bytes, ...], tuple[bytes, ...]]:
-    """(JSON headers, bodies) of the requests."""
+    """Return (JSON headers, bodies) of Apache's requests."""
     headers, bodies = [], []
     for path in sorted(GOLDEN.glob("*.request.bin")):
         raw = path.read_bytes()
@@ -155,7 +159,7 @@ class Mutator:
         return self.random.choice(self._ways)()
 
     def chunks(self, data: bytes) -> list[bytes]:
-        """The data as a whole, or cut at random."""
+        """Return the data in one piece, or cut at random."""
         pick = self.random
         if pick.random() < 0.6 or len(data) < 2:
             return [data]
@@ -171,7 +175,7 @@ class Mutator:
         return bytes(data)
 
     def cut(self) -> bytes:
-        """A part is missing, and the length agrees with what is left."""
+        """Remove a part; the length field matches the rest."""
         data = self.random.choice(golden_frames())
         start = self.random.randrange(8, len(data))
         data = data[:start] + data[start + self.random.randint(1, 40) :]
@@ -206,7 +210,7 @@ class Mutator:
         return wrapped(header, self._body())
 
     def evil_field(self) -> bytes:
-        """One value of a real request is replaced, or the field is left out."""
+        """Replace one value of a real request, or omit its field."""
         told: dict[str, Any] = json.loads(self._header())
         ext = told.get("extFields")
         inside = ext if isinstance(ext, dict) and ext and self.random.random() < 0.8 else told
@@ -220,7 +224,7 @@ class Mutator:
         return wrapped(header, self._body())
 
     def other_code(self) -> bytes:
-        """A code with fields and body of other requests; sometimes all fields there are."""
+        """Give a request another code and flag, sometimes the fields of 1 to 4 other requests."""
         told: dict[str, Any] = json.loads(self._header())
         told["code"] = self.random.choice(CODES) if self.random.random() < 0.9 else self.random.randint(-5, 5000)
         told["flag"] = self.random.choice((0, 0, 0, 0, 2, 1, 3, -1, 2**31 - 1))
@@ -232,7 +236,7 @@ class Mutator:
         return wrapped(json.dumps(told).encode(), self._body())
 
     def built(self) -> bytes:
-        """A header from nothing."""
+        """Build a header from scratch."""
         evil = self.random.choice(EVIL)
         code = self.random.choice(CODES)
         header = self.random.choice(
@@ -250,7 +254,10 @@ class Mutator:
         return wrapped(header, self._body(), self.random.choice((0, 0, 0, 1, 2, 255)))
 
     def binary(self) -> bytes:
-        """A ROCKETMQ header: code, language, version, opaque, flag, remark, extFields, with sizes that may lie."""
+        """Build a ROCKETMQ header, some of whose sizes may be wrong.
+
+        It has code, language, version, opaque, flag, remark and extFields.
+        """
         pick = self.random
         fields = b""
         for _ in range(pick.randint(0, 6)):

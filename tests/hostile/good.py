@@ -1,4 +1,4 @@
-"""The requests of a client that behaves."""
+"""The requests of a well-behaved client."""
 
 SEND = {
     "producerGroup": "good",

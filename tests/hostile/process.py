@@ -1,4 +1,7 @@
-"""A real broker process with peers on raw sockets. The process holds a lifeline: it ends when the test does."""
+"""Runs a real broker process, with peers on raw sockets.
+
+The process ends with the test, because its lifeline then closes.
+"""
 
 import json
 import os
@@ -21,7 +24,7 @@ DEADLINE_S = 20.0
 
 
 def poll(reached: Callable[[], Any], what: str) -> Any:
-    """Wait until something is so, with a deadline."""
+    """Wait until `reached` returns a true value; fail after a deadline."""
     until_s = time.monotonic() + DEADLINE_S
     while not (found := reached()):
         assert time.monotonic() < until_s, f"not within {DEADLINE_S} s: {what}"
@@ -70,7 +73,7 @@ class Node:
 
 @contextmanager
 def running(folder: Path, *settings: str) -> Iterator[Node]:
-    """A broker with these settings, alive at the end."""
+    """Run a broker with these settings; it must still run at the end."""
     read_end, lifeline = os.pipe()
     log = folder / "log"
     command = [sys.executable, "-m", "rmqkit.process", "--lifeline", str(read_end), "--log-format", "json"]
@@ -96,7 +99,7 @@ def running(folder: Path, *settings: str) -> Iterator[Node]:
 
 
 class Good:
-    """A client that behaves."""
+    """A well-behaved client."""
 
     def __init__(self, node: Node, source: str = "127.0.0.1") -> None:
         self.sock = node.connect(source)
@@ -106,7 +109,7 @@ class Good:
         return self.ask(10, SEND, body)
 
     def ask(self, code: int, ext: dict[str, str], body: bytes = b"") -> dict[str, Any]:
-        """The header of the answer, which is a success."""
+        """Send a request and return the header of the answer, which must be a success."""
         self._opaque += 1
         self.sock.sendall(write_command(code, ext, body, opaque=self._opaque))
         header, _ = read_answer(self.sock)
@@ -133,7 +136,7 @@ def read_exactly(sock: socket.socket, size: int) -> bytes:
 
 
 def is_closed(sock: socket.socket) -> bool:
-    """Whether the node has ended the connection; what it sent before is thrown away."""
+    """Return whether the node has closed the connection; data it sent before is discarded."""
     sock.setblocking(False)
     try:
         while sock.recv(65_536):

@@ -1,7 +1,7 @@
-"""A node with many peers that misbehave: bytes in, one turn for a batch, answers read back and checked.
+"""A node with many misbehaving peers: bytes in, one turn per batch, answers read and checked.
 
-Lighter than `tests.helpers.script`, since it takes hundreds of thousands of frames: answers are cut into frames and no
-more. A peer whose connection the node has closed is replaced by a new one.
+It is lighter than `tests.helpers.script`, since it handles hundreds of thousands of frames: it only
+splits answers into frames. A peer whose connection the node has closed is replaced by a new one.
 """
 
 import random
@@ -18,7 +18,7 @@ PEERS = 8
 
 
 class Log(ScriptLog):
-    """Keeps the last lines, and all that are errors."""
+    """Keeps the last log lines, and all errors."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -59,7 +59,10 @@ class Rig:
         self.node.received(peer.conn, data)
 
     def end_frame(self, at: int) -> None:
-        """The peer hangs up when the node still waits for more of a frame, which would swallow what comes next."""
+        """Close the peer's connection if the node still waits for the rest of a frame.
+
+        Otherwise the next frame would be read as that rest.
+        """
         conn = self.peers[at % PEERS].conn
         if conn.state.partial_size and not conn.closing:
             self._hang_up(conn)
@@ -70,7 +73,7 @@ class Rig:
         self.node.closed(conn, conn.closing)
 
     def turn(self) -> None:
-        """Completions, dues, settle, outbox; time goes on a little."""
+        """Run one turn (completions, dues, settle, outbox) and advance the clock by 7 ms."""
         node = self.node
         self.clock.mono_ms += 7
         self.clock.wall_ms += 7
@@ -91,7 +94,7 @@ class Rig:
             node.closed(conn, conn.closing)
 
     def close_all(self) -> None:
-        """Every peer hangs up; then time for what follows."""
+        """Close every peer's connection, then run 5 turns so that the node can clean up."""
         for peer in self.peers:
             if not peer.conn.closing:
                 self._hang_up(peer.conn)

@@ -1,7 +1,8 @@
-"""What past CVEs of RocketMQ taught, replayed: each exploit is sent as it was, and *nothing has changed* afterwards.
+"""Replays the exploits of past CVEs of RocketMQ and checks that *nothing has changed* afterwards.
 
-The answer's code alone proves little (the first fix of CVE-2023-33246 in 4.9 set an error code and went on): files and
-tables are compared byte by byte with what they were before. `facts/faults-and-promises.md`, 5.3 and 5.4.
+The code of the answer proves little: the first fix of CVE-2023-33246 in 4.9 set an error code and
+then continued. Therefore files and tables are compared byte by byte with their state before the
+exploit.
 """
 
 import json
@@ -44,9 +45,9 @@ CLIMBING = (
     "a\n../b",
     "C:x",
 )
-#: the exploit of CVE-2023-33246 as it was published: the filter server's command line was made of these
+#: the published exploit of CVE-2023-33246: the filter server's command line was built from these
 SHELL = "filterServerNums=1\nrocketmqHome=-c $@|sh . echo touch /tmp/pwned;\n"
-#: the exploit of CVE-2023-37582: a file anywhere, with the other keys as its content
+#: the exploit of CVE-2023-37582: it wrote a file at any path, with the other keys as its content
 WRITE_FILE = "configStorePath=/tmp/pwned\nproductEnvName=* * * * * root touch /tmp/pwned\n"
 SECRET = "hunter2-and-more"
 
@@ -63,7 +64,7 @@ IDENTITY = {
 
 
 def make_broker() -> Script[Broker]:
-    """With a topic, a group, an offset and a message, so that there is something to lose."""
+    """Return a broker with a topic, a group, an offset and a message that could be damaged."""
     script = Script(broker_of())
     script.turn()
     client = script.connect()
@@ -96,9 +97,10 @@ def ns() -> Script[NameServer]:
 
 
 def state(script: Script[Any]) -> dict[str, Any]:
-    """Everything that outlives a connection: files as they are on the disk, tables, settings.
+    """Return everything that outlives a connection: files on disk, tables, settings.
 
-    A `.bak` is left out: it is the version before, so a file written again as it is leaves itself there.
+    `.bak` files are left out. They have the previous version, so rewriting a file unchanged changes
+    its `.bak`.
     """
     node = script.node
     found: dict[str, Any] = {
@@ -137,12 +139,15 @@ def get_code(script: Script[Any]) -> RequestCode:
 
 
 def live_line(script: Script[Any]) -> str:
-    """A change that would be taken if it stood alone."""
+    """Return a change of a setting that would be accepted if sent alone."""
     return "brokerPermission=2\n" if isinstance(script.node, Broker) else "enableTopicList=false\n"
 
 
 def unchanged(script: Script[Any], before: dict[str, Any]) -> None:
-    """Now, and after a minute, when whatever was left to be done is done: as in a twin that nobody attacked."""
+    """Check that nothing changed, now and after a minute, when delayed work is done.
+
+    After the minute the state must equal that of a twin that was not attacked.
+    """
     same(state(script), before)
     twin: Script[Any] = make_broker() if isinstance(script.node, Broker) else make_nameserver()
     for each in (script, twin):
@@ -164,7 +169,7 @@ def same(after: dict[str, Any], before: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("name", CLIMBING, ids=repr)
 def test_2019_17572_no_name_leaves_the_store(broker: Script[Broker], name: str):
-    """A topic made by a send, by an administrator, by a group or an offset."""
+    """The topic is created by a send, by an administrator, by a group or by an offset."""
     before = state(broker)
     client = broker.connect()
     tries: list[tuple[RequestCode, dict[str, Any], bytes]] = [
@@ -197,7 +202,7 @@ def test_2019_17572_no_name_leaves_the_store(broker: Script[Broker], name: str):
 
 
 def test_2019_17572_names_in_a_heartbeat(broker: Script[Broker]):
-    """A consumer group's retry topic is made when its first member comes."""
+    """The broker creates a group's retry topic when the group's first member connects."""
     before = state(broker)
     client = broker.connect()
     for name in CLIMBING:
@@ -227,7 +232,7 @@ def test_2023_33246_2023_37582_settings_reach_no_shell_and_no_path(node: Script[
 
 @pytest.mark.parametrize("kind", ["broker", "nameserver"])
 def test_no_key_that_is_not_live_can_ride_on_one_that_is(kind: str, broker: Script[Broker], ns: Script[NameServer]):
-    """Every key there is: paths, ports, roles, names, secrets, keys of plug-ins."""
+    """All keys are tried: paths, ports, roles, names, secrets, keys of plug-ins."""
     script: Script[Any] = broker if kind == "broker" else ns
     before = state(script)
     client = script.connect()
@@ -247,7 +252,7 @@ def value_of(row: Row) -> str:
 
 
 def test_no_live_key_is_a_path_or_a_command():
-    """The typed allow-list: what can be changed at run time is a number, a switch or a choice, or a text with a pattern."""
+    """The allow-list is typed: live settings are numbers, switches, choices or checked texts."""
     for table in map(rows, KINDS):
         for row in table.values():
             if row.live:
@@ -257,7 +262,7 @@ def test_no_live_key_is_a_path_or_a_command():
 
 
 def test_settings_are_not_changed_from_another_machine(node: Script[Any]):
-    """There is no access control yet, so who is not on this machine changes no settings unless the node's file lets him."""
+    """Without access control, peers on other machines need permission in the node's file."""
     before = state(node)
     client = node.connect(peer="192.0.2.7:50000")
     client.conn.local = Address("192.0.2.1", 10911)
@@ -294,7 +299,7 @@ def test_kv_names_are_checked(ns: Script[NameServer], name: str):
     client = ns.connect()
     for fields in ({"namespace": name, "key": "k"}, {"namespace": "N", "key": name}):
         answer = client.ask(RequestCode.PUT_KV_CONFIG, {**fields, "value": "/tmp/pwned"})
-        if name == "../../x":  # a name is a name: it never becomes a path
+        if name == "../../x":  # stored as a plain name; it never becomes a path
             assert answer.code == 0
             client.ask(RequestCode.DELETE_KV_CONFIG, fields)
         else:
@@ -344,7 +349,7 @@ TYPED = (
 
 @pytest.mark.parametrize("body", TYPED, ids=["stream", "jndi", "address", "class"])
 def test_type_marks_in_json_make_nothing(node: Script[Any], body: bytes):
-    """Every code with a body that names a class, and a header that does: at most an error, never a change."""
+    """Every code is sent with a class name in body and header: at most an error, never a change."""
     before = state(node)
     table = BROKER_HANDLERS if isinstance(node.node, Broker) else NAMESERVER_HANDLERS
     for code in sorted(table.rows):
@@ -376,7 +381,7 @@ def test_nothing_here_can_make_objects_or_code_of_data():
 
 
 def test_a_code_without_a_decision_is_refused(node: Script[Any]):
-    """Apache lets codes without an annotation through its access control; here what is in no table does not exist."""
+    """Apache's access control accepts unannotated codes; here codes in no table are refused."""
     table = BROKER_HANDLERS if isinstance(node.node, Broker) else NAMESERVER_HANDLERS
     codes = sorted(({int(code) for code in RequestCode} | set(range(0, 4000, 7))) - set(table.rows))
     before = state(node)
@@ -388,7 +393,7 @@ def test_a_code_without_a_decision_is_refused(node: Script[Any]):
     unchanged(node, before)
 
 
-# --- what is large only when it is opened, and what was never a frame
+# --- decompression bombs, and data that is not a frame
 
 
 def test_an_inflate_bomb_takes_neither_memory_nor_a_place(ns: Script[NameServer]):
@@ -408,7 +413,7 @@ def test_an_inflate_bomb_takes_neither_memory_nor_a_place(ns: Script[NameServer]
 
 
 def test_a_compressed_message_is_not_opened_by_the_broker(broker: Script[Broker]):
-    """It is stored and given out as it came; whoever consumes it bounds what it becomes."""
+    """It is stored and returned unchanged; the consumer limits the decompressed size."""
     bomb = zlib.compress(bytes(100 * 1024 * 1024), 9)
     compressed = 1 | 3 << 8
     client = broker.connect()
@@ -434,7 +439,7 @@ def test_a_compressed_message_is_not_opened_by_the_broker(broker: Script[Broker]
     ids=["proxy v1", "proxy v2", "huge", "negative"],
 )
 def test_a_preamble_gives_nobody_another_address(node: Script[Any], data: bytes):
-    """Apache takes a HAProxy preamble from anyone and believes the address in it."""
+    """Apache accepts a HAProxy preamble from any peer and trusts its address."""
     before = state(node)
     client = node.connect(peer="192.0.2.7:50000")
     client.send(data)

@@ -1,9 +1,11 @@
-"""Fuzz: frames that no sane peer sends, whole and in pieces, against a broker and a name server.
+"""Fuzz tests: invalid frames, whole and in pieces, against a broker and a name server.
 
-No exception leaves a node, no handler fails in a way it did not foresee, what is held for peers is bounded and gone when
-they are, the tables keep their invariants, and a good client is served in the middle of it and afterwards.
-`make test` sends 2 * 10^4 frames, `make test-long` 10^5. `RMQKIT_FUZZ_FRAMES` sets another number, `RMQKIT_FUZZ_SEED`
-another seed. A failure names the seed and the frame.
+No exception leaves a node, and no handler fails unexpectedly. The resources held for peers are
+bounded, and released when the peers are gone. The tables keep their invariants. A good client is
+served during and after the attack.
+
+`make test` sends 2 * 10^4 frames, `make test-long` 10^5. `RMQKIT_FUZZ_FRAMES` sets another number,
+`RMQKIT_FUZZ_SEED` another seed. A failure names the seed and the frame.
 """
 
 import gc
@@ -26,9 +28,9 @@ from tests.nameserver.peers import register_body
 
 FRAMES = [int(os.environ.get("RMQKIT_FUZZ_FRAMES", "20000")), pytest.param(100_000, marks=pytest.mark.long)]
 SEED = int(os.environ.get("RMQKIT_FUZZ_SEED", "20260718"))
-#: frames of a turn, over all peers
+#: frames per turn, over all peers
 BATCH = 40
-#: how many objects more there may be at the end than after the first frames
+#: maximum growth of the number of Python objects from the first frames to the end
 OBJECTS_MAX = 5000
 PARTS = ((0.5, "memory"), (0.1, "mapped"))
 
@@ -52,7 +54,7 @@ def fuzz(rig: Rig, frames: int, seed: int, in_between: Callable[[], None]) -> No
 
 
 def ask(rig: Rig, code: int, ext: dict[str, str], body: bytes = b"") -> Command:
-    """One request of a good client on a connection of its own, which succeeds."""
+    """Send a request of a good client on its own connection; it must succeed."""
     peer = rig._peer("remoting")
     rig.node.received(peer.conn, write_command(code, ext, body))
     answers = []
@@ -77,7 +79,7 @@ def ask(rig: Rig, code: int, ext: dict[str, str], body: bytes = b"") -> Command:
 
 
 def good_send(rig: Rig) -> str:
-    """The queue offset."""
+    """Send a message and return its queue offset."""
     return str(ask(rig, RequestCode.SEND_MESSAGE, SEND, b"a good message").ext["queueOffset"])
 
 
@@ -106,7 +108,7 @@ def test_a_broker_survives(part: float, engine: str, frames: int) -> None:
     assert node.view.arrivals.count == 0
     assert node.clients.count == 0
     assert len(node.puts) == 0
-    # What grows is what peers may make grow, topics and groups above all, and that has its own limits.
+    # Only data that peers may create grows, mainly topics and groups. It has its own limits.
     assert not sizes or sizes[-1] - sizes[0] < OBJECTS_MAX
     queue_offset = good_send(rig)
     assert b"a good message" in ask(rig, RequestCode.PULL_MESSAGE, pull_from(queue_offset)).body
@@ -154,7 +156,7 @@ HTTP = (
 
 @pytest.mark.parametrize("frames", FRAMES)
 def test_the_metrics_endpoint_survives(frames: int) -> None:
-    """Damaged HTTP in pieces, at a node of its own kind of driver: answers here are no frames."""
+    """Send damaged HTTP in pieces. A separate driver is needed, since answers are not frames."""
     driver = served(httpConnectionsMax=6)
     mutator = Mutator(SEED + 2)
     pick = mutator.random
@@ -177,7 +179,7 @@ def test_the_metrics_endpoint_survives(frames: int) -> None:
 
 
 def held(rig: Rig) -> None:
-    """Nothing is kept for peers that are gone."""
+    """Check that nothing is kept for peers that are gone."""
     remoting = rig.node.remoting  # type: ignore[attr-defined]
     assert remoting.partial_bytes == 0
     assert remoting._partial == {}

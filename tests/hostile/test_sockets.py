@@ -1,7 +1,8 @@
-"""Peers that take what they can get from a broker process: sockets, half frames, unread answers, claims of size.
+"""Peers that exhaust a broker process: sockets, half frames, unread answers, large declared sizes.
 
-Each limit closes who breaks it, says so once in the log, and leaves a good client served and the memory bounded. No test
-looks at how long anything takes; `tests/bench/hostile.py` does.
+Each limit closes the connection of the peer that exceeds it and logs that once. A good client is
+still served, and memory stays bounded. These tests do not measure time; `tests/bench/hostile.py`
+does.
 """
 
 import resource
@@ -18,7 +19,7 @@ MIB = 1024 * 1024
 
 
 def room_for(wanted: int) -> int:
-    """How many sockets this process and its child may have open."""
+    """Return the number of sockets that this process and its child may open, at most `wanted`."""
     soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     return wanted if soft == resource.RLIM_INFINITY else max(50, min(wanted, soft - 200, soft // 2 - 50))
 
@@ -28,7 +29,7 @@ def said(node: Node, reason: str) -> bool:
 
 
 def test_a_thousand_slow_and_silent_sockets(tmp_path: Path):
-    """The slow ones are closed when their frame is overdue; the silent ones stay until they are idle for too long."""
+    """Slow sockets are closed when a frame is overdue, silent ones when they are idle too long."""
     count = room_for(1000)
     with running(tmp_path, "frameCompleteMillis=1000") as node:
         good = Good(node)
@@ -49,7 +50,7 @@ def test_a_thousand_slow_and_silent_sockets(tmp_path: Path):
 
 
 def test_a_byte_now_and_then_is_no_frame(tmp_path: Path):
-    """A peer that never falls silent does not outlive the time a frame may take."""
+    """A peer that keeps sending single bytes is closed once its frame takes too long."""
     with running(tmp_path, "frameCompleteMillis=300", "serverChannelMaxIdleTimeSeconds=1") as node:
         drip = node.connect()
 
@@ -71,7 +72,7 @@ def test_silence_is_ended(tmp_path: Path):
 
 
 def test_a_hundred_answers_left_unread(tmp_path: Path):
-    """Above the high-water mark the peer is not read; when it reads, all answers are there."""
+    """Above the high-water mark the broker stops reading from the peer, but loses no answer."""
     with running(tmp_path, "outboxHighWater=1048576", "outboxLowWater=262144") as node:
         good = Good(node)
         for _ in range(64):
@@ -90,7 +91,7 @@ def test_a_hundred_answers_left_unread(tmp_path: Path):
 
 
 def test_answers_are_not_let_grow_within_a_turn(tmp_path: Path):
-    """Small requests with large answers, thousands at once: over outboxMax the connection is closed."""
+    """Thousands of small requests with large answers: above outboxMax the connection is closed."""
     with running(tmp_path, "outboxHighWater=262144", "outboxLowWater=65536", "outboxMax=2097152") as node:
         good = Good(node)
         good.send()
@@ -108,7 +109,7 @@ def test_answers_are_not_let_grow_within_a_turn(tmp_path: Path):
 
 
 def test_unread_answers_of_all_together(tmp_path: Path):
-    """Nobody is over the limit alone; the one with the most goes."""
+    """No single peer exceeds the limit; the one with the most unread bytes is closed."""
     limits = ("outboxMax=16777216", "unsentBytesMax=20971520")
     with running(tmp_path, *limits) as node:
         good = Good(node)
@@ -144,7 +145,7 @@ def test_one_address_does_not_take_all_connections(tmp_path: Path):
 
 
 def test_claims_of_size_reserve_nothing(tmp_path: Path):
-    """A frame that would be too large is refused by its first bytes; one that would fit costs what has come of it."""
+    """A too large frame is refused by its first bytes; others cost only the bytes received."""
     with running(tmp_path) as node:
         good = Good(node)
         good.send()
@@ -174,7 +175,7 @@ def test_half_frames_of_all_together(tmp_path: Path):
 
 
 def test_thousands_of_scrapes_sent_ahead(tmp_path: Path):
-    """More requests at once than the endpoint holds: it stops reading, answers one by one, and reads on."""
+    """With too many requests at once, the endpoint stops reading, answers them, and reads again."""
     with running(tmp_path, "metricsExporterType=PROM", "metricsPromExporterPort=0") as node:
         good = Good(node)
         with socket.create_connection(("127.0.0.1", node.ports["metrics_port"]), 20) as eager:

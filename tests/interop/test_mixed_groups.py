@@ -282,7 +282,7 @@ def test_our_slave_begins_where_an_apache_master_lets_it(our_slave: Story) -> No
     assert begin > 0
     facts = story.slave.facts()
     assert facts["replicationState"] == "following"
-    assert "older is missing" in facts["replicationWhy"]
+    assert "older messages are missing" in facts["replicationWhy"]
 
 
 def test_our_slave_copies_the_tables_of_an_apache_master(our_slave: Story) -> None:
@@ -299,7 +299,7 @@ def test_an_apache_master_answers_right_while_our_slave_is_dead(our_slave: Story
     story.start_slave()
     story.until_copied()
     story.expect_same()
-    assert "older is missing" in story.slave.facts()["replicationWhy"], "it does not forget at its restart"
+    assert "older messages are missing" in story.slave.facts()["replicationWhy"], "it does not forget at its restart"
 
 
 def test_our_slave_goes_on_with_the_folder_of_another(our_slave: Story) -> None:

@@ -1,4 +1,4 @@
-"""Plug-ins that are installed as pip installs them: a module and a `.dist-info` with its entry point on the path."""
+"""Installs plug-ins as pip does: a module on the path, and a `.dist-info` with its entry point."""
 
 import importlib
 import os
@@ -14,9 +14,10 @@ Install = Callable[..., Path]
 
 @pytest.fixture
 def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install]:
-    """`install(module, source)` installs a distribution `module-dist`; gives the folder, for the path of a process.
+    """`install(module, source)` installs a distribution `module-dist` and returns its folder.
 
-    `value` is what its entry point says when that is not the module; `hook` adds the import of the marker.
+    A process finds the plug-in if the folder is on its path. `value` is the value of the entry
+    point if that is not the module.
     """
     site = tmp_path / "site"
     site.mkdir()

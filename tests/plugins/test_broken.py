@@ -1,4 +1,4 @@
-"""Whatever is wrong with a plug-in, or with its name in a configuration, ends in one line that says which and what."""
+"""An error in a plug-in, or a wrong name in a configuration, is reported in one precise line."""
 
 import subprocess
 import sys
@@ -200,7 +200,7 @@ def test_a_policy_and_an_allocator_without_their_methods(install):
 
 
 def test_a_factory_s_own_error_passes(install):
-    """It says what is wrong with the plug-in's settings, and nothing is laid over it."""
+    """The error says what is wrong with the plug-in's settings, so it is not wrapped."""
     source = """
     from rmqkit.errors import ConfigError
 
@@ -284,7 +284,7 @@ def test_a_node_does_not_start_with_a_broken_plug_in(install, tmp_path, source, 
 
 
 def test_the_command_line_says_it_and_goes_on(install):
-    """A broken plug-in takes no other command with it; what is about plug-ins fails."""
+    """A broken plug-in breaks only the commands about plug-ins."""
     install("broken", "import a_module_nobody_has")
     command = [sys.executable, "-m", "rmqkit.cli.main"]
     listed = subprocess.run([*command, "plugin", "list"], capture_output=True, text=True, check=False)

@@ -1,4 +1,4 @@
-"""The public contract suites over everything that is built in: plug-in authors run what the built-ins pass."""
+"""Runs the public contract suites on everything built in: the built-ins pass the same tests."""
 
 import pytest
 
@@ -39,7 +39,7 @@ class TestConsistentHash(AllocatorContract):
 
 
 class TestMachineRoom(AllocatorContract):
-    """Without rooms, as the factory makes it: it takes nothing."""
+    """The allocator of the factory has no rooms, so it takes no queue."""
 
     make = BUILT_IN.allocators["machine-room"]
     shares_all = False
@@ -61,7 +61,7 @@ class TestLoose(LockModeContract):
 
 
 class TestStrict(LockModeContract):
-    """A broker by itself."""
+    """A single broker."""
 
     make = BUILT_IN.lock_modes["strict"]
     excludes = True
@@ -105,11 +105,11 @@ def test_every_built_in_has_its_suite(hook):
     assert set(getattr(BUILT_IN, hook)) <= tried
 
 
-# --- the suites find what they are there for
+# --- the suites find violations
 
 
 class Stuck:
-    """Forgets nothing, ever: a broker that failed once is never picked again."""
+    """Never picks a broker again after one failure."""
 
     def __init__(self):
         self.failed = set()
@@ -123,7 +123,7 @@ class Stuck:
 
 
 class Shared(Stuck):
-    """Keeps its failures in the class: producers of one process disturb each other."""
+    """Stores failures in the class, so the producers of a process affect each other."""
 
     failures = set()  # noqa: RUF012
 
@@ -132,7 +132,7 @@ class Shared(Stuck):
 
 
 class Greedy:
-    """Everybody takes everything."""
+    """Gives every member all queues."""
 
     name = "GREEDY"
 
@@ -141,7 +141,7 @@ class Greedy:
 
 
 class Forgetful:
-    """Cuts the remainder off."""
+    """Leaves out the queues that cannot be divided evenly."""
 
     name = "FORGETFUL"
 
@@ -192,7 +192,7 @@ def lock_suite(factory, **attributes):
 
 
 class Generous(Loose):
-    """Grants everything to everybody."""
+    """Grants every lock to every client."""
 
     def lock(self, group, client_id, queues, **more):
         self.table.by_group.clear()

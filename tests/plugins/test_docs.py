@@ -1,4 +1,4 @@
-"""The plug-in guide and the page of the fixtures say all there is, and what they show runs."""
+"""The plug-in guide and the page about fixtures are complete, and their examples run."""
 
 import inspect
 import os
@@ -32,16 +32,16 @@ def in_backticks(text: str) -> set[str]:
 
 @pytest.mark.parametrize("hook", plugins.HOOKS)
 def test_every_hook_and_its_factory_is_documented(hook):
-    """Signature as the hook has it, each argument of it, and where the contract is."""
+    """The guide has the hook's signature, each of its arguments, and the module of the contract."""
     text = section(hook)
     doc = inspect.getdoc(getattr(hookspecs, hook)) or ""
     signature = re.search(r"Factory: `(\((.*)\) -> (.+))`", doc)
-    assert signature, f"{hook} does not say what its factory is"
+    assert signature, f"{hook} does not have the signature of its factory"
     assert f"Factory: `{signature[1]}`" in text
     named = in_backticks(text)
     for argument in filter(None, (part.partition(":")[0].strip() for part in signature[2].split(", "))):
         if argument.isidentifier():
-            assert argument in named, f"{hook}: what is {argument}?"
+            assert argument in named, f"{hook}: argument {argument} is not explained"
     contract = plugins.CONTRACTS[hook]
     assert contract.name in text
     assert contract.module in text
@@ -111,11 +111,14 @@ def test_every_member_of_what_fixtures_give_is_documented(kind):
         assert re.search(rf"`{name}(\([^`]*\))?`", text), f"{kind.__name__}.{name}"
 
 
-# --- what is shown runs
+# --- the examples run
 
 
 def blocks(text: str, folder: Path) -> list[str]:
-    """Writes the files that a page shows, each begins with its name; those names."""
+    """Write the files that a page shows, and return their names.
+
+    The first line of a block has the name of its file.
+    """
     shown = BLOCK.findall(text)
     for name, content in shown:
         (folder / name).write_text(content)
@@ -123,13 +126,13 @@ def blocks(text: str, folder: Path) -> list[str]:
 
 
 def test_the_first_plug_in_works_as_shown(tmp_path, install):
-    """Installed by the entry point of its pyproject.toml, and tested by its own test."""
+    """The entry point of its pyproject.toml installs it, and its own test passes."""
     assert set(FIRST) <= set(blocks(GUIDE, tmp_path))
     project = tomllib.loads((tmp_path / "pyproject.toml").read_text())["project"]
     ((name, module),) = project["entry-points"]["rmqkit"].items()
     assert name == project["name"]
     install(module, (tmp_path / f"{module}.py").read_text())
-    # The example of a contract suite is run by the way.
+    # The same run includes the example of a contract suite.
     tests = [str(tmp_path / name) for name in ("test_quiet_topics.py", "test_contract_example.py")]
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-W", "error", "-p", "no:cacheprovider", "-q", "--rootdir", str(tmp_path), *tests],
@@ -140,7 +143,7 @@ def test_the_first_plug_in_works_as_shown(tmp_path, install):
 
 
 def test_the_other_examples_of_the_guide_work(tmp_path, monkeypatch):
-    """The settings that are shown, and the handler."""
+    """The example of settings, and the handler."""
     names = blocks(GUIDE, tmp_path)
     assert {"settings_example.py", "handlers_example.py"} <= set(names)
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -170,7 +173,7 @@ def test_the_test_that_the_page_shows_works(tmp_path, rmqkit_cluster):
 
 
 def test_error_lines_of_the_guide_are_the_real_ones(install):
-    """One of each kind; the wording of the others is held by `test_broken.py`."""
+    """One example of each kind; `test_broken.py` checks the wording of the other errors."""
     shown = GUIDE.partition("## When something is wrong")[2].partition("\n## ")[0]
     lines = [line.removeprefix("error: ") for line in shown.splitlines() if line.startswith("error: ")]
     install("box", "@hookimpl\ndef rmqkit_storage_engines():\n    return {'mapped': dict}")

@@ -1,6 +1,6 @@
-"""Each hook with a plug-in from outside, installed as pip does it, and with the code that calls it.
+"""Each hook with an external plug-in, installed as pip does it, and with the code that calls it.
 
-A hook without a `test_hook_*` here is a hook nobody has tried: the first test fails then.
+Every hook needs a `test_hook_*` here; the first test checks that.
 """
 
 import subprocess
@@ -265,11 +265,11 @@ def test_hook_duties(install):
     beats = broker.node.view.plugins["heart"]
     assert len(beats) - before == 10
     assert beats[-1][1] == broker.node.store.offset_max > 0
-    assert SimBroker().node.view.plugins == {}, "installed, but nobody names it"
+    assert SimBroker().node.view.plugins == {}, "installed, but no setting names it"
 
 
 def test_hook_faults(install):
-    """A drill finds it by its name, and the engine breaks with it."""
+    """A drill finds the fault by its name, and the engine runs it."""
     install(
         "box_fault",
         """
@@ -295,7 +295,7 @@ def test_hook_faults(install):
     driver = FaultLab()
     verdict = Engine(driver, plugins.load().faults["yank"](), ()).run().verdict
     assert verdict.proof == "the plug is out"
-    assert not driver.lacking(), "it was taken back"
+    assert not driver.lacking(), "the fault must end"
 
 
 def test_hook_promises(install):

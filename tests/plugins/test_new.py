@@ -1,4 +1,4 @@
-"""`rmqkit plugin new`: what it writes is whole, well-kept, found when installed, and green at once."""
+"""`rmqkit plugin new`: its projects are complete, formatted, found once installed, and pass."""
 
 import json
 import os
@@ -24,7 +24,7 @@ def run(*words: str, cwd: Path, **env: str) -> subprocess.CompletedProcess:
 
 
 def pytest_of(folder: Path) -> str:
-    """What pytest says in the project's folder, where nothing is installed."""
+    """Run pytest in the project's folder, without installing anything. Return its output."""
     done = run("pytest", "-W", "error", "-p", "no:cacheprovider", "-q", cwd=folder)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
@@ -35,7 +35,7 @@ def test_every_hook_has_its_template():
 
 
 def test_new_projects_are_green_at_once(tmp_path):
-    """One for each hook, tested together: nothing of them is installed."""
+    """One project for each hook, tested in one run. None of them is installed."""
     for hook in plugin_new.KINDS:
         files = plugin_new.make(f"my-{hook}", hook, tmp_path)
         module = f"my_{hook.replace('-', '_')}"
@@ -62,7 +62,10 @@ def test_its_test_runs_the_contract_suite(tmp_path, hook):
 
 
 def test_the_guide_works_as_shown(tmp_path, install):
-    """Its commands up to the real cluster, word by word; in between its files take the place of those written."""
+    """Runs the commands of the guide, up to the real cluster.
+
+    The files of the guide replace the generated ones where the guide says so.
+    """
     section = GUIDE.partition("## A project from a template\n")[2].partition("\n## ")[0]
     blocks = re.findall(r"^```(\w*)\n(.*?)^```$", section, re.MULTILINE | re.DOTALL)
     first, second = (text for language, text in blocks if not language)
@@ -87,7 +90,7 @@ def test_the_guide_works_as_shown(tmp_path, install):
 
 
 def test_it_is_found_when_it_is_installed(tmp_path, install):
-    """By the entry point of its pyproject.toml, under its name."""
+    """The entry point in its pyproject.toml registers it under its name."""
     folder = tmp_path / "my-box"
     module = plugin_new.make("my-box", "lock", tmp_path)[2]
     project = tomllib.loads((folder / "pyproject.toml").read_text())["project"]

@@ -1,5 +1,5 @@
-"""The long test of the pipeline: millions of messages, through every trouble, each offset exactly once in the lake.
+"""The soak test of the ingest: under faults, a lake gets each of millions of offsets exactly once.
 
-`make soak` (`python -m tests.soak`) runs it whole and prints its findings as JSON; `tests/spark/test_soak.py` runs
-each case with some thousand messages.
+`make soak` (`python -m tests.soak`) runs all cases and prints its findings as JSON.
+`tests/spark/test_soak.py` runs each case with a few thousand messages.
 """

@@ -1,7 +1,9 @@
-"""`make soak`: 2 million messages of 1 KiB, every case, about 25 minutes on 2 processors; findings as JSON on stdout.
+"""Runs the soak test, `make soak`: 2 million messages of 1 KiB in every case.
 
-`ARGS="--messages 100000 --only follow"` for less; `--write` keeps the findings in `docs/performance/soak.json`.
-Exit code 1 when an offset was missing, there twice, or not one of the topic's.
+It takes about 25 minutes on 2 processors and prints the findings as JSON on stdout. Use
+`ARGS="--messages 100000 --only follow"` for less. `--write` stores the findings in
+`docs/performance/soak.json`. The exit code is 1 if an offset is missing, duplicated, or not one of
+the topic's.
 """
 
 import argparse
@@ -21,19 +23,19 @@ from tests.soak import cases
 from tests.soak.ingesting import Command, by_command
 
 PAGE = Path(__file__).parents[2] / "docs" / "performance" / "soak.json"
-#: for both JVMs, the checking one and that of the ingest under test
+#: settings of both JVMs: the one that checks, and the one of the ingest under test
 CONF = {"spark.driver.memory": "2g"}
 
 
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="make soak")
     parser.add_argument("--messages", type=int, default=2_000_000)
-    parser.add_argument("--size", type=int, default=1024, help="bytes of a message's body")
-    parser.add_argument("--batches", type=int, default=10, help="micro-batches that an AvailableNow run is cut into")
-    parser.add_argument("--only", action="append", choices=[*cases.CASES], help="this case alone; may be repeated")
-    parser.add_argument("--write", action="store_true", help=f"keep the findings in {PAGE.name}")
+    parser.add_argument("--size", type=int, default=1024, help="bytes of a message body")
+    parser.add_argument("--batches", type=int, default=10, help="micro-batches of an AvailableNow run")
+    parser.add_argument("--only", action="append", choices=[*cases.CASES], help="run only this case; may be repeated")
+    parser.add_argument("--write", action="store_true", help=f"store the findings in {PAGE.name}")
     asked = parser.parse_args(arguments)
-    # The ingest with --follow ends by SIGINT, which a background job would inherit ignored.
+    # An ingest with --follow is stopped by SIGINT. A background job would inherit it as ignored.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     found = soak(asked.messages, asked.size, asked.batches, asked.only or [*cases.CASES])
     print(json.dumps(found, indent=1))

@@ -1,14 +1,16 @@
-"""`make audit`: the audit on Spark against the in-process checkers, and at a size at which those would crawl.
+"""Checks the audit on Spark, `make audit`: against the in-process checkers, and at a large size.
 
     python -m tests.soak.audit [--histories 500] [--sends 1000000] [--seed 1] [--memory 3g]
 
-1. Random histories (`tests/spark/histories.py`), planted defects and lies included, in one audit: each promise of each run
-   has to have the judgement, the facts and the violations that the checker says, and be broken by some of them.
-2. A drill of so many sends, made with Spark (`audit_rows.py`), ten rows a send: what was done to it on purpose has to be
-   found exactly, and nothing else. One of a tenth of them goes through the checkers too: they have to say the same, and
-   their time stands beside the audit's.
+1. One audit of random histories (`tests/spark/histories.py`), with planted defects and false
+answers.
+   For each promise of each run, it must have the judgement, facts and violations of the checker.
+   Each promise must be broken by some of the histories.
+2. One audit of a drill with many sends, ten rows per send, generated with Spark (`audit_rows.py`).
+   It must find exactly the planted violations. A drill of a tenth of the size also goes through the
+   checkers. They must agree, and their time is printed beside the audit's.
 
-Prints what it saw as JSON; exit code 1 when anything differs.
+Prints its results as JSON. The exit code is 1 if anything differs.
 """
 
 from __future__ import annotations
@@ -60,7 +62,7 @@ PLAN = Plan(
 
 
 def at_size(spark: Any, sends: int, folder: Path) -> dict[str, Any]:
-    """The audit of one made history. Its seconds are those of `rmqkit pipeline audit`, reading included."""
+    """Audit one generated history. Its seconds include reading, as in `rmqkit pipeline audit`."""
     run = folder / f"sends-{sends}"
     run.mkdir()
     (run / folders.PLAN).write_text(PLAN.dumps(), encoding="utf-8")
@@ -85,7 +87,7 @@ def at_size(spark: Any, sends: int, folder: Path) -> dict[str, Any]:
 
 
 def in_process(spark: Any, folder: Path, sends: int) -> dict[str, Any]:
-    """The same history through the checkers, from Parquet to findings, and whether the audit says the same."""
+    """Run the checkers on a history, from Parquet to findings, and compare them with the audit."""
     import pyarrow.parquet as pq
 
     run = folder / f"sends-{sends}"
@@ -115,7 +117,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--histories", type=int, default=500)
     parser.add_argument("--sends", type=int, default=1_000_000)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--memory", default="3g", help="of the JVM")
+    parser.add_argument("--memory", default="3g", help="memory of the JVM")
     asked = parser.parse_args(arguments)
     spark = session("audit", master="local[2]", conf={"spark.driver.memory": asked.memory})
     found: dict[str, Any] = {}

@@ -1,8 +1,10 @@
-"""A drill's history of any size, made with `spark.range`: a master of three is killed in the middle, nobody sends then.
+"""Generates a drill's history of any size with `spark.range`, with planted violations.
 
-Of each send there are a delivery to each of two groups, a reading from each of three nodes, and about one row each of a
-delayed message, its coming, a look at what a node holds of a group, and a call for a lock. `PLANTED` says what is wrong
-with it on purpose, by the keys of the messages; `COUNTS` how many violations there are of each promise.
+The drill has a master and two slaves. The master is killed in the middle, and nothing is sent while
+it is away. Each send has a delivery to each of two groups and a reading from each of three nodes.
+It also has about one row each of: a delayed message, its delivery, a poll of a group's offsets at a
+node, and a lock call. `PLANTED` has the keys of the messages whose violations are planted, `COUNTS`
+the number of violations of each promise.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 QUEUES, WRITERS, TEAMS, NODES, LOCKED = 8, 40, 2, 3, 100
-#: while the master is gone nobody sends
+#: duration of the master's absence, in which nothing is sent
 FAULT_MS = 8_000
 
 LOST = (1_001, 2_002, 3_003)
@@ -32,12 +34,12 @@ def _delayed(number: int) -> str:
     return f"d{number}"
 
 
-#: by promise, the keys that its violations are about; of those without a key see `COUNTS`
+#: promise -> keys of its violations; `COUNTS` also has the violations without a key
 PLANTED = {
     "acknowledged-survive": [*map(_message, LOST)],
     "nothing-unsent": [*map(_message, OTHER_BODY)],
     "everything-delivered": [*map(_message, NOT_DELIVERED)],
-    # who was given a message before the one that stands before it
+    # the message that was delivered before its predecessor in the queue
     "queue-order": [_message(SWAPPED[0])],
     "offsets-stable": [_message(number + QUEUES) for number in OTHER_MESSAGE],
     "waits-bounded": [*map(_message, SLOW)],
@@ -48,7 +50,7 @@ COUNTS = {
     "nothing-unsent": len(OTHER_BODY),
     "everything-delivered": len(NOT_DELIVERED),
     "queue-order": len(SWAPPED),
-    # a place with two messages each, and a hole in a queue of each node for each that is lost (three queues)
+    # offsets with two messages, and for each lost message (three queues) a hole at each node
     "offsets-stable": len(OTHER_MESSAGE) + NODES * len(LOST),
     "commits-forward": 1,
     "logs-equal": 1,
@@ -62,7 +64,7 @@ COUNTS = {
 
 
 def write(spark: Any, sends: int, path: Path) -> int:
-    """Write the history as Parquet files under `path`. How many rows it has."""
+    """Write the history as Parquet files under `path`; return the number of rows."""
     middle_ms = sends // 2
     end_ms = sends + FAULT_MS
     parts = [
@@ -76,7 +78,7 @@ def write(spark: Any, sends: int, path: Path) -> int:
         _nodes(sends, middle_ms, end_ms),
         _events(middle_ms, end_ms),
     ]
-    # What is done at once is written down in this order.
+    # Rows of the same millisecond have this order in the history.
     made = " UNION ALL ".join(f"SELECT {place} AS place, * FROM ({part})" for place, part in enumerate(parts))
     numbered = f"""
         SELECT complete_ms * 1000000 + place * 100000 + nr AS op, client, kind, key, value, invoke_ms, complete_ms, outcome,
@@ -87,7 +89,7 @@ def write(spark: Any, sends: int, path: Path) -> int:
 
 
 def _at(middle_ms: int, number: str = "id") -> str:
-    """When a message was sent: one a millisecond."""
+    """Return SQL for the time of a send: one per millisecond, none during the fault."""
     return f"CASE WHEN {number} < {middle_ms} THEN {number} ELSE {number} + {FAULT_MS} END"
 
 
@@ -106,7 +108,7 @@ def _sends(sends: int, middle_ms: int) -> str:
 
 
 def _deliveries(sends: int, middle_ms: int) -> str:
-    # The swapped one and that behind it in its queue come in each other's place.
+    # The swapped message and its successor in the queue are delivered in the wrong order.
     first, second = SWAPPED[0], SWAPPED[0] + QUEUES
     swapped = f"CASE WHEN team = 0 AND id = {first} THEN {second} WHEN team = 0 AND id = {second} THEN {first} ELSE id END"
     return f"""
@@ -121,7 +123,7 @@ def _deliveries(sends: int, middle_ms: int) -> str:
 
 
 def _reads(sends: int, end_ms: int) -> str:
-    # A slave has another message in the place.
+    # A slave has another message at the offset.
     seen = f"CASE WHEN node = 2 AND {_in(OTHER_MESSAGE)} THEN id + {QUEUES} ELSE id END"
     return f"""
         SELECT node * 20000 + id % 20000 AS nr, concat('broker-a-', node) AS client, 'read' AS kind,
@@ -153,7 +155,7 @@ def _dues(sends: int, middle_ms: int) -> str:
 
 
 def _committed(sends: int, middle_ms: int) -> str:
-    """Each node is looked at every 40 ms; one of them goes back by one, once."""
+    """Return rows of polls, every 40 ms at each node; one committed offset decreases by 1, once."""
     places = NODES * TEAMS * QUEUES
     held = f"at DIV {QUEUES} - CASE WHEN place = 5 AND step = 100 THEN 10 ELSE 0 END"
     return f"""
@@ -166,7 +168,7 @@ def _committed(sends: int, middle_ms: int) -> str:
 
 
 def _locks(sends: int) -> str:
-    """Members renew each second; of one queue another one is granted the lock as well, once."""
+    """Return rows of lock renewals, every second; one queue's lock is granted twice, once."""
     return f"""
         SELECT place AS nr, concat('member-', CASE WHEN place = 7 AND step = 10 THEN 1 ELSE 0 END), 'lock',
           concat('locked-', place DIV {QUEUES}), '', at, at + 2, 'ok', CAST(place % {QUEUES} AS int), -1L,
@@ -177,7 +179,7 @@ def _locks(sends: int) -> str:
 
 
 def _nodes(sends: int, middle_ms: int, end_ms: int) -> str:
-    """What the three say of themselves, their roles, and in the end their queues and logs."""
+    """Return what the three nodes report: their roles, and at the end their queues and logs."""
     queue_ends = f"""
         SELECT {QUEUES} * node + queue AS nr, concat('broker-a-', node), 'end', '', '', {end_ms} + 60000, {end_ms} + 60000,
           'ok', CAST(queue AS int), {sends} DIV {QUEUES}, concat('{{"offset_min": 0, "role": "', role, '"}}')
@@ -201,7 +203,7 @@ def _nodes(sends: int, middle_ms: int, end_ms: int) -> str:
         for at_ms in (0, middle_ms, end_ms):
             boot = 2 if node == 0 and at_ms == end_ms else 1
             said.append((node, role, at_ms, boot, "[0, 1, 2]", 0))
-    # a slave that acts although it knows of a smaller id, for a moment of the fault
+    # a slave that acts for a moment of the fault, although it sees a smaller broker id
     said.append((1, "acting/offline", middle_ms + 2_000, 1, "[0, 1, 2]", middle_ms + 2_000))
     roles = " UNION ALL ".join(
         f"""SELECT {70 + node}L, 'broker-a-{node}', 'role', '{role.partition("/")[0]}', '{role}', {at_ms}L, {at_ms}L, 'ok',

@@ -1,4 +1,4 @@
-"""What goes on beside an ingest: messages that come meanwhile, and `rmqkit fail-master`, the command, on its cluster."""
+"""Runs work during an ingest: sends of new messages, and `rmqkit fail-master` on its cluster."""
 
 import json
 import os
@@ -10,12 +10,12 @@ from typing import NamedTuple
 from rmqkit.cluster import Cluster
 from tests.soak.ingesting import RMQKIT
 
-#: the exit code of a drill that proved nothing, and how often one is done then
+#: the exit code of an inconclusive drill, and the maximum number of tries
 INCONCLUSIVE, TRIES = 4, 3
 
 
 class Background:
-    """Threads that begin after so many batches of a query. `errors` are what they raised."""
+    """Threads that start after a number of batches of a query; `errors` are their exceptions."""
 
     def __init__(self, after: Mapping[int, Sequence[Callable[[], object]]]) -> None:
         self.batches = 0
@@ -31,11 +31,14 @@ class Background:
 
     @property
     def is_done(self) -> bool:
-        """Whether all of them have begun and ended."""
+        """Return whether all threads have started and ended."""
         return all(thread.ident and not thread.is_alive() for of in self._threads.values() for thread in of)
 
     def join(self) -> None:
-        """Raises what the first of them raised that failed, and RuntimeError when there were too few batches for one."""
+        """Wait for all threads. Raises the first exception of a thread.
+
+        Raises RuntimeError if the query had too few batches to start a thread.
+        """
         for batch, threads in self._threads.items():
             for thread in threads:
                 if thread.ident is None:
@@ -52,7 +55,7 @@ class Background:
 
 
 class Drilled(NamedTuple):
-    """What the drill said: of its own messages, beside those of the topic that is read."""
+    """The result of a drill; it is about the drill's own messages, not the ingested topic."""
 
     judgement: str
     facts: int
@@ -60,9 +63,10 @@ class Drilled(NamedTuple):
 
 
 def drilled(cluster: Cluster, seconds: float) -> Drilled:
-    """`rmqkit fail-master` on that cluster, with a fault of that length; again when a busy machine let it prove nothing.
+    """Run `rmqkit fail-master` on the cluster, with a fault of this many seconds.
 
-    Raises RuntimeError when it is not valid in the end.
+    An inconclusive drill is repeated, since a busy machine can be the reason. Raises RuntimeError
+    if the last try is not valid.
     """
     command = [RMQKIT, "fail-master", "--cluster", cluster.name, "--seconds", str(seconds), "--json"]
     environment = {**os.environ, "RMQKIT_HOME": str(cluster.home)}

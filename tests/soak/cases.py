@@ -1,4 +1,4 @@
-"""The cases of the soak: each brings one topic into a lake of its own, whole, whatever happens meanwhile."""
+"""The cases of the soak test. Each ingests one whole topic into its own lake, during some fault."""
 
 import shutil
 import time
@@ -24,16 +24,17 @@ from tests.soak.ingesting import Command, Ingest, rows_of
 WAIT_S = 120
 
 
-#: what a case found, and what it did
+#: the check of a case's lake, and facts about the run
 Seen = tuple[Checked, dict[str, Any]]
 
 
 @dataclass
 class Soak:
-    """What the cases share: a cluster of a master and its slave, and a topic with `count` messages of `size` bytes.
+    """What the cases share: a cluster with a master and its slave, and a topic.
 
-    `ingest` runs most cases, `command` makes the process that is killed. An AvailableNow run takes `batches` micro-batches;
-    what is killed is so after `killed_after` of them, for `outage_s` where a drill does it.
+    The topic has `count` messages of `size` bytes. `ingest` runs most cases; `command` starts the
+    process of the case that kills the driver. An AvailableNow run has `batches` micro-batches.
+    Kills happen after `killed_after` of them. In a drill, the fault lasts `outage_s` seconds.
     """
 
     cluster: Cluster
@@ -73,7 +74,7 @@ class Soak:
 
     @contextmanager
     def lake(self, name: str) -> Iterator[Path]:
-        """A folder for one case's lake, gone at the end."""
+        """Yield a folder for one case's lake; it is removed at the end."""
         path = self.folder / name
         try:
             yield path
@@ -104,16 +105,16 @@ def _until(what: str, is_there: Callable[[], bool]) -> None:
 
 
 def _ignore(rows: int) -> None:
-    """Nobody waits for this batch."""
+    """Ignore a batch: a callback for runs without background work."""
 
 
 def _has(path: Path, rows: int) -> bool:
-    """Whether the lake has so many rows: when a run that follows is told to end."""
+    """Return whether the lake has this many rows; then a following run is stopped."""
     return lake.is_lake(path) and lake.describe(path).rows >= rows
 
 
 def available_now(soak: Soak) -> Seen:
-    """One run takes what is there, in several micro-batches."""
+    """One run ingests the existing messages in several micro-batches."""
     with soak.lake("available-now") as path:
         batches: list[int] = []
         soak.ingest(soak.topic, path, follow=False, options=soak.options, on_batch=batches.append, stop=lambda: False)
@@ -121,12 +122,12 @@ def available_now(soak: Soak) -> Seen:
 
 
 def follow(soak: Soak) -> Seen:
-    """The query runs while the messages come; it is interrupted when all are in."""
+    """The query runs while messages are sent; it is interrupted when the lake has all of them."""
     return _follow(soak, f"{soak.topic}-followed", ())
 
 
 def _follow(soak: Soak, topic: str, meanwhile: Sequence[Callable[[], object]], through: Through = AT_ONCE) -> Seen:
-    """Half the messages are there; from the first batch on the rest comes, and `meanwhile` is done."""
+    """Ingest half of the messages; after one batch, send the rest and run `meanwhile`."""
     half = soak.count // 2
     soak.fill(topic, half)
     rest = partial(soak.fill, topic, soak.count - half, first=half, through=through)
@@ -146,7 +147,7 @@ def _follow(soak: Soak, topic: str, meanwhile: Sequence[Callable[[], object]], t
 
 
 def killed_driver(soak: Soak, *, follow: bool = False, kills: int = 3) -> Seen:
-    """The driver gets SIGKILL in the middle of a batch, several times; started again each time, it ends in the end."""
+    """The driver gets SIGKILL within a batch, several times; a last run completes the ingest."""
     with soak.lake("killed-driver") as path:
         killed_at: list[int] = []
         for number in range(kills):
@@ -157,14 +158,15 @@ def killed_driver(soak: Soak, *, follow: bool = False, kills: int = 3) -> Seen:
 
 
 def _run_and_kill(soak: Soak, path: Path, *, follow: bool, alone: bool) -> int:
-    """How many batches the run had told of when it was killed, somewhere within the next."""
+    """Run the command and kill it within a batch; return the number of batches reported before."""
     with soak.command(soak.topic, path, namesrv=soak.cluster.namesrv, follow=follow, options=soak.options) as command:
         begun_s = time.monotonic()
         for number, told in enumerate(command.progress()):
             if rows_of(told) is None:
                 raise RuntimeError(f"the run ended before it could be killed: {told}")
             if number + 1 == soak.killed_after:
-                # The first batch has the start of the JVM before it.
+                # Wait for a random part of the time so far. After the first batch wait 0.1 s: that
+                # time includes the start of the JVM.
                 time.sleep(soak.random.random() * (time.monotonic() - begun_s) / 2 if number else 0.1)
                 if not command.is_running:
                     break
@@ -176,7 +178,7 @@ def _run_and_kill(soak: Soak, path: Path, *, follow: bool, alone: bool) -> int:
 
 
 def killed_master(soak: Soak) -> Seen:
-    """The master gets SIGKILL during the query and stays away for some batches: the slave serves meanwhile."""
+    """The master gets SIGKILL during the query; the slave serves some batches meanwhile."""
     batches: list[int] = []
 
     def on_batch(rows: int) -> None:
@@ -199,7 +201,7 @@ def killed_master(soak: Soak) -> Seen:
 
 
 def fail_master(soak: Soak) -> Seen:
-    """`rmqkit fail-master` during the query: a drill with its own load kills the master, and puts it back."""
+    """`rmqkit fail-master` runs during the query: a drill, with its own load, kills the master."""
     drill: list[Drilled] = []
     background = Background({1: [lambda: drill.append(drilled(soak.cluster, soak.outage_s))]})
     with soak.lake("fail-master") as path:
@@ -213,7 +215,7 @@ def fail_master(soak: Soak) -> Seen:
 
 
 def fail_master_following(soak: Soak) -> Seen:
-    """The same while the messages come: they are sent, and read, on both sides of the drill's fault and within."""
+    """The same while messages are sent and read: before, during and after the fault."""
     drill: list[Drilled] = []
     checked, facts = _follow(
         soak,
@@ -224,7 +226,7 @@ def fail_master_following(soak: Soak) -> Seen:
     return checked, {**facts, "drill": drill[0]._asdict()}
 
 
-#: what `make soak` does: two ways to run, each through both troubles
+#: the cases of `make soak`: both ways to run an ingest, each with both kinds of fault
 CASES: Mapping[str, Callable[[Soak], Seen]] = {
     "available_now": available_now,
     "follow": follow,

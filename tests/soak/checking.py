@@ -1,4 +1,4 @@
-"""Whether a lake has every offset exactly once: Spark's anti-joins against what the brokers say there is."""
+"""Checks that a lake has every offset exactly once: anti-joins with the offsets of the brokers."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -13,7 +13,7 @@ PLACE = ("topic", "broker", "queue", "offset")
 
 
 class Expected(NamedTuple):
-    """A queue's offsets, the end exclusive."""
+    """The offsets that the lake must have of one queue; the end is exclusive."""
 
     topic: str
     broker: str
@@ -23,7 +23,7 @@ class Expected(NamedTuple):
 
 
 class Checked(NamedTuple):
-    """How many offsets there should be, how many rows there are, and what is wrong with them."""
+    """The result of a check: expected offsets, rows in the lake, and everything that is wrong."""
 
     expected: int
     rows: int
@@ -40,7 +40,7 @@ class Checked(NamedTuple):
 
 
 def expected_of(namesrv: str, topic: str) -> list[Expected]:
-    """What the masters have of a topic."""
+    """Return the offsets that the masters have of a topic."""
     with Admin(namesrv) as admin:
         return [
             Expected(topic, queue.broker_name, queue.queue_id, admin.offset_min(queue), admin.offset_max(queue))
@@ -49,7 +49,7 @@ def expected_of(namesrv: str, topic: str) -> list[Expected]:
 
 
 def check(spark: SparkSession, rows: DataFrame, expected: Sequence[Expected], numbers: int) -> Checked:
-    """Judge a lake's rows; `numbers` messages were sent, numbered from 0."""
+    """Check the rows of a lake; `numbers` messages were sent, numbered from 0."""
     queues = spark.createDataFrame(
         [tuple(each) for each in expected if each.end > each.begin],
         "topic string, broker string, queue int, begin bigint, end bigint",

@@ -1,10 +1,11 @@
-"""Sends many messages quickly: several processes, each with batches of about half a MiB.
+"""Sends many messages quickly, by several processes with batches of about 512 KiB.
 
-A body says which message it is and carries its own checksum, so that rows can be judged by themselves:
+A body has its message's number and its own checksum, so that each row can be checked alone:
 
-    16 digits of the number · 8 of the CRC-32 of what follows, all hexadecimal · random bytes
+    16 digits of the number · 8 of the CRC-32 of the rest, all hexadecimal · random bytes
 
-`python -m tests.soak.filling NAMESRV TOPIC FIRST COUNT SIZE SPREAD PATIENCE` is one of the processes.
+`python -m tests.soak.filling NAMESRV TOPIC FIRST COUNT SIZE SPREAD PATIENCE` is one of the
+processes.
 """
 
 import subprocess
@@ -19,9 +20,9 @@ from rmqkit.errors import ClientError
 
 HEAD_SIZE = 24
 BATCH_SIZE = 524_288
-#: more than a message needs at the front of a batch, less than the broker's own limit of messages
+#: maximum messages per batch, below the broker's limit
 MESSAGES_MAX = 1000
-#: at least so many batches of a sender who is to last for a while
+#: minimum number of batches of a sender that spreads its sends over time
 SPREAD_BATCHES = 40
 _SOURCE_SIZE = 1 << 20
 
@@ -31,8 +32,11 @@ def body(number: int, payload: bytes) -> bytes:
 
 
 class Through(NamedTuple):
-    """A sender that is to last `spread_s` in many small batches, and sends those that are refused again for `patience_s`:
-    a message may then be there twice, at offsets of its own."""
+    """How a sender spreads its sends over a fault.
+
+    It sends small batches over `spread_s` seconds, and retries a refused batch for `patience_s`
+    seconds. A retried message may be stored twice, at different offsets.
+    """
 
     spread_s: float = 0.0
     patience_s: float = 0.0
@@ -42,7 +46,10 @@ AT_ONCE = Through()
 
 
 def send(namesrv: str, topic: str, first: int, count: int, size: int, through: Through = AT_ONCE) -> None:
-    """Messages `first` to `first + count` of `size` bytes. Raises ClientError when some were never acknowledged."""
+    """Send messages `first` to `first + count - 1` of `size` bytes.
+
+    Raises ClientError if some were never acknowledged.
+    """
     source = Random(first).randbytes(_SOURCE_SIZE + size)
     at_once = max(1, min(MESSAGES_MAX, BATCH_SIZE // size))
     if through.spread_s:
@@ -74,7 +81,7 @@ def _send_batch(producer: Producer, messages: list[Message], patience_s: float) 
 def fill(
     namesrv: str, topic: str, count: int, size: int, *, first: int = 0, processes: int = 2, through: Through = AT_ONCE
 ) -> None:
-    """The same by several processes. Raises RuntimeError with what the first of them said that failed."""
+    """Send with several processes. Raises RuntimeError with the output of the first that failed."""
     share = -(-count // processes)
     started = []
     for begin in range(first, first + count, share):

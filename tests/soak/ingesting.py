@@ -1,6 +1,7 @@
-"""Two ways to run the same ingest: the command in a process of its own, which can be killed, and a session of this process.
+"""Two ways to run the same ingest: the command as a process, which can be killed, or this process.
 
-Both tell of each micro-batch (`on_batch`, with the rows so far) and ask `stop` all the time while they follow.
+Both report each micro-batch (`on_batch`, with the rows so far). While they follow, they poll
+`stop`.
 """
 
 import json
@@ -33,7 +34,7 @@ class Ingest(Protocol):
 
 
 def by_session(spark: SparkSession, namesrv: str, trigger: str) -> Ingest:
-    """In this process. `trigger` is how often `follow` looks."""
+    """Return an ingest in this process; `trigger` is the interval of batches with `follow`."""
 
     def run(topic: str, path: Path, *, follow, options, on_batch, stop) -> None:
         from rmqkit.spark.pipelines.ingest import ingest
@@ -54,7 +55,7 @@ def by_session(spark: SparkSession, namesrv: str, trigger: str) -> Ingest:
 
 
 class Command:
-    """`rmqkit pipeline ingest` as a process, its JVM and workers in one process group with it."""
+    """`rmqkit pipeline ingest` as a process, in one process group with its JVM and workers."""
 
     def __init__(
         self,
@@ -102,7 +103,7 @@ class Command:
                 file.close()
 
     def progress(self):
-        """The documents it prints, each as it comes; ends with the process."""
+        """Yield each JSON document when the process prints it, until the process ends."""
         assert self._process.stdout is not None
         for line in self._process.stdout:
             yield json.loads(line)
@@ -111,7 +112,7 @@ class Command:
         self._process.send_signal(signal.SIGINT)
 
     def kill(self, *, alone: bool = False) -> None:
-        """SIGKILL to the driver; unless `alone` to its JVM and workers in the same moment."""
+        """Send SIGKILL to the driver and, unless `alone`, to its JVM and workers with it."""
         if alone:
             self._process.kill()
         else:
@@ -122,7 +123,7 @@ class Command:
         self._process.wait()
 
     def wait(self) -> None:
-        """Raises RuntimeError with the end of what it wrote when it failed."""
+        """Wait for the process. Raises RuntimeError with the end of its output if it failed."""
         code = self._process.wait()
         if code:
             self._log.seek(0)
@@ -130,7 +131,7 @@ class Command:
 
 
 def by_command(namesrv: str, conf: Mapping[str, str]) -> Ingest:
-    """A process of its own for each ingest."""
+    """Return an ingest that runs as a separate process each time."""
 
     def run(topic: str, path: Path, *, follow, options, on_batch, stop) -> None:
         with Command(topic, path, namesrv=namesrv, follow=follow, options=options, conf=conf) as command:
@@ -155,5 +156,5 @@ def _interrupt_when(command: Command, stop: Callable[[], bool]) -> None:
 
 
 def rows_of(told: Any) -> int | None:
-    """The rows so far, of a document that tells of a micro-batch."""
+    """Return the rows so far if the document reports a micro-batch, else None."""
     return int(told["progress"]["rows"]) if "progress" in told else None

@@ -1,4 +1,4 @@
-"""The pytest fixtures as a user's project meets them: pytest runs of their own, with warnings as errors."""
+"""The pytest fixtures as in a user's project: separate pytest runs, with warnings as errors."""
 
 import json
 import os
@@ -20,7 +20,7 @@ Done = subprocess.CompletedProcess[str]
 
 
 def write(folder: Path, **files: str) -> None:
-    """`test_a="..."` is test_a.py, `ini="..."` the options of pytest.ini."""
+    """Write files: `test_a="..."` becomes test_a.py, `ini="..."` the options in pytest.ini."""
     for name, text in files.items():
         content = f"[pytest]\n{dedent(text)}" if name == "ini" else dedent(text)
         (folder / ("pytest.ini" if name == "ini" else f"{name}.py")).write_text(content)
@@ -34,7 +34,7 @@ def command(folder: Path, *words: str) -> list[str]:
 
 
 def run(folder: Path, *words: str, **env: str) -> Done:
-    """A pytest run of the project in `folder`, without the surroundings of this one."""
+    """Run pytest in the project `folder`, without this run's rmqkit and pytest variables."""
     kept = {
         name: value for name, value in os.environ.items() if name not in ("NAMESRV_ADDR", "RMQKIT_HOME", "PYTEST_ADDOPTS")
     }
@@ -50,10 +50,13 @@ def run(folder: Path, *words: str, **env: str) -> Done:
 
 
 def outcomes(done: Done) -> dict[str, str]:
-    """Outcome by test, as `-rA` has it; an error at the teardown is told beside what came of the test."""
-    told = [line.split() for line in done.stdout.splitlines() if line.startswith(("PASSED ", "FAILED ", "ERROR "))]
+    """Return the outcome of each test as `-rA` prints it.
+
+    A test that failed in its teardown has two outcomes, such as "ERROR PASSED".
+    """
+    lines = [line.split() for line in done.stdout.splitlines() if line.startswith(("PASSED ", "FAILED ", "ERROR "))]
     found: dict[str, str] = {}
-    for outcome, test, *_ in told:
+    for outcome, test, *_ in lines:
         name = test.partition("::")[2]
         found[name] = " ".join(sorted(filter(None, [found.get(name), outcome])))
     return found
@@ -76,7 +79,10 @@ def test_unused_they_cost_nothing(tmp_path):
 
 
 def test_a_session_of_tests(tmp_path):
-    """One cluster for all, names of its own for each; what a test breaks is put right, what breaks by itself is told."""
+    """All tests share one cluster, and each has its own names.
+
+    The fixtures repair what a test has broken, and report a node that ended by itself.
+    """
     write(
         tmp_path,
         ini="""
@@ -223,13 +229,13 @@ ATTACHED = """
 
 @pytest.mark.parametrize("by", ["flag", "environment"])
 def test_attached_to_a_running_cluster(tmp_path, rmqkit_cluster: RunningCluster, by):
-    """The flag is stronger than the ini file, and that than the environment."""
+    """The option has priority over the ini file, and the ini file over the environment."""
     here, nowhere = rmqkit_cluster.namesrv, "127.0.0.1:1"
     write(tmp_path, test_attached=ATTACHED, ini=f"rmqkit_namesrv = {nowhere}" if by == "flag" else "")
     words = ["--rmqkit-namesrv", here] if by == "flag" else []
     done = run(tmp_path, *words, NAMESRV_ADDR=here if by == "environment" else nowhere)
     assert outcomes(done) == {"test_attached": "PASSED"}, done.stdout
-    assert len(rmqkit_cluster.cluster.running()) == 3, "it runs on"
+    assert len(rmqkit_cluster.cluster.running()) == 3, "the cluster must keep running"
 
 
 def test_a_cluster_that_cannot_be_is_said_without_a_traceback(tmp_path):
@@ -252,14 +258,14 @@ def test_a_cluster_that_cannot_be_is_said_without_a_traceback(tmp_path):
     done = run(tmp_path, "--rmqkit-groups", "none")
     tests = ("test_unsaid", "test_silent", "test_no_address", "test_misspelt", "test_no_number")
     assert outcomes(done) == dict.fromkeys(tests, "ERROR"), done.stdout
-    for told in (
-        "which cluster? give --rmqkit-namesrv, rmqkit_namesrv in the ini file, or NAMESRV_ADDR",
+    for message in (
+        "no cluster given: set --rmqkit-namesrv, rmqkit_namesrv in the ini file, or NAMESRV_ADDR",
         "rmqkit: no name server answers (127.0.0.1:1",
         "rmqkit: namesrv: 'nowhere' is not an address",
         "rmqkit: unknown setting 'flushDiskTyp'; did you mean flushDiskType?",
         "rmqkit_groups = none: must be a number above 0",
     ):
-        assert told in done.stdout, done.stdout
+        assert message in done.stdout, done.stdout
     assert "During handling" not in done.stdout
     assert "Traceback" not in done.stdout
     assert "rmqkit/testing" not in done.stdout
@@ -279,7 +285,7 @@ def test_every_fixture_and_option_says_what_it_is(tmp_path):
 
 
 def test_the_session_s_cluster_answers(rmqkit_clean):
-    """The fixtures in this very session."""
+    """The fixtures of this test session itself."""
     status = subprocess.run(
         [sys.executable, "-m", "rmqkit.cli.main", "cluster", "status", "pytest", "--json"],
         env=rmqkit_clean.running.env,

@@ -19,7 +19,7 @@ def test_a_table_is_put_between_its_own_marks():
 
 @pytest.mark.parametrize("text", ["", f"{BEGIN}\nno end\n", f"no begin\n{END}\n"])
 def test_a_page_without_a_mark_is_an_error(text):
-    with pytest.raises(ValueError, match="no place for the table a"):
+    with pytest.raises(ValueError, match="no marks for the table a"):
         docs.replaced(text, {"a": ""})
 
 
@@ -33,7 +33,7 @@ def test_only_what_changed_is_written(tmp_path, monkeypatch):
 
 def test_an_unknown_page_is_an_error(capsys):
     assert docs.main(["no.md"]) == 2
-    assert "no generated page no.md" in capsys.readouterr().err
+    assert "unknown page no.md" in capsys.readouterr().err
 
 
 def test_takeovers_name_promises_that_there_are():

@@ -88,7 +88,7 @@ class Machines:
         return json.loads(done.stdout)
 
     def power_off(self, number: int) -> None:
-        """Kill every node of a machine. `ip netns exec` is replaced by the node, so the pid is its."""
+        """Kill every node of a machine. `ip netns exec` becomes the node, so the pids match."""
         for place, process in self._nodes:
             if place == number:
                 process.kill()
@@ -186,8 +186,8 @@ def test_a_master_without_its_cable_is_replaced_and_comes_back(machines):
     until(lambda: read(machines, 3) == acknowledged, ACTING_S)
     assert "broker-a" in machines.run(2, "topic", "route", "orders").stdout
     machines.cable(1, "up")
-    # Sends are refused at first. Then the master stores some alone: its connections to the slaves are
-    # older than the cut, and TCP repeats the lost packets only after a pause.
+    # Sends are refused at first. Then the master stores some alone: its connections to the slaves
+    # are older than the cut, and TCP repeats the lost packets only after a pause.
     until(lambda: machines.run(2, "send", "orders", "again").returncode == 0, TIMEOUT_S)
     acknowledged |= sent(machines, 2, 100)
     assert read(machines, 1) > acknowledged

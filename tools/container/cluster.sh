@@ -3,8 +3,8 @@
 #
 #     cluster.sh [OPTIONS of `rmqkit cluster up`]
 #
-# RMQKIT_ADVERTISE is the address that clients are told; 127.0.0.1 serves clients on the host that runs the container
-# with the ports published one to one.
+# RMQKIT_ADVERTISE is the address that the name server gives to clients. The default, 127.0.0.1, works
+# for clients on the container's host if each port is published under the same number.
 set -eu
 
 stop() {
@@ -14,7 +14,8 @@ stop() {
 
 rmqkit cluster up --bind 0.0.0.0 --advertise "${RMQKIT_ADVERTISE:-127.0.0.1}" "$@"
 trap stop TERM INT
-# The shell also reaps the nodes that a drill kills: their parent, the command above, has ended.
+# Wait in a loop instead of exec: the shell must also reap the nodes that a drill kills, since their
+# parent, the command above, has ended.
 while :; do
     sleep 3600 &
     wait $! || true

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Health check of the image. A cluster is healthy while a name server answers with its topics; a single node is healthy
-# while its port accepts connections: RMQKIT_PORT, 9876 when that is not set.
+# Health check of the image. A cluster is healthy if a name server returns its topics. A single node is
+# healthy if its port accepts connections: RMQKIT_PORT, 9876 by default.
 set -eu
 for cluster in "$RMQKIT_HOME"/*/state.json; do
     if [ -e "$cluster" ]; then

@@ -1,15 +1,14 @@
-"""The series of real drills whose results stand in `docs/drills.md` (`make drills`).
+"""Runs the series of real drills whose results are in `docs/drills.md` (`make drills`).
 
     python -m tools.drills.series                       # both lists, results into docs/drills/
-    python -m tools.drills.series --list replicas       # fifty faults of one group of two: about 15 minutes
-    python -m tools.drills.series --list takeovers      # thirty in which a slave acts (`takeovers.py`): about 20 minutes
+    python -m tools.drills.series --list replicas       # 50 faults of one group of two: 15 minutes
+    python -m tools.drills.series --list takeovers      # 30 in which a slave acts: 20 minutes
     python -m tools.drills.series --list replicas --only pause --seconds 3 --out some.json
 
-Each drill has a cluster of its own. A drill that is inconclusive is repeated once, because a busy
-machine can be the reason. The result then keeps the reason of the first try. Runs that are not
-valid keep their folder. The last lines of the output name the drills that are not valid and end
-with the verdict of the whole series. Exit codes are those of a drill: 0 valid, 1 broken,
-4 inconclusive.
+Each drill has its own cluster. An inconclusive drill is repeated once, because a busy machine can
+be the reason. The result then records the reason of the first try. The folders of runs that are not
+valid are kept. The last lines of the output name the drills that are not valid, and give the
+verdict of the whole series. Exit codes are those of a drill: 0 valid, 1 broken, 4 inconclusive.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ SEEDS = (1, 2)
 
 
 def plans() -> list[Plan]:
-    """Fifty: faults × modes × seeds, one way at a time, the pool, and faults of the slave."""
+    """Return 50 plans: faults × modes × seeds, partial isolations, pool flush, slave faults."""
     found = []
     for fault in ("kill", "pause", "isolate"):
         for replication in ReplicationMode:
@@ -59,7 +58,7 @@ Drill = Callable[[Plan, Path], dict[str, Any]]
 
 
 def drill_repeated(plan: Plan, home: Path, drill: Drill) -> dict[str, Any]:
-    """The result of `drill`, of a second try if the first is inconclusive."""
+    """Run `drill` and return its result. If it is inconclusive, run it once more."""
     result = drill(plan, home)
     if result["judgement"] != Judgement.INCONCLUSIVE:
         return result
@@ -67,7 +66,7 @@ def drill_repeated(plan: Plan, home: Path, drill: Drill) -> dict[str, Any]:
 
 
 def do(plan: Plan, home: Path) -> dict[str, Any]:
-    """One drill; what is kept of it."""
+    """Run one drill on its own cluster and return what the results file records of it."""
     told: dict[str, Any] = {"fault": plan.fault, "target": plan.target, "mode": str(plan.mode), "seed": plan.seed}
     try:
         done = with_own_cluster(plan, home, lambda text: None)
@@ -97,9 +96,11 @@ def do(plan: Plan, home: Path) -> dict[str, Any]:
 
 
 class Series(NamedTuple):
+    """A list of plans and the file of their results."""
+
     plans: Callable[[], list[Plan]]
     results: Path
-    #: what a result says of its plan beside what all say
+    #: returns fields of a plan that the results of this list record in addition to the common ones
     more: Callable[[Plan], Mapping[str, Any]]
 
 
@@ -110,17 +111,17 @@ LISTS: Mapping[str, Series] = {
 
 
 def main(argv: Sequence[str] | None = None, drill: Drill = do) -> int:
-    """The exit code of the worst drill."""
+    """Run the chosen drills and return the exit code of the worst one."""
     parser = argparse.ArgumentParser(prog="python -m tools.drills.series")
-    parser.add_argument("--list", default="", choices=["", *LISTS], help="one of the lists alone")
-    parser.add_argument("--only", default="", help="drills of this fault alone")
-    parser.add_argument("--seconds", type=float, help="how long a fault lasts")
+    parser.add_argument("--list", default="", choices=["", *LISTS], help="run only this list")
+    parser.add_argument("--only", default="", help="run only drills of this fault")
+    parser.add_argument("--seconds", type=float, help="set the duration of each fault")
     parser.add_argument(
-        "--out", type=Path, help="write the results of --list here, not into docs/; a part of a list is only written so"
+        "--out", type=Path, help="write the results of --list here, not into docs/; required to store part of a list"
     )
     given = parser.parse_args(argv)
     if given.out is not None and not given.list:
-        parser.error("--out wants --list")
+        parser.error("--out needs --list")
     lists = [LISTS[given.list]] if given.list else list(LISTS.values())
     logging.getLogger("rmqkit").addHandler(logging.NullHandler())
     logging.getLogger("rmqkit").propagate = False
@@ -130,7 +131,7 @@ def main(argv: Sequence[str] | None = None, drill: Drill = do) -> int:
 
 
 def _do_all(series: Series, given: argparse.Namespace, drill: Drill) -> list[dict[str, Any]]:
-    """The results of a list, written where they belong. A part of a list never replaces the results of the whole."""
+    """Run a list and write its results; part of a list never replaces the results of the whole."""
     wanted = [plan for plan in series.plans() if given.only in ("", plan.fault)]
     if given.seconds is not None:
         wanted = [plan.changed(fault_ms=round(given.seconds * 1000)) for plan in wanted]
@@ -150,7 +151,7 @@ def _do_all(series: Series, given: argparse.Namespace, drill: Drill) -> list[dic
 
 
 def line(result: Mapping[str, Any]) -> str:
-    """One drill in a line: what was done, its verdict, the folder of its run and the reasons."""
+    """Return one line about a drill: its plan, verdict, run folder and reasons."""
     words = [f"{result['fault']} {result['target']} {result['mode']} seed {result['seed']}"]
     words += [str(result[key]) for key in ("replicas", "locks", "escape", "timers") if key in result]
     verdict = " ".join(filter(None, (str(result["judgement"]), result.get("run", ""), result.get("why", ""))))
@@ -159,13 +160,13 @@ def line(result: Mapping[str, Any]) -> str:
 
 
 def judgement_of(results: Sequence[Mapping[str, Any]]) -> Judgement:
-    """Broken if one drill is, else inconclusive if one is (or there are none), else valid."""
+    """Return the worst judgement: broken, inconclusive or valid; inconclusive without any drill."""
     found = {each["judgement"] for each in results} or {Judgement.INCONCLUSIVE}
     return next(each for each in (Judgement.BROKEN, Judgement.INCONCLUSIVE, Judgement.VALID) if each in found)
 
 
 def summary(results: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The drills that are not valid, one a line, and the verdict of the series as the last line."""
+    """Return a line per drill that is not valid; the last line is the verdict of the series."""
     lines = [f"  {line(each)}" for each in results if each["judgement"] != Judgement.VALID]
     judgements = [str(each["judgement"]) for each in results]
     counts = ", ".join(f"{judgements.count(each)} {each}" for each in Judgement if each in judgements)

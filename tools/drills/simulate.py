@@ -1,10 +1,11 @@
-"""Simulated drills of every family (`make simulate`); `rmqkit drill simulate` does those of one.
+"""Runs simulated drills of every family (`make simulate`); `rmqkit drill simulate` runs one family.
 
-The last line is the verdict of all seeds. Exit codes: 0 valid, 1 a promise is broken, 4 inconclusive.
+    python -m tools.drills.simulate --seeds 2000     # per family; acting-3x3 gets a 20th of them
+    python -m tools.drills.simulate --family acting --from 4711 --seeds 1
+    python -m tools.drills.simulate --break all      # plant each defect until its promise finds it
 
-python -m tools.drills.simulate --seeds 2000                      # of each family; of 3 x 3 one in twenty
-python -m tools.drills.simulate --family acting --from 4711 --seeds 1
-python -m tools.drills.simulate --break all                       # plant each defect until its promise finds it
+The last line is the verdict of all seeds. Exit codes: 0 valid, 1 a promise is broken, 4
+inconclusive.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from rmqkit.drill.promises.contract import Judgement
 from rmqkit.drill.simulation import FAMILIES, WORKERS, SeedResult, exit_code, find, many, summary, tell
 from rmqkit.drill.verdict import EXIT_CODES
 
-#: seeds in which a planted defect must be found
+#: maximum number of seeds within which a planted defect must be found
 FIND_WITHIN = 200
 
 
@@ -26,19 +27,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tools.drills.simulate")
     parser.add_argument("--seeds", type=int, default=100)
     parser.add_argument("--from", type=int, default=1, dest="first")
-    parser.add_argument("--family", default="", choices=["", *FAMILIES], help="which kind of plans; else each of them")
-    parser.add_argument("--mode", default="", help="of all seeds, instead of the drawn ones")
+    parser.add_argument("--family", default="", choices=["", *FAMILIES], help="run only plans of this family")
+    parser.add_argument("--mode", default="", help="use this mode for all seeds instead of drawing one")
     parser.add_argument(
-        "--break", default="", dest="defect", help="plant this defect (all: one after another), until found"
+        "--break", default="", dest="defect", help="plant this defect (all: one after another) until it is found"
     )
     parser.add_argument("--workers", type=int, default=WORKERS)
-    parser.add_argument("--verbose", action="store_true", help="a line for each seed")
+    parser.add_argument("--verbose", action="store_true", help="print a line for each seed")
     given = parser.parse_args(argv)
     if given.defect:
         return _find_all(given.defect, range(given.first, given.first + FIND_WITHIN), given.mode)
     ends = []
     for family in [given.family] if given.family else FAMILIES:
-        # Nine brokers cost as much as several drills of four.
+        # One drill of nine brokers costs as much as several drills of four.
         count = given.seeds if given.family else max(1, given.seeds // FAMILIES[family].costs)
         those = []
         for done in many(range(given.first, given.first + count), given.mode, workers=given.workers, family=family):
@@ -51,7 +52,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def verdict(ends: Sequence[SeedResult]) -> list[str]:
-    """The seeds that are not valid, one a line, and the verdict of all as the last line."""
+    """Return a line per seed that is not valid; the last line is the verdict of all seeds."""
     bad = [done for done in ends if done.judgement is not Judgement.VALID]
     lines = [f"  {done.family} seed {done.seed}: {done.judgement} {', '.join(done.broken) or done.why}" for done in bad]
     code = exit_code(ends)

@@ -1,8 +1,9 @@
-"""The plans of the real drills in which a slave acts for its master (`make drills`).
+"""Plans of the real drills in which a slave acts for its master (`make drills`).
 
-Two broker groups: one is broken, the other takes the sends and what escapes. Faults × replicas × lock modes × escape
-strategies, with the timers of `--preset fast-failover`, and some with upstream's. `strict` wants three replicas: of two a
-quorum is both.
+Each drill has two broker groups. The fault hits one; the other accepts sends and escaped messages.
+The plans combine faults, replicas, lock modes and escape strategies. Most use the timers of
+`--preset fast-failover`, some use upstream's. `strict` needs three replicas: a quorum of two is
+both of them.
 """
 
 from __future__ import annotations
@@ -14,18 +15,18 @@ from rmqkit.cluster.layout.presets import PRESETS
 from rmqkit.drill.plan import Mode, Plan
 
 FAULTS = ("kill", "pause", "isolate")
-#: of every broker of these drills
+#: settings of every broker in these drills
 ON: Mapping[str, str] = {
     "enableSlaveActingMaster": "true",
     "supportActingMaster": "true",
     "notifyMinBrokerIdChanged": "true",
 }
-#: so long a fault lasts with the timers of `fast-failover`: a slave acts for three seconds or more
+#: duration of a fault with the timers of `fast-failover`; a slave then acts for at least 3 s
 FAST_MS = 6_000
 
 
 def plans() -> list[Plan]:
-    """Thirty."""
+    """Return the 30 plans."""
     found = []
     for fault in FAULTS:
         for lock_mode in ("strict", "loose"):
@@ -54,7 +55,7 @@ def _plan(
 
 
 def settings(plan: Plan) -> dict[str, Any]:
-    """What a result says of its plan, beside what every drill's says."""
+    """Return the fields of a plan that a result records in addition to the common ones."""
     fast = plan.settings.get("brokerNotActiveTimeoutMillis")
     return {
         "replicas": plan.replicas,

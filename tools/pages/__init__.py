@@ -1,1 +1,1 @@
-"""The generated pages and tables of `docs/`; `tools/docs.py` lists them."""
+"""Generators of the pages and tables of `docs/`; `tools/docs.py` lists them."""

@@ -1,4 +1,7 @@
-"""docs/cli.md: every command with its options, from the commands themselves. Commands of plug-ins are left out."""
+"""Generates docs/cli.md: every command with its options, read from the typer commands.
+
+Commands of plug-ins are left out.
+"""
 
 from __future__ import annotations
 
@@ -26,8 +29,8 @@ Every command of `rmqkit` with its options. For people who write scripts, or loo
 - **Exit codes**: 0 done, 1 the task failed, 2 usage, 3 no such cluster or not reachable,
   4 inconclusive, 130 Ctrl-C, 143 SIGTERM. Ctrl-C ends `cluster logs -f` and
   `cluster status --watch` with 0.
-- **Errors** are one line on stderr. `rmqkit explain` says what a code or a text of a log means. If
-  a node of another release does not know a request, the error names it:
+- **Errors** are one line on stderr. `rmqkit explain` says what a code or a message of a log means.
+  If a node of another release does not know a request, the error names it:
   `127.0.0.1:10911 does not know this request: 314 CLONE_GROUP_OFFSET`.
 - **Completion**: `rmqkit --install-completion` completes commands, topics, groups, nodes, settings
   and delay levels.
@@ -41,12 +44,12 @@ COMMON = frozenset(("--namesrv", "--json", "--help", "--install-completion", "--
 
 
 def page() -> str:
-    """The whole page as markdown."""
+    """Return the whole page as Markdown."""
     return "\n".join([HEAD, *(row(path, command) for path, command in every_command())]) + "\n"
 
 
 def every_command() -> Iterator[tuple[str, Any]]:
-    """Each command that does something, with its words."""
+    """Yield each command, without the groups, and its full name such as `cluster up`."""
     for name, lazy in TABLE.items():
         yield from _below(name, get_command(getattr(import_module(lazy.module), lazy.app)))
 
@@ -74,5 +77,5 @@ def _argument(param: Any) -> str:
 
 
 def summary(text: str) -> str:
-    """The first paragraph in one line."""
+    """Return the first paragraph as one line, escaped for a table cell."""
     return " ".join(text.split("\n\n")[0].split()).replace("|", "\\|")

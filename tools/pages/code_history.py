@@ -1,14 +1,14 @@
-"""Request codes by the Apache release that first had them in `RequestCode.java`, and why some are not answered here.
+"""Request codes by the first Apache release that had them, and why rmqkit does not answer some.
 
-Read from the releases' tags from 4.1.0 to 5.3.3 and from the classes of 5.5.0: "4.1.0" stands for what is older as well,
-"5.5.0" for 5.4.
+The data comes from `RequestCode.java` at the releases' tags from 4.1.0 to 5.3.3, and from the
+classes of 5.5.0. "4.1.0" includes earlier releases, "5.5.0" includes 5.4.
 """
 
 from collections.abc import Iterable, Mapping
 
 
 def _codes(text: str) -> tuple[int, ...]:
-    """Numbers, and ranges `a-b`, both ends included."""
+    """Parse numbers and inclusive ranges `a-b`, separated by spaces."""
     found: list[int] = []
     for part in text.split():
         first, _, last = part.partition("-")
@@ -33,7 +33,7 @@ FIRST_SEEN: Mapping[str, Iterable[int]] = {
     "5.5.0": _codes("5001 200070-200079"),
 }
 
-#: why a code without a handler has none
+#: reason -> codes that have no handler for that reason
 REASONS: Mapping[str, Iterable[int]] = {
     "Apache 5.x does not answer it either": _codes("13 22 23 27 47 209-214 301 302"),
     "transactions are not built yet": _codes("37 39"),

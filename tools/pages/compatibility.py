@@ -1,4 +1,4 @@
-"""docs/compatibility.md: every request code of RocketMQ's 5.x line with the nodes that answer it.
+"""Generates docs/compatibility.md: which nodes answer which request codes of RocketMQ 5.x.
 
 The nodes come from the handler tables. `make interop` records what each client tried:
 `tests/interop/tried.json` has the request codes that a client sent, or answered, with success;
@@ -59,19 +59,19 @@ includes 5.4.
 
 
 def answered_by(code: int) -> list[str]:
-    """The nodes that answer a code with more than a refusal."""
+    """Return the names of the nodes that answer a code with more than a refusal."""
     return [] if code in REFUSED else [name for name, table in NODES if code in table.rows]
 
 
 def refusal(code: int) -> str:
-    """Why a code is not answered; "" if it is answered, or if no reason is recorded."""
+    """Return why a code is not answered; "" if it is answered or no reason is recorded."""
     if code in REFUSED:
         return REFUSED[RequestCode(code)]
     return "" if answered_by(code) else WHY_NOT.get(code, "")
 
 
 def page(records: Path = RECORDS) -> str:
-    """The whole page as markdown."""
+    """Return the whole page as Markdown."""
     tried: dict[str, list[int]] = _record(records / "tried.json")
     marks = {name: chr(ord("A") + number) for number, name in enumerate(tried)}
     codes = sorted(RequestCode)

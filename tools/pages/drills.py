@@ -1,4 +1,7 @@
-"""The tables of docs/drills.md: what the two series of real drills found (`tools/drills/series.py`)."""
+"""Generates the tables of docs/drills.md: the results of the two series of real drills.
+
+`tools/drills/series.py` runs the series and writes the results files.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from rmqkit.drill.promises.contract import Judgement
 Result = Mapping[str, Any]
 
 _FOLDER = Path(__file__).parents[2] / "docs" / "drills"
-#: what each series found last
+#: series -> the file of its last results
 RESULTS: Mapping[str, Path] = {"replicas": _FOLDER / "results.json", "takeovers": _FOLDER / "takeovers.json"}
 
 
@@ -25,7 +28,7 @@ def tables() -> dict[str, str]:
 # --- faults of one group
 
 SURVIVE = "acknowledged-survive"
-#: figures of which the table shows the longest
+#: column -> figure; the column shows the longest time of a row's drills
 LONGEST = {
     "from a slave, s": "fault → first read served from a slave, s",
     "acknowledged again, s": "fault's end → first send acknowledged, s",
@@ -33,7 +36,7 @@ LONGEST = {
 
 
 def replicas_table(results: Sequence[Result]) -> str:
-    """One row for each fault and mode; times are the longest of its drills."""
+    """Return the table with one row per fault and mode; times are the longest of its drills."""
     groups: dict[tuple[str, str, str], list[Result]] = {}
     for each in results:
         groups.setdefault((each["fault"], each["target"], each["mode"]), []).append(each)
@@ -56,7 +59,7 @@ def replicas_table(results: Sequence[Result]) -> str:
 
 # --- takeovers
 
-#: of the stages, in seconds
+#: column -> figure, the duration of a stage of a takeover in seconds
 STAGES = {
     "noticed": "fault → noticed by the name server, s",
     "acts": "fault → a slave acts, s",
@@ -66,7 +69,7 @@ STAGES = {
     "pre-online": "fault's end → pre-online done, s",
     "clients back": "fault's end → first send acknowledged, s",
 }
-#: messages that came more than once in a drill
+#: column -> figure, a number of messages that a drill received more than once
 AGAIN = {
     "redelivered at takeover": "messages given again at takeover",
     "redelivered at return": "messages given again at return",
@@ -75,7 +78,10 @@ AGAIN = {
 
 
 def takeovers_table(results: Sequence[Result]) -> str:
-    """One row for each fault, replicas, locks, escape and timers: medians of the stages, highest counts of repetitions."""
+    """Return the table with one row per fault, replicas, locks, escape and timers.
+
+    Stages are medians of the row's drills, repetitions the highest count.
+    """
     groups: dict[tuple[str, ...], list[Result]] = {}
     for each in results:
         key = (each["fault"], str(each["replicas"]), each["locks"], each["escape"], each["timers"], each["mode"])
@@ -99,11 +105,11 @@ def takeovers_table(results: Sequence[Result]) -> str:
     return "\n".join(lines)
 
 
-# --- of some results
+# --- figures of several results
 
 
 def repeated(results: Iterable[Result]) -> str:
-    """How many drills were repeated, as the end of a clause; "" for none."""
+    """Return how many drills were repeated, as the end of a clause; "" if none was."""
     count = sum("first_try" in each for each in results)
     return f" ({count} repeated because the first try was inconclusive)" if count else ""
 
@@ -125,7 +131,7 @@ def _count(row: Result, promise: str, name: str) -> int:
 
 
 def _broken(rows: Iterable[Result], promise: str = "") -> int:
-    """Broken facts of one promise, of all promises without one."""
+    """Return the number of violations of a promise, of all promises if `promise` is ""."""
     return sum(_count(each, name, "broken") for each in rows for name in each.get("promises", {}) if promise in ("", name))
 
 

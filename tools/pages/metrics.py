@@ -1,4 +1,4 @@
-"""docs/metrics.md: the metrics of a broker and a name server, from their tables of metrics."""
+"""Generates docs/metrics.md: the metrics of a broker and a name server, from their tables."""
 
 from collections.abc import Iterator
 

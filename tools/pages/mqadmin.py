@@ -1,4 +1,7 @@
-"""docs/mqadmin.md: the commands of Apache's mqadmin and rmqkit's for the same task, from the table of the command line."""
+"""Generates docs/mqadmin.md: the commands of Apache's mqadmin and their rmqkit equivalents.
+
+The table is that of `rmqkit.cli.explain.mqadmin`.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,7 @@ mqadmin's own command works where the nodes answer its request code; see
 
 
 def page() -> str:
-    """The whole page as markdown."""
+    """Return the whole page as Markdown."""
     table = mqadmin.table()
     rows = [f"| `{theirs}` | `rmqkit {ours}` |" for theirs, ours in sorted(table.commands.items(), key=_name)]
     parts = [HEAD, "| mqadmin | rmqkit |\n|---|---|\n" + "\n".join(rows)]

@@ -1,4 +1,4 @@
-"""The pages of measurements, rendered from the figures that the benches keep (`tests/bench`)."""
+"""Generates the pages of measurements from the figures that the benches store (`tests/bench`)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tests.bench import against_apache, failover, figures, spark_read, sync_mast
 
 
 def page() -> str:
-    """docs/performance.md: the table of figures, then the sections beside them."""
+    """Return docs/performance.md: the table of figures, then the files of `docs/performance/`."""
     return figures.render(figures.load(against_apache.FIGURES), against_apache.FIGURES.parent)
 
 

@@ -1,4 +1,4 @@
-"""The tables of docs/promises.md: what survives which fault, and what a takeover keeps."""
+"""Generates the tables of docs/promises.md: what survives a fault, and what a takeover keeps."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def survival_table() -> str:
 
 
 class Kept(NamedTuple):
-    """One promise for the time of a takeover and the master's return, and what drills only count."""
+    """A promise for a takeover and the master's return; `counted` is measured, not promised."""
 
     promise: str
     where: str

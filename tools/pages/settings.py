@@ -1,4 +1,4 @@
-"""docs/settings.md: every key with its node, default, status and meaning."""
+"""Generates docs/settings.md: every key with its node, default, status and meaning."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ has no default.
 
 
 def rows_by_area() -> dict[str, list[tuple[str, Row]]]:
-    """Area -> (node, row). A row that is the same for both kinds of node is listed once."""
+    """Return area -> [(node, row)]; a row that both kinds of node share is listed once."""
     found: dict[str, list[tuple[str, Row]]] = {area: [] for area in AREAS}
     other: dict[Kind, Kind] = {"broker": "nameserver", "nameserver": "broker"}
     for kind in KINDS:

@@ -1,4 +1,4 @@
-"""The tables of docs/spark.md: options and columns."""
+"""Generates the tables of docs/spark.md: options and columns."""
 
 from __future__ import annotations
 

@@ -1,1 +1,4 @@
-"""Fencing epochs: each new owner of a queue lock gets a greater number, and offsets of an older owner are refused."""
+"""Fencing epochs for queue locks: each new owner of a queue gets a greater number.
+
+Brokers refuse offsets from an older owner.
+"""

@@ -1,8 +1,9 @@
-"""Epochs: for each queue of a group the greatest epoch that this broker has agreed to, and whose it is; kept on disk.
+"""Epochs: for each queue of a group, the greatest epoch that this broker agreed to, and its owner.
 
-An epoch is agreed to when it is greater than the known one, or when it is the known one of the same client. It is agreed
-to only once it is durable, so that no restart agrees to it for somebody else. Entries are never forgotten: epochs have to
-grow for ever. `EPOCHS_MAX` bounds them; beyond it nothing new is agreed to.
+A broker agrees to an epoch if it is greater than the known one, or if it is the known one of the
+same client. It answers only once the epoch is durable, so no restart lets it agree to the same
+epoch for another client. Entries are never forgotten, because epochs must grow forever.
+`EPOCHS_MAX` limits their number: at the limit, a broker agrees to no epoch of another queue.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,9 +20,11 @@ EPOCHS_MAX = 100_000
 
 
 class Epoch(NamedTuple):
+    """An epoch that this broker has agreed to."""
+
     number: int
     client_id: str
-    #: monotonic time at which it was agreed to or confirmed
+    #: monotonic time in ms of the last agreement to it, or of the load of the file
     since_ms: int
 
 
@@ -50,36 +53,47 @@ class _File(msgspec.Struct, kw_only=True):
 
 
 class Epochs:
+    """The epochs that this broker has agreed to, stored in `FILE`."""
+
     def __init__(self, disk: Disk) -> None:
         self.known: dict[tuple[str, MessageQueue], Epoch] = {}
         self._file = AtomicFile(disk, FILE)
 
     def load(self, now_ms: int) -> None:
-        """Raises AtomicFileDamaged: without its epochs a broker would agree to what it agreed to before."""
+        """Read the epochs from disk.
+
+        Raises AtomicFileDamaged if the file cannot be read: without its epochs a broker could agree
+        to an epoch a second time, for another client.
+        """
         for entry in self._file.load(_read) or ():
             self.known[entry.group, entry.queue] = Epoch(entry.number, entry.client_id, now_ms)
 
     def save(self, then: Callable[[], None]) -> None:
+        """Save the epochs, then call `then`."""
         self._file.save(self._encode, then)
 
     @property
     def is_kept(self) -> bool:
-        """Whether everything that was ever agreed to is durable."""
+        """Whether every epoch that was agreed to is durable."""
         return self._file.error is None and not self._file.busy
 
     def number(self, group: str, queue: MessageQueue) -> int:
+        """Return the greatest known epoch of the queue, 0 if there is none."""
         known = self.known.get((group, queue))
         return 0 if known is None else known.number
 
     def of(self, group: str, queue: MessageQueue, client_id: str) -> int:
-        """The epoch that the client has, 0 when another one or nobody has one."""
+        """Return the client's epoch, 0 if another client or no client has the greatest epoch."""
         known = self.known.get((group, queue))
         return known.number if known is not None and known.client_id == client_id else 0
 
     def agree(
         self, group: str, client_id: str, claims: Sequence[Claim], now_ms: int, then: Callable[[list[bool]], None]
     ) -> None:
-        """`then` is told of each claim, when what was agreed to is durable."""
+        """Agree to each claim if possible; call `then` once the result is durable.
+
+        The callback gets one boolean per claim, in order. All are False if the save fails.
+        """
         agreed, changed = [], False
         for claim in claims:
             known = self.known.get((group, claim.queue))

@@ -1,6 +1,8 @@
-"""Code 71101: the epochs that a broker knows, of one group and topic or of all. It wants `plugins = fencing`.
+"""Code 71101 shows the epochs that a broker knows, of one group and topic or of all.
 
-Admin().ask_broker("broker-a", 71101, {"group": "billing"}).body
+    Admin().ask_broker("broker-a", 71101, {"group": "billing"}).body
+
+It needs `plugins = fencing` in the broker's settings.
 """
 
 from typing import TYPE_CHECKING
@@ -24,14 +26,17 @@ rows = Handlers()
 
 
 class GetLockEpochsRequest(Ext, kw_only=True):
-    """Both may be absent: all groups, all topics."""
+    """The fields of a request. Without `group` or `topic`, all groups or topics are meant."""
 
     group: str | None = None
     topic: str | None = None
 
 
 class QueueEpoch(Body, kw_only=True):
-    """The greatest epoch of a queue in a group, and whose it is. `age_millis` is how long ago it was confirmed."""
+    """The greatest epoch of a queue in a group, and the client that owns it.
+
+    `age_millis` is the time since the epoch was last confirmed, in ms.
+    """
 
     age_millis: int = 0
     client_id: str = ""
@@ -42,7 +47,7 @@ class QueueEpoch(Body, kw_only=True):
 
 
 class LockEpochs(Body, kw_only=True):
-    """`left_out`: entries beyond what one answer tells."""
+    """The body of a response. `left_out` counts the entries beyond `SHOWN_MAX`."""
 
     epochs: list[QueueEpoch] = msgspec.field(default_factory=list)
     left_out: int = 0
@@ -52,7 +57,7 @@ class LockEpochs(Body, kw_only=True):
 def show(broker: "BrokerView", call: Call[GetLockEpochsRequest]) -> Response:
     fencing: Fencing | None = broker.plugins.get(NAME)
     if fencing is None:
-        raise Refused(ResponseCode.NO_PERMISSION, "this broker has no epochs: its lockMode is another than fencing")
+        raise Refused(ResponseCode.NO_PERMISSION, "this broker has no epochs: its lockMode is not fencing")
     args, now_ms = call.args, broker.clock.mono_ms
     found = [
         QueueEpoch(

@@ -1,23 +1,29 @@
-"""`fencing`: strict queue locks whose grants are numbered, so that yesterday's owner can be told from today's.
+"""`fencing`: strict queue locks with numbered grants, so that a former owner can be recognized.
 
-A lock is a lease, and a lease is trusted as long as clocks and processes go on: a consumer that was stopped for longer may
-finish its batch and commit after another one has taken the queue. A number helps where the lease does not.
+A lock is a lease, and leases rely on clocks and on processes that keep running. A consumer that was
+paused for longer than its lease may finish its batch and commit after another consumer has taken
+the queue. A growing number detects this.
 
     client ──lock──► coordinator ──votes (strict)──► quorum       who may have it
                                  ──claims an epoch─► quorum       under which number
     client ◄─queues, epochs──────
 
-The votes are those of `strict`, unchanged. Then the coordinator claims an epoch for what was granted: its client's own when
-it has one, else a greater one than it knows. Members agree by `Epochs`; whoever knows a greater one says so and it is
-claimed again beyond that, three times at most. What a quorum has agreed to is answered: in the object `rmqkit` of the
-answer, `{"epochs": [...]}`, one for each queue of `lockOKMQSet` in its order. Two quorums share a member; it never agrees
-to one number for two clients nor to a smaller one than before: of two owners the later has the greater epoch, whichever
-brokers granted it. A new epoch is not smaller than the wall clock in milliseconds, so that it goes on growing for all
-practical purposes where a disk with its epochs is lost.
+The votes are those of `strict`. Then the coordinator claims an epoch for each granted queue: the
+client's present epoch, or else one that is greater than all epochs it knows. Members agree or
+refuse by their `Epochs`. A member that knows a greater epoch reports it, and the coordinator claims
+again with a greater one, in at most `ROUNDS_MAX` rounds.
 
-The fence: an offset that comes by a connection of another client than the one with the epoch that this broker knows last is
-refused, for as long as `keepMillis` after that one was last confirmed. Which client a connection belongs to is known by its
-heartbeats.
+The response contains the epochs that a quorum has agreed to, in its object `rmqkit`:
+`{"epochs": [...]}`, one for each queue of `lockOKMQSet`, in its order.
+
+Any two quorums share a member. A member never agrees to one epoch for two clients, nor to a smaller
+epoch than before. So of two owners the later one has the greater epoch, whichever brokers granted
+the locks. A new epoch is at least the wall clock's time in ms. So epochs most likely keep growing
+even if the disks that stored them are lost.
+
+The fence: a broker refuses an offset that arrives over a connection of another client than the
+owner of the greatest epoch it knows. It does so until `keepMillis` after that epoch was last
+confirmed. Heartbeats tell the broker which client a connection belongs to.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -38,19 +44,23 @@ from rmqkit_fencing.epochs import Claim, Epochs
 if TYPE_CHECKING:
     from rmqkit.broker.view import BrokerView
 
-#: how long a coordinator waits for members that do not answer, and how often it claims
+#: how long a coordinator waits for a member's response
 CLAIM_TIMEOUT_MS = 250
+#: how often a coordinator claims epochs for one lock request
 ROUNDS_MAX = 3
 
 
 class FencingSettings(msgspec.Struct, rename="camel", kw_only=True, frozen=True):
-    """`plugin.fencing.…` of a broker's configuration."""
+    """The settings `plugin.fencing.…` of a broker."""
 
-    #: how long after its last confirmation an epoch keeps the offsets of others out
+    #: time in ms after the last confirmation of an epoch during which offsets of other clients are
+    #: refused
     keep_millis: Annotated[int, msgspec.Meta(ge=0, le=30 * 86_400_000)] = 3_600_000
 
 
 class Fencing:
+    """The lock mode `fencing` of one broker."""
+
     def __init__(self, broker: "BrokerView", settings: FencingSettings) -> None:
         self.broker = broker
         self.settings = settings
@@ -116,13 +126,14 @@ class Fencing:
             "lockCommitsRefused": str(self.commits_refused),
         }
 
-    # --- a member that is asked
+    # --- claims of other brokers
 
     def _agree(self, group: str, client_id: str, listed: Any, now_ms: int, then: Locked) -> None:
+        """Handle another broker's claim to epochs."""
         try:
             claims = msgspec.convert(listed, list[Claim])
         except msgspec.ValidationError as error:
-            then(f"a claim is [topic, broker name, queue id, number]: {error}")
+            then(f"a claim must be [topic, broker name, queue id, number]: {error}")
             return
 
         def agreed(outcome: list[bool]) -> None:
@@ -133,7 +144,7 @@ class Fencing:
     # --- the fence
 
     def refusal(self, group: str, topic: str, queue_id: int, conn: Connection) -> str:
-        """Why an offset of the group that comes by this connection is not taken, "" when it is."""
+        """Return why an offset of the group is refused on this connection, "" if it is accepted."""
         broker = self.broker
         queue = MessageQueue(topic, broker.config.identity.broker_name, queue_id)
         epoch = self.epochs.known.get((group, queue))
@@ -145,11 +156,11 @@ class Fencing:
             return ""
         self.commits_refused += 1
         who = "a client that is not a member of the group" if member is None else member.client_id
-        return f"the queue is locked under epoch {epoch.number} by {epoch.client_id}: no offset is taken from {who}"
+        return f"the queue is locked under epoch {epoch.number} by {epoch.client_id}: offsets from {who} are refused"
 
 
 class _Claim:
-    """The second half of a lock request: epochs for the queues that a quorum has granted."""
+    """The second half of a lock request: claims epochs for the queues that a quorum has granted."""
 
     def __init__(self, fencing: Fencing, group: str, client_id: str, queues: Sequence[MessageQueue], then: Locked) -> None:
         self._fencing = fencing
@@ -162,12 +173,13 @@ class _Claim:
         self._rounds = 0
         self._claims: list[Claim] = []
         self._agreed: list[int] = []
-        #: the greatest epoch of each queue that somebody knows
+        #: the greatest epoch of each queue that any member has reported
         self._known = [fencing.epochs.number(group, queue) for queue in queues]
+        #: members of this round that have not answered, this broker included
         self._left = 0
 
     def begin(self) -> None:
-        """A round: this broker and all others are asked for the same claims."""
+        """Start a round: send the same claims to this broker and to all members of the group."""
         self._rounds += 1
         epochs, wall_ms = self._fencing.epochs, self._broker.clock.wall_ms
         numbers = []
@@ -200,6 +212,7 @@ class _Claim:
         )
 
     def _heard(self, current: int, agreed: Sequence[bool], known: Sequence[int]) -> None:
+        """Count a member's response. `current` is its round."""
         if current != self._rounds:
             return
         self._left -= 1
@@ -216,21 +229,24 @@ class _Claim:
         if not is_whole and beaten and self._rounds < ROUNDS_MAX:
             self.begin()
             return
-        self._rounds = ROUNDS_MAX + 1  # answers that come later count no more
+        self._rounds = ROUNDS_MAX + 1  # later responses are ignored
         granted = [claim for claim, count in zip(self._claims, self._agreed, strict=True) if count >= self._quorum]
         if granted:
             self._then([claim.queue for claim in granted], {"epochs": [claim.number for claim in granted]})
         else:
             most = max(self._agreed)
-            self._then(f"no epoch: {most} brokers of the group agreed to one, {self._quorum} have to")
+            self._then(f"no epoch: {most} brokers of the group agreed to one, {self._quorum} must agree")
 
 
 def _read(outcome: Outcome) -> tuple[Sequence[bool], Sequence[int]]:
-    """What a member said; two empty lists for one that is in another lock mode, or did not answer."""
+    """Return whether a member agreed to each claim, and the greatest epochs that it knows.
+
+    Both are empty if the member did not answer or has another lock mode.
+    """
     if isinstance(outcome, CallFailed) or not outcome.is_ok:
         return (), ()
     try:
-        said = LockBatchAnswer.decode(outcome.body).rmqkit or {}
-        return msgspec.convert((said.get("agreed", ()), said.get("known", ())), tuple[list[bool], list[int]])
+        answer = LockBatchAnswer.decode(outcome.body).rmqkit or {}
+        return msgspec.convert((answer.get("agreed", ()), answer.get("known", ())), tuple[list[bool], list[int]])
     except (RemoteProtocolError, msgspec.ValidationError):
         return (), ()

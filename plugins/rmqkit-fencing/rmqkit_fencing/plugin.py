@@ -1,6 +1,7 @@
-"""What the plug-in registers, all under the name `fencing`: the lock mode, and the request that shows its epochs.
+"""Registers the plug-in `fencing`: a lock mode, and the request that shows its epochs.
 
-Every node process and every `rmqkit` command imports this module; the rest is loaded when a factory is called.
+Every node process and every `rmqkit` command imports this module. So the factories import the other
+modules when they are called.
 """
 
 from collections.abc import Mapping

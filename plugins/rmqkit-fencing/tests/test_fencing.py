@@ -1,4 +1,4 @@
-"""Epochs grow from owner to owner, whichever brokers grant; offsets of an older owner are refused."""
+"""Epochs grow from owner to owner, on all brokers; offsets of an older owner are refused."""
 
 import json
 
@@ -28,7 +28,7 @@ class Lab(LockModeContract):
         self.cluster = self.make_group()
 
     def epochs(self, client_id, *queues, at=0):
-        """Queue id → epoch of what is granted; a text when there is no answer."""
+        """Lock queues. Return the epochs of the granted ones by queue id, or an error text."""
         answers = self.ask(client_id, *queues, at=at)
         assert self.cluster.world.run_until(lambda: answers, self.answers_within_ms)
         outcome, more = answers[0]
@@ -88,11 +88,14 @@ def test_a_coordinator_that_knows_less_claims_again():
 def test_members_in_another_mode_agree_to_nothing():
     lab = Lab(lambda broker: _mode(broker) if broker.config.identity.broker_id == 0 else Loose())
     lab.advance(LOCK_LIVE_MS)
-    assert lab.epochs("c1", *QUEUES) == "no epoch: 1 brokers of the group agreed to one, 2 have to"
+    assert lab.epochs("c1", *QUEUES) == "no epoch: 1 brokers of the group agreed to one, 2 must agree"
 
 
 def test_who_takes_over_grants_to_the_holder_and_after_its_lease_to_another():
-    """It was killed and had votes of others told when its master died: no lease has to run out before it votes."""
+    """The successor was killed before, and learned votes from its peers before the master died.
+
+    So it may vote at once, without waiting for a lease to expire.
+    """
     lab = Lab()
     world, names = lab.cluster.world, lab.cluster.brokers
     first = lab.epochs("c1", *QUEUES)
@@ -118,21 +121,21 @@ def test_what_was_agreed_to_is_durable_first():
     world = broker.world
     disk = world.disk("broker")
     disk.fail("replace", FILE)
-    told = []
+    outcomes = []
     epochs: Epochs = broker.node.locks.epochs
     world.call(
         "broker",
-        lambda node: epochs.agree("G", "c1", [Claim("T", "broker-a", 0, 7)], node.clock.mono_ms, told.append),
+        lambda node: epochs.agree("G", "c1", [Claim("T", "broker-a", 0, 7)], node.clock.mono_ms, outcomes.append),
     )
     broker.advance(1000)
-    assert told == [[False]]
+    assert outcomes == [[False]]
     disk.heal()
     world.call(
         "broker",
-        lambda node: epochs.agree("G", "c1", [Claim("T", "broker-a", 0, 7)], node.clock.mono_ms, told.append),
+        lambda node: epochs.agree("G", "c1", [Claim("T", "broker-a", 0, 7)], node.clock.mono_ms, outcomes.append),
     )
     broker.advance(1000)
-    assert told == [[False], [True]]
+    assert outcomes == [[False], [True]]
     assert json.loads(broker.file(FILE))["epochs"][0]["number"] == 7
 
 
@@ -162,7 +165,7 @@ def unlock(broker, client_id):
 
 
 def join(broker, client_id):
-    """The connection of the tests is that client's from now on."""
+    """Make the connection of the tests a connection of this client."""
     data = ConsumerData(group_name="G", message_model="CLUSTERING", consume_type="CONSUME_PASSIVELY")
     body = HeartbeatData(client_id=client_id, consumer_data_set=[data]).encode()
     assert broker.ask(RequestCode.HEART_BEAT, None, body).is_ok
@@ -196,14 +199,14 @@ def test_the_answer_has_the_epochs_beside_upstreams_fields(broker):
 
 
 def test_an_owner_of_yesterday_commits_nothing(broker):
-    assert commit(broker, 1).is_ok, "nobody ever locked the queue"
+    assert commit(broker, 1).is_ok, "the queue was never locked"
     lock(broker, "c1")
     assert commit(broker, 5).is_ok
     broker.advance(LOCK_LIVE_MS + 1000)
     (epoch,) = lock(broker, "c2").rmqkit["epochs"]
     refused = commit(broker, 9)
     assert refused.code == ResponseCode.NO_PERMISSION
-    assert refused.remark == f"the queue is locked under epoch {epoch} by c2: no offset is taken from c1"
+    assert refused.remark == f"the queue is locked under epoch {epoch} by c2: offsets from c1 are refused"
     assert broker.node.offsets.query("G", "T", 0) == 5
     assert broker.node.view.facts()["lockCommitsRefused"] == "1"
     join(broker, "c2")
@@ -231,12 +234,12 @@ def test_an_offset_in_a_pull_is_fenced_too(broker):
         "consumerGroup": "G", "topic": "T", "queueId": "0", "queueOffset": "0", "maxMsgNums": "1", "sysFlag": "5",
         "commitOffset": "9", "suspendTimeoutMillis": "0", "subscription": "*", "subVersion": "0", "expressionType": "TAG",
     }  # fmt: skip
-    assert broker.ask(RequestCode.PULL_MESSAGE, ext).is_ok, "it may read"
+    assert broker.ask(RequestCode.PULL_MESSAGE, ext).is_ok, "reading is allowed"
     assert broker.node.offsets.query("G", "T", 0) == 1
 
 
 def test_a_queue_that_was_given_back_is_still_its_last_owners(broker):
-    """It commits after it gave the lock back, as consumers do that leave."""
+    """A consumer that leaves commits after it has released the lock."""
     lock(broker, "c1")
     unlock(broker, "c1")
     assert commit(broker, 3).is_ok
@@ -252,4 +255,4 @@ def test_installed_and_not_named_it_changes_nothing():
     assert isinstance(broker.node.locks, Loose)
     assert broker.node.view.commit_guard is None
     broker = SimBroker("plugins=fencing")
-    assert "another than fencing" in broker.ask(GET_LOCK_EPOCHS).remark
+    assert "lockMode is not fencing" in broker.ask(GET_LOCK_EPOCHS).remark

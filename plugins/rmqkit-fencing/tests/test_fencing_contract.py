@@ -1,4 +1,4 @@
-"""The public contract of lock modes, by one broker and in a group."""
+"""The public contract suite of lock modes, on a single broker and in a group."""
 
 from rmqkit.testing import LockModeContract
 from rmqkit_fencing.plugin import _mode

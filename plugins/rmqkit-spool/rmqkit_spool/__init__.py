@@ -1,1 +1,1 @@
-"""Spool: an escape strategy that keeps escaping messages on disk until another master takes them."""
+"""Spool: an escape strategy that stores messages on disk until another master takes them."""

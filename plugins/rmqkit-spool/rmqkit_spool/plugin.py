@@ -1,6 +1,7 @@
-"""What the plug-in registers: the escape strategy `spool`.
+"""Registers the escape strategy `spool`.
 
-Every node process and every `rmqkit` command imports this module, so it imports no more than the hooks' marker.
+Every node process and every `rmqkit` command imports this module, so it imports only the hooks'
+marker.
 """
 
 from collections.abc import Mapping

@@ -1,17 +1,20 @@
 """Segments: the files of the spool, `spool/<number>.spool` in the broker's store folder.
 
-A segment is a run of records, each with a head (magic, size, CRC32, kind, number) and a payload:
+A segment is a sequence of records, each with a head (magic, size, CRC32, kind, number) and a
+payload:
 
     MESSAGE   a message with its origin; its number is its place in the order of the spool
-    DONE      the message of that number is somewhere else now; no payload
+    DONE      the message of that number was put elsewhere; no payload
 
-Records are only ever appended, to the newest segment; one that has grown past its size is followed by a new one. Segments
-are removed from the oldest on, when all their messages are done: so a DONE never goes before its MESSAGE, and what is read
-again after a kill is what was not done. When few messages hold an old segment they are copied to the end, under their
-numbers, and the segment goes (`compact`).
+Records are only appended, to the newest segment. Once that has reached its size, a new one follows.
+Segments are removed from the oldest on, when all their messages are done. So a DONE is never
+removed before its MESSAGE, and a restart after a kill finds exactly the messages that are not done.
+If only a few messages remain in the oldest segment, `compact` copies them to the end, under their
+numbers, and removes the segment.
 
-What is read is checked. A tail that a power loss has torn was never acknowledged, and is cut by beginning a new segment; a
-record that is damaged in the middle is passed over to the next one that is whole, and counted.
+Every record is checked when it is read. A tail that a power loss has torn was never acknowledged:
+the next append begins a new segment. A damaged record in the middle is skipped and counted; reading
+continues at the next whole record.
 """
 
 import re
@@ -27,24 +30,26 @@ SUFFIX = ".spool"
 NAME = re.compile(rf"\d{{20}}{re.escape(SUFFIX)}").fullmatch
 MAGIC = b"RMSP"
 MESSAGE, DONE = 1, 2
-#: magic, size of the payload, CRC32 of what follows it, kind, number
+#: magic, size of the payload, CRC32 of everything after this field, kind, number
 HEAD = Struct(">4sIIBQ")
 _CHECKED_FROM = 12
 
 
 class Segment:
+    """One file, and the messages in it that are not done."""
+
     __slots__ = ("live", "live_size", "path", "size")
 
     def __init__(self, path: str, size: int = 0) -> None:
         self.path = path
         self.size = size
-        #: messages that are not done, and their bytes
+        #: numbers of the messages that are not done; the size of their payloads in bytes
         self.live: dict[int, None] = {}
         self.live_size = 0
 
 
 class Place(NamedTuple):
-    """Where a message's payload is."""
+    """The position of a message's payload."""
 
     segment: Segment
     position: int
@@ -52,29 +57,35 @@ class Place(NamedTuple):
 
 
 class Segments:
+    """All files of one spool."""
+
     def __init__(self, disk: Disk, *, segment_size: int) -> None:
         self._disk = disk
         self._segment_size = segment_size
         self.segments: list[Segment] = []
-        #: messages that are not done, by number
+        #: the place of each message that is not done, by its number
         self.places: dict[int, Place] = {}
         self.next_number = 0
-        #: records that were found damaged
+        #: number of damaged records found
         self.damaged = 0
+        #: whether the newest segment was begun by this process, so that its tail is not torn
         self._may_append = False
         self._next_name = 0
-        #: copies are on their way to the disk: what they were made of stays
+        #: copies of messages are not durable yet, so the segment of the originals must stay
         self._is_copying = False
 
     @property
     def size(self) -> int:
         return sum(segment.size for segment in self.segments)
 
-    # --- loading -----------------------------------------------------------------------------------------------------
+    # --- loading ----------------------------------------------------------------------------------
 
     def load(self, seen: Callable[[int, bytes], None]) -> Iterator[None]:
-        """Read what there is, a segment at each step. `seen` gets number and payload of each message, also of those that
-        are done: `places` says at the end. Raises OSError."""
+        """Read the files, one segment at each step.
+
+        `seen` is called with number and payload of each message, even if it is done: `places` is
+        complete only at the end. Raises OSError.
+        """
         done: set[int] = set()
         for info in self._disk.list(FOLDER):
             if not NAME(info.name):
@@ -89,7 +100,7 @@ class Segments:
                 if kind == DONE:
                     done.add(number)
                 else:
-                    # Of two copies the later one stays longer.
+                    # Of two copies the later one counts: its segment is removed later.
                     self.places[number] = Place(segment, position, size)
                     seen(number, data[position : position + size])
             yield
@@ -100,7 +111,7 @@ class Segments:
             place.segment.live_size += place.size
 
     def _records(self, data: bytes) -> Iterator[tuple[int, int, int, int]]:
-        """(kind, number, position of the payload, its size) of each record that is whole."""
+        """Yield (kind, number, position of the payload, its size) of each whole record."""
         at = 0
         while at + HEAD.size <= len(data):
             magic, size, crc, kind, number = HEAD.unpack_from(data, at)
@@ -114,17 +125,20 @@ class Segments:
             if at < 0:
                 return
 
-    # --- messages ----------------------------------------------------------------------------------------------------
+    # --- messages ---------------------------------------------------------------------------------
 
     def append(self, payload: bytes) -> int:
-        """Write a message; its number. Raises OSError: nothing is kept."""
+        """Write a message and return its number. Raises OSError; then nothing is stored."""
         number = self.next_number
         self._keep(number, payload)
         self.next_number += 1
         return number
 
     def read(self, number: int) -> bytes:
-        """The payload. Raises OSError, ValueError for one that is damaged."""
+        """Return the payload.
+
+        Raises OSError if the file cannot be read, ValueError if the record is damaged.
+        """
         place = self.places[number]
         data = self._disk.read(place.segment.path, place.position - HEAD.size, HEAD.size + place.size)
         for kind, found, _, _ in self._records(data):
@@ -133,7 +147,10 @@ class Segments:
         raise ValueError(f"record {number} of {place.segment.path} is damaged")
 
     def done(self, number: int) -> None:
-        """The message is elsewhere. Raises OSError: after a restart it is there again."""
+        """Record that a message was put elsewhere.
+
+        Raises OSError if that cannot be written: after a restart the message is pending again.
+        """
         place = self.places.pop(number)
         del place.segment.live[number]
         place.segment.live_size -= place.size
@@ -143,7 +160,7 @@ class Segments:
             self._remove_done()
 
     def sync(self, then: Callable[[OSError | None], None]) -> None:
-        """`then` when all that was appended is durable, or never will be."""
+        """Call `then` once everything appended is durable, or with the error if it will not be."""
         self._disk.sync(self.segments[-1].path, then)
 
     def _keep(self, number: int, payload: bytes, *, may_begin: bool = True) -> None:
@@ -165,12 +182,12 @@ class Segments:
         return segment, position
 
     def _begin(self) -> None:
-        # Never a name again: the removal of the old file may still be under way.
+        # Names are never reused: the removal of the old file may still be in progress.
         self.segments.append(Segment(f"{FOLDER}/{self._next_name:020d}{SUFFIX}"))
         self._next_name += 1
         self._may_append = True
 
-    # --- room --------------------------------------------------------------------------------------------------------
+    # --- room -------------------------------------------------------------------------------------
 
     def _remove_done(self) -> None:
         if self._is_copying:
@@ -180,12 +197,15 @@ class Segments:
             self._disk.remove(segment.path, _ignored)
 
     def compact(self, then: Callable[[OSError | None], None]) -> bool:
-        """Copy what is left of the oldest segment to the end, when that is little; whether it did. `then` as `sync`'s:
-        without an error the segment is gone."""
+        """Copy the messages of the oldest segment to the end, if they fill at most a quarter of it.
+
+        Return whether it did. `then` is called as in `sync`; without an error the segment is
+        removed.
+        """
         if self._is_copying or len(self.segments) < 2 or self.segments[0].live_size * 4 > self.segments[0].size:
             return False
         oldest = self.segments[0]
-        # One segment takes all the copies, however large it gets, so that one sync covers them.
+        # All copies go to one segment, whatever its size, so that one sync covers them.
         if self.segments[-1].size + oldest.live_size > self._segment_size:
             self._begin()
         self._is_copying = True
@@ -196,11 +216,11 @@ class Segments:
                 del oldest.live[number]
                 oldest.live_size -= place.size
         except (OSError, ValueError):
-            # What is not copied stays where it is, and the segment with it.
+            # Messages that were not copied stay in the segment, so it stays too.
             pass
 
         def synced(error: OSError | None) -> None:
-            # Copies that may be lost leave everything as it is, for good.
+            # If the copies may be lost, no segment is removed any more.
             if error is None:
                 self._is_copying = False
                 self._remove_done()
@@ -211,4 +231,4 @@ class Segments:
 
 
 def _ignored(error: OSError | None) -> None:
-    """A segment that could not be removed is removed after the next start: all of it is done."""
+    """Ignore the error: a segment that was not removed is removed after the next start."""

@@ -1,16 +1,19 @@
 """Spool: the escape strategy.
 
-    put ─► a master takes it (as `auto` finds one) ─────────────────────────► PUT_OK
-        └► nobody does, or messages of its topic wait here already ─► disk ─► PUT_OK once it is durable
+    put ─► a master takes it (as `auto` finds one) ─────────────────► PUT_OK
+        └► no master does, or its topic has messages here ─► disk ──► PUT_OK once it is durable
 
-So the progress of a delay level goes on while there is no master, and one topic that has none anywhere does not hold up the
-others. What waits is brought to a master when there is one: each topic in its order, one message at a time, topics side by
-side. That goes on when the broker is a plain slave again, and after a kill; the master of its own group is as good as any.
+So a delay level continues while there is no master, and a topic without a master does not hold up
+other topics. When a master is available, the spool puts the stored messages there: each topic in
+its order, one message at a time, several topics at once. It continues after a kill, and also when
+the broker is a plain slave again. The master of its own group is as good as any.
 
-A message that may have been put and one whose DONE record was not written before a kill come again. Nothing else does, and
-nothing is given up: a full spool refuses, and who asks keeps the message.
+A message is put twice only in two cases: the result of an attempt was unknown, or a kill came
+before its DONE record was written. The spool never drops a message that it can read. If it is full,
+it refuses the message, and the caller keeps it.
 
-The bodies stay on disk; in memory is a place of each message. Bounds: `sizeMax` bytes of files, `messagesMax`.
+Bodies stay on disk; memory holds only the place of each message. Limits: `sizeMax` bytes of files,
+and `messagesMax` messages.
 """
 
 from collections import deque
@@ -28,71 +31,74 @@ if TYPE_CHECKING:
     from rmqkit.broker.view import BrokerView
 
 DUTY = "escape-spool"
-#: topics that are served in a turn
+#: topics for which one turn starts an attempt
 TOPICS_PER_TURN = 32
 RETRY_STEP_MS = 500
 RETRY_MS_MAX = 5_000
 
 
 class SpoolSettings(msgspec.Struct, rename="camel", kw_only=True, frozen=True):
-    """`plugin.spool.…` of a broker's configuration."""
+    """The settings `plugin.spool.…` of a broker."""
 
-    #: bytes of files at most
+    #: most bytes of all files
     size_max: Annotated[int, msgspec.Meta(ge=1 << 16, le=1 << 40)] = 1 << 30
-    #: messages at most; each costs about 300 bytes of memory
+    #: most messages; each needs about 300 bytes of memory
     messages_max: Annotated[int, msgspec.Meta(ge=1, le=10_000_000)] = 200_000
-    #: bytes of a file before the next is begun
+    #: size in bytes from which a file is followed by a new one
     segment_size: Annotated[int, msgspec.Meta(ge=1 << 12, le=1 << 30)] = 4 << 20
 
 
 class _Lane:
-    """The messages of one topic, in order. Times are monotonic."""
+    """The messages of one topic, in order. `retry_ms` is monotonic time."""
 
-    __slots__ = ("failures", "is_under_way", "numbers", "retry_ms")
+    __slots__ = ("failures", "is_in_flight", "numbers", "retry_ms")
 
     def __init__(self) -> None:
         self.numbers: deque[int] = deque()
-        self.is_under_way = False
+        self.is_in_flight = False
         self.failures = 0
         self.retry_ms = 0
 
 
 class Spool:
+    """The escape strategy `spool` of one broker."""
+
     def __init__(self, broker: "BrokerView", settings: SpoolSettings) -> None:
         self._broker = broker
         self._settings = settings
-        self._way = Auto(broker, own_group=True)
+        self._auto = Auto(broker, own_group=True)
         self._segments = Segments(broker.ports.disk, segment_size=settings.segment_size)
         self._encode = msgspec.msgpack.Encoder().encode
         self._decode: Callable[[bytes], Escaping] = msgspec.msgpack.Decoder(Escaping).decode
         self._lanes: dict[str, _Lane] = {}
         self._loading: Iterator[None] | None = self._segments.load(self._seen)
-        #: topics of what was read, until all is
+        #: topic of each message by number, while the files are loaded
         self._topics: dict[int, str] = {}
-        #: why nothing is taken in any more, for good
+        #: why the spool permanently refuses messages, "" if it accepts them
         self.failed = ""
+        #: why the last attempt failed, "" if it succeeded
         self.why = ""
-        #: messages taken in since the start, and those that could not be read again
+        #: number of messages stored since the start, and of those that could not be read again
         self.kept_count = 0
         self.damaged = 0
         broker.duties.add(DUTY, self._run, broker.clock.mono_ms)
 
-    # --- the contract ------------------------------------------------------------------------------------------------
+    # --- the contract -----------------------------------------------------------------------------
 
     def put(self, message: Escaping, then: Then) -> None:
         if self._loading is not None:
-            self.why = "the spool is being read"
+            self.why = "the spool is still being loaded"
             then(PutStatus.SERVICE_NOT_AVAILABLE)
         elif message.put.topic in self._lanes:
             self._keep(message, then)
         else:
-            self._way.put(message, partial(self._tried, message, then))
+            self._auto.put(message, partial(self._tried, message, then))
 
     def waiting(self) -> int:
         return len(self._segments.places)
 
     def facts(self) -> dict[str, str]:
-        facts = self._way.facts()
+        facts = self._auto.facts()
         return {
             **facts,
             "escapeWhy": self.failed or self.why or facts["escapeWhy"],
@@ -104,10 +110,10 @@ class Spool:
         }
 
     def stop(self) -> None:
-        self._way.stop()
+        self._auto.stop()
         self._broker.duties.remove(DUTY)
 
-    # --- in ----------------------------------------------------------------------------------------------------------
+    # --- in ---------------------------------------------------------------------------------------
 
     def _tried(self, message: Escaping, then: Then, status: PutStatus) -> None:
         if status is PutStatus.PUT_OK:
@@ -135,7 +141,7 @@ class Spool:
                 then(PutStatus.PUT_OK)
                 return
             if not self.failed:
-                self.failed = f"the spool cannot be made durable, and takes nothing more: {error.strerror or error}"
+                self.failed = f"the spool cannot be synced and accepts no more messages: {error.strerror or error}"
                 self._broker.log.error("spool-failed", reason=self.failed)
             then(PutStatus.UNKNOWN_ERROR)
 
@@ -144,6 +150,7 @@ class Spool:
         self._broker.duties.wake(DUTY, self._broker.clock.mono_ms + RETRY_STEP_MS)
 
     def _refusal(self) -> str:
+        """Return why the spool cannot store another message, "" if it can."""
         settings = self._settings
         if self.failed:
             return self.failed
@@ -160,7 +167,7 @@ class Spool:
             lane = self._lanes[topic] = _Lane()
         return lane
 
-    # --- out ---------------------------------------------------------------------------------------------------------
+    # --- out --------------------------------------------------------------------------------------
 
     def _run(self, now_ms: int) -> int | None:
         if self._loading is not None:
@@ -169,14 +176,14 @@ class Spool:
             self._segments.compact(self._compacted)
         if not self._broker.serving:
             return now_ms + RETRY_STEP_MS if self._lanes else None
-        ready = [(topic, lane) for topic, lane in self._lanes.items() if not lane.is_under_way and lane.retry_ms <= now_ms]
+        ready = [(topic, lane) for topic, lane in self._lanes.items() if not lane.is_in_flight and lane.retry_ms <= now_ms]
         for topic, lane in ready[:TOPICS_PER_TURN]:
-            # The next turn begins with those that had none in this one.
+            # Move the topic to the end, so that the next turn begins with the topics left out now.
             self._lanes[topic] = self._lanes.pop(topic)
             self._bring(topic, lane)
         if len(ready) > TOPICS_PER_TURN:
             return now_ms
-        return min((max(now_ms, each.retry_ms) for each in self._lanes.values() if not each.is_under_way), default=None)
+        return min((max(now_ms, each.retry_ms) for each in self._lanes.values() if not each.is_in_flight), default=None)
 
     def _load(self, now_ms: int) -> int:
         assert self._loading is not None
@@ -187,9 +194,10 @@ class Spool:
             self.why = ""
             self._loaded()
         except OSError as error:
-            # What is there may not be lost by beginning anew; the broker goes on, its messages stay due.
+            # Starting an empty spool could lose stored messages. The broker continues without the
+            # spool, and its messages stay due.
             self._loading = None
-            self.failed = f"the spool cannot be read, and takes nothing: {error.strerror or error}"
+            self.failed = f"the spool cannot be loaded and accepts no messages: {error.strerror or error}"
             self._broker.log.error("spool-failed", reason=self.failed)
         return now_ms
 
@@ -211,12 +219,12 @@ class Spool:
             self._broker.log.info("spool-read", messages=len(segments.places), topics=len(self._lanes))
 
     def _bring(self, topic: str, lane: _Lane) -> None:
-        """Try to put the first message of a topic."""
+        """Try to put the first message of a topic on a master."""
         number = lane.numbers[0]
         try:
             message = self._decode(self._segments.read(number))
         except OSError as error:
-            # A disk that does not read now may do so later: nothing is known to be gone.
+            # The disk may be readable again later, so the message is not lost yet.
             self.why = f"the spool cannot be read: {error.strerror or error}"
             self._later(lane)
             return
@@ -224,11 +232,11 @@ class Spool:
             self._drop(number, error)
             self._next(topic, lane)
             return
-        lane.is_under_way = True
-        self._way.put(message, partial(self._brought, topic, lane))
+        lane.is_in_flight = True
+        self._auto.put(message, partial(self._brought, topic, lane))
 
     def _brought(self, topic: str, lane: _Lane, status: PutStatus) -> None:
-        lane.is_under_way = False
+        lane.is_in_flight = False
         if status is PutStatus.PUT_OK:
             lane.failures, lane.retry_ms = 0, 0
             self._done(lane.numbers[0])
@@ -250,11 +258,11 @@ class Spool:
         try:
             self._segments.done(number)
         except OSError as error:
-            # It comes again after a restart, which is better than not at all.
+            # The message will be put again after a restart, which is better than losing it.
             self._broker.log.warning("spool-done-not-written", reason=str(error))
 
     def _drop(self, number: int, error: Exception) -> None:
-        """Its bytes are gone."""
+        """Remove a message whose bytes are damaged."""
         self.damaged += 1
         self._broker.log.error("spool-message-lost", number=number, reason=str(error))
         self._done(number)

@@ -1,4 +1,4 @@
-"""The files: what is read again after a kill, a power loss, damage; which go, and when."""
+"""The files: reading them after a kill, a power loss or damage; when they are removed."""
 
 import errno
 from random import Random
@@ -12,7 +12,7 @@ from rmqkit_spool.segments import FOLDER, HEAD, MAGIC, Segments
 
 
 class Lab:
-    """The files of a machine, and lives of the spool on them."""
+    """The files of one machine; each start begins a new life of the spool on them."""
 
     def __init__(self, segment_size: int = 1000) -> None:
         self.folder = SimFolder("/spool-test")
@@ -31,7 +31,7 @@ class Lab:
             pass
 
     def finish(self) -> list:
-        """What was asked of the disk ends; its errors."""
+        """Complete all pending disk operations. Return their errors."""
         errors = []
         while self.later or self.disk.completed:
             later, self.later = self.later, []
@@ -43,7 +43,7 @@ class Lab:
         return errors
 
     def restart(self) -> None:
-        """After kill -9."""
+        """Kill the process (kill -9) and start again."""
         self.disk.die()
         self.folder.kill()
         self.start()
@@ -74,7 +74,7 @@ def test_what_was_kept_is_read_again_in_order_and_what_is_done_is_not():
     lab.restart()
     assert lab.kept() == wanted
     assert {number: lab.seen[number] for number in wanted} == wanted
-    assert lab.put(b"next") == [50], "no number is given twice"
+    assert lab.put(b"next") == [50], "no number is reused"
     lab.restart()
     assert lab.kept() == {**wanted, 50: b"next"}
     assert lab.segments.damaged == 0
@@ -141,7 +141,7 @@ def test_a_torn_end_is_no_message(garbage):
     assert lab.kept() == {0: b"one", 1: b"two"}
     lab.put(b"three")
     lab.restart()
-    assert lab.kept() == {0: b"one", 1: b"two", 2: b"three"}, "nothing is written behind a torn end"
+    assert lab.kept() == {0: b"one", 1: b"two", 2: b"three"}, "nothing is written after a torn end"
 
 
 def test_other_files_are_left_alone():
@@ -180,7 +180,7 @@ def test_an_old_segment_that_few_messages_hold_is_copied():
 
 
 def test_copies_that_fill_a_segment_are_all_durable_before_the_old_one_goes():
-    """Else the sync of the next segment would stand for them."""
+    """With copies in two segments, only the last segment would be synced."""
     lab = Lab(segment_size=3000)
     kept = {number: b"%02d" % number for number in lab.put(*[b"%02d" % each for each in range(40)])}
     for number in lab.put(*[bytes(20)] * 30, bytes(2200), bytes(501)):
@@ -205,7 +205,7 @@ def test_a_full_old_segment_is_not_copied():
     assert not lab.segments.compact(lambda error: None)
     one = Lab()
     one.put(b"one")
-    assert not one.segments.compact(lambda error: None), "it is the one that is written"
+    assert not one.segments.compact(lambda error: None), "the newest segment is never compacted"
 
 
 def test_a_copy_that_cannot_be_written_leaves_all_as_it_is():

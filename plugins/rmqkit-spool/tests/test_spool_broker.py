@@ -1,4 +1,4 @@
-"""The spool in clusters in virtual time: a group loses its master, and there is nobody to give its messages to."""
+"""The spool in simulated clusters: a group loses its master, and none takes its messages."""
 
 import errno
 import subprocess
@@ -23,7 +23,7 @@ OK, SERVICE_NOT_AVAILABLE, UNKNOWN = PutStatus.PUT_OK, PutStatus.SERVICE_NOT_AVA
 
 
 class Lab:
-    """Two groups of a master; what a test gives the spool of `broker-a-0` is for `broker-b-0`."""
+    """Two groups, each with a master. The spool of `broker-a-0` puts messages on `broker-b-0`."""
 
     def __init__(self, *, replicas=1, acting=False, **settings):
         self.world = World(1)
@@ -76,7 +76,7 @@ class Lab:
 
 @pytest.fixture
 def alone():
-    """Nobody is there to take anything."""
+    """A lab whose `broker-b-0` is down, so that no master takes messages."""
     lab = Lab()
     lab.create("T")
     lab.create("U")
@@ -113,7 +113,7 @@ def test_a_kill_in_the_middle_of_bringing_them_costs_repeats_at_most(alone):
         alone.back(A0)
     alone.until(lambda: alone.spool().waiting() == 0)
     assert list(dict.fromkeys(alone.bodies())) == bodies
-    assert len(alone.bodies()) <= len(bodies) + 2, "one that was under way, for each kill"
+    assert len(alone.bodies()) <= len(bodies) + 2, "at most the one in flight is repeated at each kill"
 
 
 def test_a_topic_that_has_no_master_holds_up_no_other():
@@ -165,7 +165,7 @@ def test_a_full_spool_refuses_and_takes_again_when_there_is_room(settings, words
 
 
 def test_room_is_made_where_few_messages_hold_a_file():
-    """A topic that nobody takes stays in the oldest file while others come and go."""
+    """A message that no master takes stays in the oldest file while others come and go."""
     lab = Lab(**SMALL)
     lab.create("T")
     lab.create("only-here", A0)
@@ -206,7 +206,7 @@ def test_a_disk_that_is_full_takes_nothing_and_costs_nothing(alone):
 
 
 def test_a_disk_that_cannot_be_read_for_a_while_costs_nothing(alone):
-    """What is promised is dropped only when its bytes are known to be gone."""
+    """The spool drops a stored message only if its bytes are certainly lost."""
     assert alone.put(b"1") is OK
     disk = alone.world.disk(A0)
     read = disk.read
@@ -241,7 +241,10 @@ def test_after_a_failed_sync_it_takes_nothing_more_and_gives_what_it_has(alone):
 
 
 def test_a_group_whose_only_other_is_gone_goes_on_and_its_own_master_takes_the_rest():
-    """Progress of the delay level moves on; the slave, no longer acting, brings what it kept."""
+    """The delay level continues.
+
+    The slave, no longer acting, puts the stored messages on its own master.
+    """
     lab = Lab(replicas=2, acting=True)
     lab.create("T", A0)
     levels = lab.node(A0).view.delay

@@ -1,4 +1,4 @@
-"""The public contract suite over the spool, alone and beside another master in one process."""
+"""The public contract suite on the spool, alone and beside another master in one process."""
 
 from rmqkit.testing import EscapeContract
 from rmqkit_spool.plugin import rmqkit_escape_strategies

@@ -1,1 +1,1 @@
-"""Topic usage: how many messages, and about how many bytes, each topic of a broker takes in over time."""
+"""Topic usage: how many messages and about how many bytes each topic of a broker receives."""

@@ -1,8 +1,9 @@
-"""`rmqkit usage [TOPIC]`: growth per topic, over all masters of the cluster together.
+"""`rmqkit usage [TOPIC]`: growth per topic, summed over all masters of the cluster.
 
-Every master is asked; one that has no such plug-in, or does not answer, is named on stderr and left out of the sums. With
-one whole topic the steps of its growth are shown too. A topic's rate is its growth over the time from which it is known
-(at most `--since`) to the broker's last round.
+The command asks every master. A master that does not answer, or that has no such plug-in, is named
+on stderr and left out of the sums. For a whole topic name the command also shows the steps of its
+growth. A topic's rate is its growth divided by the time from the begin of the window (at most
+`--since` ago, or where the history begins) to the broker's last round.
 """
 
 from __future__ import annotations
@@ -33,19 +34,22 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None)
 def usage(
     topic: Annotated[
         str | None,
-        typer.Argument(metavar="[TOPIC]", help="A topic, or the beginning of topics and *.", autocompletion=topic_names),
+        typer.Argument(metavar="[TOPIC]", help="A topic, or a prefix followed by *.", autocompletion=topic_names),
     ] = None,
     since: Annotated[
-        str | None, typer.Option("--since", metavar="15m", help="How far to look back: 90s, 15m, 2h, 7d.")
+        str | None, typer.Option("--since", metavar="15m", help="Show the growth of this time: 90s, 15m, 2h, 7d.")
     ] = None,
     top: Annotated[
-        int | None, typer.Option("--top", metavar="N", min=1, max=TOP_MAX, help="Only those that grew most.")
+        int | None, typer.Option("--top", metavar="N", min=1, max=TOP_MAX, help="Show only the N topics that grew most.")
     ] = None,
-    system: Annotated[bool, typer.Option("--system", help="The brokers' own topics too.")] = False,
+    system: Annotated[bool, typer.Option("--system", help="Show the brokers' own topics too.")] = False,
     namesrv: Namesrv = None,
     json: Json = False,
 ) -> None:
-    """How much each topic has grown: messages and about how many bytes (brokers with `plugins=usage` count it)."""
+    """Show how much each topic has grown: messages, and about how many bytes.
+
+    Only brokers with `plugins=usage` count this.
+    """
     request = GetUsageRequest(
         topic=topic,
         since_millis=None if since is None else milliseconds(since),
@@ -57,7 +61,7 @@ def usage(
         output.note(note)
     topics = merged(answers)
     if is_whole(topic) and not topics:
-        raise Failed(f"topic {topic}: no broker has counted a message of it")
+        raise Failed(f"topic {topic}: no broker has counted any message of it")
     left_out = sum(answer.left_out for answer in answers)
     if json:
         brokers = [
@@ -67,7 +71,7 @@ def usage(
         return
     show(topics[:top])
     if left_out:
-        output.note(f"{left_out} topics are over the brokers' limit (plugin.usage.topicsMax) and are not in the table")
+        output.note(f"{left_out} topics exceed the brokers' limit (plugin.usage.topicsMax) and are not shown")
     if is_whole(topic):
         show_steps(topics[0]["steps"])
 
@@ -77,7 +81,7 @@ def is_whole(topic: str | None) -> bool:
 
 
 def milliseconds(text: str) -> int:
-    """`90s`, `15m`, `2h`, `7d`. Raises UsageError."""
+    """Return the milliseconds of a span such as `90s`, `15m`, `2h` or `7d`. Raises UsageError."""
     match = re.fullmatch(r"(\d{1,9})([smhd])", text.strip())
     if match is None or not int(match[1]):
         raise UsageError(f"--since {text}: must be a number and one of s, m, h, d, such as 15m")
@@ -85,7 +89,10 @@ def milliseconds(text: str) -> int:
 
 
 def ask_all(namesrv: str, request: GetUsageRequest) -> tuple[list[UsageBody], list[str]]:
-    """The answers of all masters that count, and a line about each of the others. Raises Failed, Unreachable."""
+    """Ask all masters. Return the bodies of their responses, and a note about each failure.
+
+    Raises Failed or Unreachable if no master has usage.
+    """
     from rmqkit import Admin
     from rmqkit.errors import BrokerError, PeerUnreachable
     from rmqkit.wire.codes import ResponseCode
@@ -113,7 +120,7 @@ def ask_all(namesrv: str, request: GetUsageRequest) -> tuple[list[UsageBody], li
 
 
 def merged(answers: list[UsageBody]) -> list[dict[str, Any]]:
-    """The topics of all brokers, those that grew most first."""
+    """Return the topics of all brokers, those that grew most first."""
     topics: dict[str, dict[str, Any]] = {}
     for answer in answers:
         for each in answer.topics:
@@ -146,12 +153,13 @@ def merged(answers: list[UsageBody]) -> list[dict[str, Any]]:
 
 
 def rate(topic: TopicUsage, round_ms: int) -> float:
+    """Return the topic's growth in messages per second."""
     span_ms = round_ms - topic.from_millis
     return topic.added * 1000 / span_ms if span_ms > 0 else 0.0
 
 
 def steps_of(topic: TopicUsage, broker: str) -> list[dict[str, Any]]:
-    """What came between one point and the next."""
+    """Return the growth between each point and the next one."""
     points = topic.points or []
     return [
         {"at_ms": at_ms, "broker": broker, "added": messages - before[1], "added_bytes": size - before[2]}
@@ -185,7 +193,7 @@ def show_steps(steps: list[dict[str, Any]]) -> None:
 
 
 def in_units(size: float) -> str:
-    """Bytes as people read them."""
+    """Return a size with its unit, such as `1.4 MiB`."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if size < 1024:
             return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"

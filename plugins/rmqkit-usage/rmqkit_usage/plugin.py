@@ -1,7 +1,7 @@
-"""What the plug-in registers, all under the name `usage`.
+"""Registers the plug-in `usage`: a request code, a duty, and the command `rmqkit usage`.
 
-Every node process and every `rmqkit` command imports this module, so it imports no more than the hooks' marker; the rest
-is loaded when a factory is called, which is only where `usage` was asked for.
+Every node process and every `rmqkit` command imports this module, so it imports only the hooks'
+marker. The factories import the other modules. They are called only where `usage` is enabled.
 """
 
 from collections.abc import Mapping
@@ -37,7 +37,7 @@ def _handlers(settings: Mapping[str, str]) -> "Handlers":
     from rmqkit_usage.sampler import UsageSettings
     from rmqkit_usage.usage_handler import rows
 
-    # They are the duty's; looked at here, a wrong one ends the start before anything is opened.
+    # The duty uses the settings. They are checked here too, before the broker opens any file.
     read_settings(NAME, settings, UsageSettings)
     return rows
 

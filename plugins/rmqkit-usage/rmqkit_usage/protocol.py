@@ -1,6 +1,6 @@
 """The request of the plug-in: code 71001, sent to a broker.
 
-Private codes of plug-ins stand from 70000 to 99999: Apache's go up to 5000 and from 200000 on.
+Plug-ins use the codes 70000 to 99999. Apache's codes are below 5000 and from 200000.
 """
 
 from typing import Annotated
@@ -15,11 +15,13 @@ TOP_MAX = 100_000
 
 
 class GetUsageRequest(Ext, kw_only=True):
-    """All fields may be absent: every topic, as far back as the history goes.
+    """The fields of a request. Without any, the response has every topic over its whole history.
 
-    `topic` is a name, or the beginning of names followed by `*`. `since_millis` is how far to look back from the broker's
-    last round, `top` how many topics to tell of, those that grew most first. `system` takes in the broker's own topics.
-    `points` asks for each step of growth and wants a whole topic name.
+    - `topic`: a name, or a prefix followed by `*`.
+    - `since_millis`: length of the window in ms, counted back from the broker's last round.
+    - `top`: the most topics to return, those that grew most first.
+    - `system`: whether to include the broker's own topics.
+    - `points`: whether to return each step of growth; needs a whole topic name.
     """
 
     topic: str | None = None
@@ -30,10 +32,16 @@ class GetUsageRequest(Ext, kw_only=True):
 
 
 class TopicUsage(Body, kw_only=True):
-    """`messages` ever, `kept` of them still there; `added` and about `size_added` bytes from `from_millis` on.
+    """The usage of one topic.
 
-    `grown_millis` is when it last grew, as far as rounds tell. `points` are (time, messages ever, bytes since the
-    accounting began), the first of them the one that the others grow from.
+    - `messages`: messages ever received; `kept`: those that the broker still has.
+    - `added`, `size_added`: messages and about how many bytes were received since `from_millis`.
+    - `grown_millis`: time of the last round that found growth.
+    - `points`: (time, messages ever, bytes since the start of the history) of each growth. The
+    first
+      point is the base of the second one.
+
+    Times are Unix times in ms.
     """
 
     added: int = 0
@@ -48,11 +56,14 @@ class TopicUsage(Body, kw_only=True):
 
 
 class UsageBody(Body, kw_only=True):
-    """The answer: topics sorted by growth. `round_millis` is when the broker last looked, 0 when it has not yet."""
+    """The body of a response: topics, those that grew most first.
+
+    `round_millis` is the Unix time in ms of the broker's last round, 0 before the first one.
+    """
 
     broker_name: str = ""
     interval_millis: int = 0
-    #: topics with messages that are over the limit of topics followed
+    #: topics with messages that are not followed, because of `topicsMax`
     left_out: int = 0
     round_millis: int = 0
     topics: list[TopicUsage] = msgspec.field(default_factory=list)

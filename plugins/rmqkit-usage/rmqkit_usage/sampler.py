@@ -1,11 +1,15 @@
-"""The duty: a round over all topics every `intervalMillis`, a bounded piece of it per turn.
+"""The duty: a round over all topics every `intervalMillis`, in bounded pieces, one per turn.
 
-A round asks the store for the ends of every queue of every topic (`StorageEngine.queue_range`), and for the sizes of the
-newest messages of queues that have grown: at most `SAMPLE` of them each, so bytes are exact for quiet queues and an
-estimate for busy ones. Then the history goes to `config/usage.json` (the last one beside it as `.bak`), and the broker goes
-on from there after a restart. What came between the last round and a stop is counted by the first round after the start.
+A round reads the ends of every queue of every topic (`StorageEngine.queue_range`). Of each queue
+that has grown it also reads the sizes of the newest messages, at most `SAMPLE` of them. So the byte
+counts are exact for quiet queues, and estimates for busy ones.
 
-A history that cannot be read is said in the log and begun anew: accounting keeps no broker from starting.
+After each round the history is saved in `config/usage.json`, with the previous one as `.bak`. A
+broker continues with it after a restart, and its first round counts what arrived between the last
+round and the stop.
+
+If the history cannot be read, the broker logs `usage-begins-anew` and starts an empty one: usage
+must never keep a broker from starting.
 """
 
 from typing import TYPE_CHECKING, Annotated
@@ -25,23 +29,25 @@ SAMPLE_SIZE_MAX = 1 << 20
 
 
 class UsageSettings(msgspec.Struct, rename="camel", kw_only=True, frozen=True):
-    """`plugin.usage.…` of a broker's configuration."""
+    """The settings `plugin.usage.…` of a broker."""
 
     #: time between two rounds, in ms
     interval_millis: Annotated[int, msgspec.Meta(ge=100, le=86_400_000)] = 60_000
-    #: points kept for each topic; a busy topic's history reaches back this many intervals
+    #: most points of each topic; the history of a busy topic covers this many intervals
     points_max: Annotated[int, msgspec.Meta(ge=2, le=10_000)] = 120
-    #: topics that are followed; those that come later are only counted
+    #: most topics to follow; further topics are only counted
     topics_max: Annotated[int, msgspec.Meta(ge=1, le=100_000)] = 1_000
 
 
 class SampleRound:
+    """Samples the topics of one broker in rounds."""
+
     def __init__(self, broker: "BrokerView", settings: UsageSettings) -> None:
         self.settings = settings
         self.history = History(points_max=settings.points_max, topics_max=settings.topics_max)
         self._broker = broker
         self._file = AtomicFile(broker.ports.disk, FILE)
-        #: topics that the round under way has not come to, last first
+        #: topics that the current round has not sampled yet, in reverse order
         self._left: list[str] = []
         self._left_out = 0
         self._round_due_ms: int | None = None
@@ -54,7 +60,7 @@ class SampleRound:
             self._broker.log.warning("usage-begins-anew", reason=str(error))
 
     def run(self, now_ms: int) -> int:
-        """A piece of a round; when to go on."""
+        """Do a piece of a round. Return when to run next."""
         if self._round_due_ms is None:
             self._round_due_ms = now_ms
         if now_ms < self._round_due_ms:
@@ -79,13 +85,13 @@ class SampleRound:
         self._file.save(self.history.encode)
 
     def _sample(self, topic: str) -> int:
-        """Look at one topic; how many queues that were."""
+        """Sample one topic. Return the number of its queues."""
         config = self._broker.topics.get(topic)
         if config is None:
             return 0
         store = self._broker.store
         before = self.history.ends_of(topic)
-        # A topic that was given fewer queues still has what is in the others.
+        # A topic whose number of queues was reduced still has the messages of its former queues.
         count = max(config.read_queue_nums, config.write_queue_nums, len(before or ()))
         ranges = [store.queue_range(topic, queue_id) for queue_id in range(count)]
         ends = [max(0, queue.offset_max) for queue in ranges]
@@ -102,7 +108,10 @@ class SampleRound:
         return count
 
     def _size_of_newest(self, topic: str, queue_id: int, offset_min: int, end: int, added: int) -> int:
-        """Bytes of the `added` newest records of a queue, from those at its end."""
+        """Return the size in bytes of the `added` newest records of a queue.
+
+        It is estimated from the last `SAMPLE` records.
+        """
         start = max(end - min(added, SAMPLE), offset_min)
         read = self._broker.store.read(topic, queue_id, start, count_max=end - start, size_max=SAMPLE_SIZE_MAX)
         if not read.message_count:

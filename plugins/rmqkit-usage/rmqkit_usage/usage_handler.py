@@ -1,4 +1,4 @@
-"""The handler of code 71001: what the history says, filtered and sorted."""
+"""The handler of code 71001: returns the history, filtered and sorted."""
 
 from typing import TYPE_CHECKING
 
@@ -21,7 +21,7 @@ def usage(broker: "BrokerView", call: Call[GetUsageRequest]) -> Response:
     args = call.args
     exact = args.topic is not None and not args.topic.endswith("*")
     if args.points and not exact:
-        raise Refused(ResponseCode.INVALID_PARAMETER, "points are told for one topic: name it in full")
+        raise Refused(ResponseCode.INVALID_PARAMETER, "points need one whole topic name, without *")
     sampling: SampleRound = broker.plugins[NAME]
     history = sampling.history
     since_ms = None if args.since_millis is None else history.round_ms - args.since_millis

@@ -1,4 +1,4 @@
-"""A real cluster with the plug-in switched on, by configuration alone."""
+"""A real cluster with the plug-in enabled by settings alone."""
 
 from rmqkit.testing import factories
 

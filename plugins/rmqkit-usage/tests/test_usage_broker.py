@@ -1,4 +1,4 @@
-"""The plug-in in a broker in virtual time: rounds, requests, restarts, limits."""
+"""The plug-in on a broker in virtual time: rounds, requests, restarts, limits."""
 
 import subprocess
 import sys
@@ -73,7 +73,7 @@ def test_bytes_are_exact_for_few_messages_and_estimated_for_many(broker):
     broker.advance(MINUTE)
     written = broker.node.store.offset_max - size
     estimated = ask(broker, topic="T", sinceMillis=str(MINUTE)).topics[0].size_added
-    assert estimated == written, "a hundred of the same size"
+    assert estimated == written, "all hundred have the same size"
 
 
 def test_filters(broker):
@@ -113,7 +113,7 @@ def test_fields_that_make_no_sense_are_refused(broker, fields):
     answer = broker.ask(GET_USAGE, fields)
     assert not answer.is_ok
     assert next(iter(fields)) in answer.remark
-    assert broker.ask(GET_USAGE).is_ok, "and nothing else happens"
+    assert broker.ask(GET_USAGE).is_ok, "the broker still serves"
 
 
 def test_before_the_first_round_there_is_nothing_to_tell():
@@ -130,7 +130,7 @@ def test_the_history_survives_the_broker(broker, end):
     send(broker, "T", 4)
     getattr(broker, end)()
     broker.start()
-    assert grown(broker) == {"T": 10}, "the first round counts what came since the last"
+    assert grown(broker) == {"T": 10}, "the first round counts the messages since the last one"
     broker.advance(MINUTE)
     send(broker, "T", 1)
     broker.advance(MINUTE)
@@ -241,7 +241,7 @@ def test_a_damaged_history_is_said_and_begun_anew(broker):
     broker.start()
     (line,) = broker.log_lines("usage-begins-anew")
     assert "usage.json" in line["reason"]
-    assert grown(broker) == {"T": 0}, "what was there before the accounting is no growth"
+    assert grown(broker) == {"T": 0}, "messages before the history are not growth"
     send(broker, "T", 2)
     broker.advance(2 * MINUTE)
     assert grown(broker) == {"T": 2}

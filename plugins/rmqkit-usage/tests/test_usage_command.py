@@ -1,4 +1,4 @@
-"""`rmqkit usage`: what it makes of answers, and the whole of it on a real cluster."""
+"""`rmqkit usage`: its calculations, and the whole command on a real cluster."""
 
 import json
 import subprocess
@@ -23,7 +23,10 @@ def rmqkit(running: RunningCluster, *words: str) -> "subprocess.CompletedProcess
 
 
 def test_a_cluster_counts_and_the_command_shows_it(usage_clean: Clean):
-    """Switched on by configuration alone: a broker process samples, answers, keeps its file and goes on after kill -9."""
+    """The plug-in is enabled by settings alone.
+
+    A broker process samples, answers, saves its file, and continues after kill -9.
+    """
     running = usage_clean.running
     topic, other = usage_clean.topic("orders", queue_nums=2), usage_clean.topic("quiet", queue_nums=1)
     producer = usage_clean.producer()
@@ -65,11 +68,11 @@ def until_counted(running: RunningCluster, topic: str, count: int) -> dict:
 def test_a_topic_nobody_has_counted_is_an_error_in_one_line(usage_cluster: RunningCluster):
     done = rmqkit(usage_cluster, "usage", "no-such-topic")
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr == "error: topic no-such-topic: no broker has counted a message of it\n"
+    assert done.stderr == "error: topic no-such-topic: no broker has counted any message of it\n"
 
 
 def test_brokers_without_the_plug_in_are_named(rmqkit_cluster: RunningCluster):
-    """Installed there too, but not named in the settings."""
+    """The plug-in is installed there too, but the settings do not name it."""
     done = rmqkit(rmqkit_cluster, "usage")
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == "error: broker-a does not count usage: put `plugins=usage` into its settings and restart it\n"
@@ -117,7 +120,7 @@ def test_the_same_topic_of_two_brokers_is_one():
         (7_000, "broker-b", 5),
         (9_000, "broker-a", 10),
     ]
-    assert (other["topic"], other["rate_per_s"]) == ("A", 0.0), "known for no time at all"
+    assert (other["topic"], other["rate_per_s"]) == ("A", 0.0), "the window has length 0"
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,10 @@ def made(**limits: int) -> History:
 
 
 def rounds(history: History, *ends: int, topic: str = "T", size: int = 100, first: int = 1) -> None:
-    """A round a minute, from minute `first` on; one queue, every message `size` bytes."""
+    """Run one round per minute, from minute `first`.
+
+    The topic has one queue, and each message has `size` bytes.
+    """
     for number, end in enumerate(ends, first):
         before = history.ends_of(topic)
         added = 0 if before is None else end - (before[0] if before else 0)
@@ -28,7 +31,7 @@ def test_growth_is_the_difference_to_the_beginning_of_the_window():
     assert line.growth(3 * MINUTE) == Growth(25, 2_500, 3 * MINUTE)
     assert line.growth(2 * MINUTE + 1) == Growth(25, 2_500, 2 * MINUTE + 1)
     assert line.growth(4 * MINUTE) == Growth(0, 0, 4 * MINUTE)
-    assert line.growth(-5) == Growth(30, 3_000, MINUTE), "it does not reach that far back"
+    assert line.growth(-5) == Growth(30, 3_000, MINUTE), "the line begins later"
 
 
 def test_a_topic_at_rest_costs_no_point():
@@ -68,7 +71,7 @@ def test_points_are_bounded_and_the_oldest_go():
 def test_topics_are_bounded_and_a_deleted_one_makes_room():
     history = made(topics_max=2)
     assert [history.add(topic, [1], 1, 0, MINUTE) for topic in ("a", "b", "c")] == [True, True, False]
-    assert history.add("empty", [0], 0, 0, MINUTE), "no messages, no room needed"
+    assert history.add("empty", [0], 0, 0, MINUTE), "an empty topic needs no room"
     history.end_round(["b", "c"], 1, MINUTE)
     assert history.left_out == 1
     assert history.add("c", [1], 1, 0, 2 * MINUTE)

@@ -119,27 +119,27 @@ class Inbox:
 
     def __init__(self, broker: EscapeHost) -> None:
         self._broker = broker
-        self._left: list[_InboxEntry] = []
+        self._unread: list[_InboxEntry] = []
         self._appended: dict[_InboxEntry, None] = {}
-        self._told: list[tuple[Then, PutStatus]] = []
+        self._results: list[tuple[Then, PutStatus]] = []
         broker.duties.add(DUTY, self._run, None)
 
     def __len__(self) -> int:
-        return len(self._left) + len(self._appended)
+        return len(self._unread) + len(self._appended)
 
     def leave(self, message: Escaping, asker: EscapeHost, then: Then) -> None:
         """Leave a message; called by another broker. `then` runs in one of that broker's turns."""
-        self._left.append(_InboxEntry(message, asker, then))
+        self._unread.append(_InboxEntry(message, asker, then))
         self._wake()
 
     def tell(self, then: Then, status: PutStatus) -> None:
         """Report the result of a message; called by the broker with which it was left."""
-        self._told.append((then, status))
+        self._results.append((then, status))
         self._wake()
 
     def stop(self) -> None:
         """Store no further message, and answer every broker that waits for a result."""
-        left, self._left = self._left, []
+        left, self._unread = self._unread, []
         for each in left:
             self._end(each, PutStatus.SERVICE_NOT_AVAILABLE)
         for each in list(self._appended):
@@ -149,10 +149,10 @@ class Inbox:
         self._broker.duties.wake(DUTY, 0)
 
     def _run(self, now_ms: int) -> None:
-        told, self._told = self._told, []
+        told, self._results = self._results, []
         for then, status in told:
             then(status)
-        left, self._left = self._left, []
+        left, self._unread = self._unread, []
         for each in left:
             self._store(each)
 
@@ -184,7 +184,7 @@ class Inbox:
         if each.message.put.topic in self._broker.topics.unsaved or self._broker.stopping:
             self._end(each, PutStatus.SERVICE_NOT_AVAILABLE)
         else:
-            self._left.append(each)
+            self._unread.append(each)
             self._wake()
 
     def _topic(self, topic: str) -> "TopicConfig":

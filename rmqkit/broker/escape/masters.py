@@ -25,7 +25,7 @@ from rmqkit.wire.bodies import TopicRoute
 from rmqkit.wire.codes import PermName, RequestCode, ResponseCode
 from rmqkit.wire.schemas.nameserver import GetRouteInfoRequest
 
-#: a route is cached for so long
+#: how long a route is cached
 ROUTE_MS = 2_000
 ROUTE_TIMEOUT_MS = 1_000
 BACK_OFF_MS = 500

@@ -34,7 +34,7 @@ from rmqkit.wire.bodies.filters import ConsumerFilterData, ConsumerFilterTable, 
 FILTERS_MAX = 10_000
 #: interval of sweeps and saves
 SAVE_MS = 10_000
-#: entries loaded at a start count as dead since this time before it
+#: entries loaded at a start count as dead since this long before the start
 _DEAD_BEFORE_START_MS = 30_000
 
 
@@ -62,7 +62,7 @@ class GroupFilter:
         return self.data.dead_time >= self.data.born_time
 
     def match_bits(self, store_ms: int, bits: bytes) -> bool:
-        """Return whether the group may want a message, by the bit map made when the message came.
+        """Return whether the group may want a message, by the bit map made when it was stored.
 
         Bit maps from before this entry, or of another size, say nothing: the message may be wanted.
         """

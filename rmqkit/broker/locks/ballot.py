@@ -89,8 +89,8 @@ class Ballot(StateMachine[BallotState]):
         self._wanted = list(dict.fromkeys(queues))
         self._votes = dict.fromkeys(self._wanted, 0)
         self._refusals = dict.fromkeys(self._wanted, 0)
-        self._asked = list(mode.others())
-        self._waiting = {member for member, _ in self._asked}
+        self._peers = list(mode.others())
+        self._waiting = {member for member, _ in self._peers}
         self._given_back: set[MessageQueue] = set()
         self._began_ms = now_ms
         self._then = then
@@ -120,10 +120,10 @@ class Ballot(StateMachine[BallotState]):
             only_this_broker=True,
             rmqkit={"attempt": self.attempt},
         ).encode()
-        for member, address in self._asked:
+        for member, address in self._peers:
 
             def answered(outcome: Outcome, member: int = member) -> None:
-                self._heard(member, outcome)
+                self._answered(member, outcome)
 
             self._broker.remoting.call(
                 address, RequestCode.LOCK_BATCH_MQ, None, body, timeout_ms=VOTE_TIMEOUT_MS, then=answered
@@ -133,7 +133,7 @@ class Ballot(StateMachine[BallotState]):
         """Do not grant these queues: the client unlocked them before the ballot ended."""
         self._given_back.update(queues)
 
-    def _heard(self, member: int, outcome: Outcome) -> None:
+    def _answered(self, member: int, outcome: Outcome) -> None:
         self._waiting.discard(member)
         if self.state is not ASKING:
             return

@@ -140,7 +140,7 @@ class Recall(StateMachine[Knowledge]):
         self.move(SURE if is_sure else WAITING)
         if not self._is_marked:
             self._mark()
-        self._broker.duties.add(DUTY, self._look, now_ms)
+        self._broker.duties.add(DUTY, self._check, now_ms)
 
     @property
     def is_sure(self) -> bool:
@@ -222,7 +222,7 @@ class Recall(StateMachine[Knowledge]):
 
     # --- asking peers
 
-    def _look(self, now_ms: int) -> int | None:
+    def _check(self, now_ms: int) -> int | None:
         assert self._started_ms is not None
         if not self._is_marked and not self._file.busy:
             self._mark()
@@ -257,11 +257,11 @@ class Recall(StateMachine[Knowledge]):
                 continue
 
             def answered(outcome: Outcome, member: int = member) -> None:
-                self._heard(member, outcome)
+                self._answered(member, outcome)
 
             broker.remoting.call(address, RequestCode.LOCK_BATCH_MQ, None, body, timeout_ms=ASK_TIMEOUT_MS, then=answered)
 
-    def _heard(self, member: int, outcome: Outcome) -> None:
+    def _answered(self, member: int, outcome: Outcome) -> None:
         if self.is_sure or isinstance(outcome, CallFailed) or not outcome.is_ok:
             return
         try:

@@ -56,8 +56,8 @@ class Strict:
         self.recall = Recall(self, self.table, self.recovered)
         self.retries = UnlockRetries(self)
         self._ballots: dict[int, Ballot] = {}
-        #: ended attempts of other coordinators, and when this broker learned it (monotonic ms).
-        #: Their vote requests may still arrive
+        #: ended attempts of other coordinators, and when this broker learned of each (monotonic
+        #: ms). Their vote requests may still arrive
         self._over: dict[int, int] = {}
         #: leases that this broker's ballots granted; all votes for them may be on peers
         self._granted: dict[str, dict[MessageQueue, Lease]] = {}

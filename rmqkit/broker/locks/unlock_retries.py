@@ -38,7 +38,7 @@ class UnlockRetries:
         self._pending: dict[_Withdrawal, None] = {}
 
     def start(self) -> None:
-        self._broker.duties.add(DUTY, self._again, None)
+        self._broker.duties.add(DUTY, self._retry, None)
 
     def tell(self, body: bytes, *, repeat: bool) -> None:
         """Send an UNLOCK_BATCH_MQ to every live peer; with `repeat`, until the peer answers."""
@@ -69,7 +69,7 @@ class UnlockRetries:
         self._pending[withdrawal] = None
         self._broker.duties.wake(DUTY, now_ms + AGAIN_MS)
 
-    def _again(self, now_ms: int) -> None:
+    def _retry(self, now_ms: int) -> None:
         pending, self._pending = self._pending, {}
         for withdrawal in pending:
             if now_ms < withdrawal.until_ms:

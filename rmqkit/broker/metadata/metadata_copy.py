@@ -224,10 +224,10 @@ class MetadataCopy(StateMachine[CopyState]):
         self.move(WAITING)
         self._tables.offsets.untold = {}
         self._follow.on_following = self.again
-        self._role.on_change.append(self._look)
-        self._look()
+        self._role.on_change.append(self._wake)
+        self._wake()
 
-    def _look(self) -> None:
+    def _wake(self) -> None:
         """Check at once whether the source has changed."""
         self._context.duties.wake(DUTY, self._context.clock.mono_ms)
 
@@ -349,7 +349,7 @@ class MetadataCopy(StateMachine[CopyState]):
                 break
             question.giving[key] = dict(offsets.table[key])
         body = offsets.part(question.giving).encode() if question.giving else b""
-        wait = bool(source.known) and not source.has_more and not body and not self._has_to_give_yet(source)
+        wait = bool(source.known) and not source.has_more and not body and not self._has_more_to_send(source)
         if wait:
             question.held_since_ms = self._context.clock.mono_ms
         broker_id = self._context.config.identity.broker_id
@@ -363,16 +363,16 @@ class MetadataCopy(StateMachine[CopyState]):
             then=self._of(question, lambda outcome: self._answered(question, outcome)),
         )
 
-    def _has_to_give_yet(self, source: _Source) -> bool:
+    def _has_more_to_send(self, source: _Source) -> bool:
         """Whether offsets wait to be sent until the logs are known to be the same."""
         return bool(self._tables.offsets.untold) and not source.belongs and self._follow.may_belong
 
     def _answered(self, question: _Question, outcome: Outcome) -> None:
         if isinstance(outcome, CallFailed):
             self._return_ms = -1
-            self._ended(f"the master {outcome.address} gave no answer: {outcome.text}")
+            self._end_round(f"the master {outcome.address} gave no answer: {outcome.text}")
         elif not outcome.is_ok:
-            self._ended(f"the master {outcome.address} answered {outcome.code}: {outcome.remark}")
+            self._end_round(f"the master {outcome.address} answered {outcome.code}: {outcome.remark}")
         else:
             try:
                 table = ConsumerOffsetTable.decode(outcome.body)
@@ -381,9 +381,9 @@ class MetadataCopy(StateMachine[CopyState]):
                 else:
                     self._take_all(question, table)
             except RemoteProtocolError as error:
-                self._ended(f"the master {outcome.address} sent an answer that cannot be decoded: {error}")
+                self._end_round(f"the master {outcome.address} sent an answer that cannot be decoded: {error}")
 
-    def _ended(self, failure: str, wait_ms: int = RETRY_MS) -> None:
+    def _end_round(self, failure: str, wait_ms: int = RETRY_MS) -> None:
         """End the round. `failure` is "" if it succeeded."""
         source = self._current.source
         if failure != self.failure:
@@ -408,7 +408,7 @@ class MetadataCopy(StateMachine[CopyState]):
         groups_version = DataVersion.decode(answer.groups_version)
         progress = tables.special.read(answer)
         self.move(FETCHING)
-        self._given(question)
+        self._forget_sent(question)
         life = answer.changes.rpartition(".")[0]
         if life != source.known.rpartition(".")[0]:
             # The master has restarted, or another broker is the source. It sends everything, and
@@ -431,9 +431,9 @@ class MetadataCopy(StateMachine[CopyState]):
             question.steps.append(self._fetch_modes)
         # A master that holds too many requests answers at once: pause, to avoid a busy loop.
         is_early = question.held_since_ms >= 0 and now_ms - question.held_since_ms < HOLD_MS // 2
-        self._next(question, wait_ms=RETRY_MS if is_early or self._has_to_give_yet(source) else 0)
+        self._next_step(question, wait_ms=RETRY_MS if is_early or self._has_more_to_send(source) else 0)
 
-    def _given(self, question: _Question) -> None:
+    def _forget_sent(self, question: _Question) -> None:
         """Forget the offsets sent with the request: the master has them."""
         offsets = self._tables.offsets
         for key, sent in question.giving.items():
@@ -478,7 +478,7 @@ class MetadataCopy(StateMachine[CopyState]):
         (offsets.untold or {}).clear()
         if self._follow.belongs_to(None):
             question.steps.extend((self._fetch_topics, self._fetch_groups, self._fetch_progress, self._fetch_modes))
-        self._next(question, wait_ms=PERIOD_MS)
+        self._next_step(question, wait_ms=PERIOD_MS)
 
     def _fetch_progress(self, then: Then) -> None:
         progress: dict[str, Snapshot] = {}
@@ -496,12 +496,12 @@ class MetadataCopy(StateMachine[CopyState]):
 
     # --- tables -----------------------------------------------------------------------------------
 
-    def _next(self, question: _Question, wait_ms: int) -> None:
+    def _next_step(self, question: _Question, wait_ms: int) -> None:
         if question.steps:
-            question.steps.popleft()(lambda: self._next(question, wait_ms))
+            question.steps.popleft()(lambda: self._next_step(question, wait_ms))
         else:
             self.progress.save()
-            self._ended("", wait_ms)
+            self._end_round("", wait_ms)
 
     def _save_soon(self) -> None:
         """Schedule a save of the offsets; changes until then are saved together."""
@@ -513,14 +513,14 @@ class MetadataCopy(StateMachine[CopyState]):
     def _fetch(self, code: int, came: Callable[[Reply], None], then: Then) -> None:
         def ended(outcome: Outcome) -> None:
             if isinstance(outcome, CallFailed):
-                self._ended(f"the master {outcome.address} gave no answer to {code_name(code)}: {outcome.text}")
+                self._end_round(f"the master {outcome.address} gave no answer to {code_name(code)}: {outcome.text}")
                 return
             try:
                 if not outcome.is_ok:
                     raise RemoteProtocolError(f"{outcome.code}: {outcome.remark}")
                 came(outcome)
             except RemoteProtocolError as error:
-                self._ended(f"the answer of the master {outcome.address} to {code_name(code)} failed: {error}")
+                self._end_round(f"the answer of the master {outcome.address} to {code_name(code)} failed: {error}")
                 return
             then()
 
@@ -530,7 +530,7 @@ class MetadataCopy(StateMachine[CopyState]):
     def _fetch_topics(self, then: Then) -> None:
         def came(table: TopicConfigTable | None, why: str) -> None:
             if table is None:
-                self._ended(f"topics: {why}")
+                self._end_round(f"topics: {why}")
                 return
             topics = self._tables.topics
             if table.topic_config_table and self._is_newer("topics", table.data_version, topics.version):
@@ -549,7 +549,7 @@ class MetadataCopy(StateMachine[CopyState]):
     def _fetch_groups(self, then: Then) -> None:
         def came(table: SubscriptionGroupTable | None, why: str) -> None:
             if table is None:
-                self._ended(f"groups: {why}")
+                self._end_round(f"groups: {why}")
                 return
             groups = self._tables.groups
             if table.subscription_group_table and self._is_newer("groups", table.data_version, groups.version):

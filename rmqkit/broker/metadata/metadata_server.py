@@ -66,7 +66,7 @@ class MetadataServer:
         self._store = store
         self._tables = tables
         self._start = start
-        #: returns the start id of the master whose log this is, "" while unknown
+        #: returns the start id of the master that wrote this log, "" while unknown
         self._log_of = log_of
         #: held requests with their deadlines, in ascending order
         self._waiting: list[tuple[int, Question]] = []

@@ -80,9 +80,9 @@ class Pages:
 
     def fetch(self) -> None:
         request = self._kind.request(self._count, self._version)
-        self._remoting.call(self._addresses[0], self._kind.code, request, timeout_ms=TIMEOUT_MS, then=self._came)
+        self._remoting.call(self._addresses[0], self._kind.code, request, timeout_ms=TIMEOUT_MS, then=self._answered)
 
-    def _came(self, outcome: Outcome) -> None:
+    def _answered(self, outcome: Outcome) -> None:
         if isinstance(outcome, CallFailed):
             if outcome.kind == "connect" and len(self._addresses) > 1:
                 self._addresses.pop(0)

@@ -189,7 +189,7 @@ class HaClient(StateMachine[HaState]):
 
     @property
     def log_of(self) -> str:
-        """The id of the master's start whose log this is; "" while unknown."""
+        """The start id of the master that wrote this log; "" while unknown."""
         return self.divergence.start_id if self.may_belong else ""
 
     def belongs_to(self, start_id: str | None) -> bool:
@@ -223,7 +223,7 @@ class HaClient(StateMachine[HaState]):
         if self._truncation.is_busy or self.master_ha is None:
             return now_ms + RETRY_MS
         if store.is_broken:
-            # Bytes that were written may be lost, so a report would promise a copy that is none.
+            # Written bytes may be lost, so a report could promise a copy that does not exist.
             self._set(STOPPED, f"the store takes nothing more until a restart: {store.failed}")
             return None
         if self.master is None and self._has_nameservers and now_ms < self._asked_ms + TOLD_MS:

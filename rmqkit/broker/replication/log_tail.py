@@ -10,9 +10,9 @@ from zlib import crc32
 from rmqkit.broker.context import BrokerContext
 from rmqkit.store.contract import StorageEngine
 
-#: bytes that a broker sends the checksum of
+#: bytes at the end of the log that the checksum covers
 SIZE = 65_536
-#: bytes that a broker compares at most when a peer asks
+#: most bytes that a broker compares when a peer asks
 SIZE_MAX = 1_048_576
 
 

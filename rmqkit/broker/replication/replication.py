@@ -142,7 +142,7 @@ class Replication:
 
     @property
     def log_of(self) -> str:
-        """The id of the master's start whose log this is; "" while unknown."""
+        """The start id of the master that wrote this log; "" while unknown."""
         return self.follow.log_of if self.is_slave else self.start_id
 
     # --- status -----------------------------------------------------------------------------------

@@ -208,9 +208,9 @@ class Roles:
         self._round += 1
         self.known_members.stop()
         self.known_before, self._silent = {}, []
-        self._members.seek(self._sought)
+        self._members.seek(self._members_found)
 
-    def _sought(self) -> None:
+    def _members_found(self) -> None:
         """Go pre-online, or ask known members: the name servers have answered, or are silent."""
         if self.others or not self.known_members.by_id or self._context.config.acting.skip_pre_online:
             self._begin_pre_online()

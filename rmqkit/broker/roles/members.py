@@ -99,8 +99,8 @@ class MemberPolls:
         self._heard_ms = 0
         self._was_cut_off = False
         self._running = False
-        self._sought: Callable[[], None] | None = None
-        self._sought_until_ms = 0
+        self._when_found: Callable[[], None] | None = None
+        self._seek_until_ms = 0
         self._first_ms = -1
         self._hinted = False
         context.duties.add(DUTY, self._run, None)
@@ -114,7 +114,7 @@ class MemberPolls:
 
     def stop(self) -> None:
         self._running = False
-        self._sought = None
+        self._when_found = None
 
     def seek(self, then: Callable[[], None]) -> None:
         """Forget the known members and poll again.
@@ -128,8 +128,8 @@ class MemberPolls:
             view.answered_ms, view.told_ms, view.is_tried = -1, -1, False
             # Earlier polls may be lost, and their answers may be stale.
             view.asked_ms, view.is_asking = now_ms, False
-        self._sought, self._first_ms = then, -1
-        self._sought_until_ms = now_ms + self._context.config.acting.not_active_ms
+        self._when_found, self._first_ms = then, -1
+        self._seek_until_ms = now_ms + self._context.config.acting.not_active_ms
         self._merge(now_ms)
         self._context.duties.wake(DUTY, now_ms)
 
@@ -153,13 +153,13 @@ class MemberPolls:
         acting = self._context.config.acting
         limit_ms = max(acting.not_active_ms - acting.heartbeat_ms, acting.not_active_ms // 2)
         is_silent = self._context.clock.mono_ms - self._heard_ms >= limit_ms
-        return is_silent and self._running and self._sought is None
+        return is_silent and self._running and self._when_found is None
 
     @property
     def is_ripe(self) -> bool:
         """Whether a name server that lists live members has known this broker long enough.
 
-        Long enough means that it must know the other members by now, too.
+        That is long enough for the other members to have registered there too.
         """
         registered = self._registration.registered
         since_ms = min(
@@ -177,13 +177,13 @@ class MemberPolls:
         self._end_seeking(now_ms)
         is_late = now_ms + 1 - self._context.config.acting.member_sync_ms
         for address, view in self.views.items():
-            is_sought = self._sought is not None and view.answered_ms < 0
+            is_sought = self._when_found is not None and view.answered_ms < 0
             is_asking = view.is_asking and now_ms - view.asked_ms < self._context.config.acting.heartbeat_timeout_ms
             if not is_asking and (self._hinted or is_sought or view.asked_ms < is_late):
                 self._ask(address, view, now_ms)
         # The answer to a poll that was in flight when the hint arrived may be older than the hint.
         self._hinted = self._hinted and any(view.is_asking and view.asked_ms < now_ms for view in self.views.values())
-        quick = self._sought is not None or self._hinted
+        quick = self._when_found is not None or self._hinted
         return now_ms + min(SEEK_MS if quick else self._period_ms(), self._period_ms())
 
     def _period_ms(self) -> int:
@@ -346,7 +346,7 @@ class MemberPolls:
         self._on_change()
 
     def _end_seeking(self, now_ms: int) -> None:
-        then = self._sought
+        then = self._when_found
         if then is None:
             return
         views = self.views.values()
@@ -354,8 +354,8 @@ class MemberPolls:
         if has_answer and self._first_ms < 0:
             self._first_ms = now_ms
         is_known = has_answer and (all(view.is_tried for view in views) or now_ms >= self._first_ms + OTHERS_MS)
-        if is_known or now_ms >= self._sought_until_ms:
-            self._sought = None
+        if is_known or now_ms >= self._seek_until_ms:
+            self._when_found = None
             if not has_answer:
                 # `is_cut_off` becomes true at once: a later answer decides whether other members
                 # took over.

@@ -180,7 +180,7 @@ class ReverseSync(StateMachine[SyncState]):
     def _ask(self) -> None:
         calls = self._replication.calls
         if self.state is ASKING:
-            calls.announce_return(self.address, self._taking(self._asked))
+            calls.announce_return(self.address, self._taking(self._announced))
         elif self._row is not None:
             calls.progress(self.address, self._row.code, self._taking(partial(self._take_progress, self._row)))
         else:
@@ -230,7 +230,7 @@ class ReverseSync(StateMachine[SyncState]):
 
     # --- announcement -----------------------------------------------------------------------------
 
-    def _asked(self, reply: Reply) -> None:
+    def _announced(self, reply: Reply) -> None:
         if reply.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
             self._next_row()  # older than 5.0
             return
@@ -286,10 +286,10 @@ class ReverseSync(StateMachine[SyncState]):
 
     def _take_offsets(self, reply: Reply) -> None:
         if reply.is_ok and reply.body:
-            self._tables.offsets.merge(self._within(ConsumerOffsetTable.decode(reply.body)))
+            self._tables.offsets.merge(self._limit(ConsumerOffsetTable.decode(reply.body)))
         self._end("")
 
-    def _within(self, told: ConsumerOffsetTable) -> ConsumerOffsetTable:
+    def _limit(self, told: ConsumerOffsetTable) -> ConsumerOffsetTable:
         """Return the offsets that fit this log: of known topics, limited to the queues' ends."""
         table: dict[str, dict[int, int]] = {}
         for key, queues in told.offset_table.items():
@@ -323,7 +323,7 @@ class GiveWay:
         self._until_ms = -1
         self._waiting: list[tuple[int, Callable[[], None]]] = []
         context.duties.add(GIVE_WAY_DUTY, self._run, None)
-        context.duties.add(STILL_DUTY, self._look, None)
+        context.duties.add(STILL_DUTY, self._check_puts, None)
 
     @property
     def is_on(self) -> bool:
@@ -365,7 +365,7 @@ class GiveWay:
         self._context.duties.wake(STILL_DUTY, now_ms + LOOK_MS)
         return True
 
-    def _look(self, now_ms: int) -> int | None:
+    def _check_puts(self, now_ms: int) -> int | None:
         if self._waiting and (not self._special.is_moving or now_ms >= self._waiting[0][0]):
             waiting, self._waiting = self._waiting, []
             for _, then in waiting:

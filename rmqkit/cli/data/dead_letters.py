@@ -1,4 +1,4 @@
-"""`rmqkit dlq ...`: dead letters, the messages that a consumer group failed to consume too often."""
+"""`rmqkit dlq ...`: dead letters, the messages that a group failed to consume too often."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def requeue(
     everything: Annotated[bool, typer.Option("--all", help="Requeue all that were never requeued.")] = False,
     again: Annotated[bool, typer.Option("--again", help="With --all: also those that an earlier --all requeued.")] = False,
     ids: Annotated[
-        list[str] | None, typer.Option("--id", metavar="ID", help="Requeue this message; may be given several times.")
+        list[str] | None, typer.Option("--id", metavar="ID", help="Requeue this message; may be repeated.")
     ] = None,
     topic: Annotated[
         str | None,
@@ -139,13 +139,14 @@ def requeue(
     namesrv: Namesrv = None,
     json: Json = False,
 ) -> None:
-    """Deliver dead letters again: to their group alone, under the topic they came from.
+    """Redeliver copies of dead letters: only to their group, under their original topic.
 
-    Each copy begins with no failed delivery. The dead letters stay where they are. --all remembers how far it came, --id
-    does not. A copy whose send timed out may be delivered twice.
+    Each copy starts with no failed delivery. The dead letters themselves stay. --all records its
+    progress, and the next --all continues there; --id does not. If the send of a copy
+    times out, the copy may be delivered twice.
     """
     if everything == bool(ids) or (ids and (again or most)):
-        raise UsageError("say which: --all, with --again and --max if you like, or --id ID for single messages")
+        raise UsageError("give either --all, optionally with --again and --max, or --id ID for single messages")
     with admin_of(namesrv) as admin:
         states = letters_of(admin, name)
         if topic is None:

@@ -138,7 +138,10 @@ def create(
     namesrv: Namesrv = None,
     json: Json = False,
 ) -> None:
-    """Create a group, or change one: unspecified settings stay, or get Apache's defaults."""
+    """Create a group, or change one.
+
+    Settings without an option keep their values; in a new group they get Apache's defaults.
+    """
     changes = {
         "retry_max_times": retries,
         "consume_enable": enable,
@@ -193,7 +196,7 @@ def running(
     namesrv: Namesrv = None,
     json: Json = False,
 ) -> None:
-    """Show what members report: subscriptions, queues with the messages they hold, rates."""
+    """Show what members report: subscriptions, queues, messages in their buffers, rates."""
     with admin_of(namesrv) as admin:
         check_group(admin, name)
         if client is None:

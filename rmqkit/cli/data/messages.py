@@ -176,7 +176,7 @@ def direct(
     namesrv: Namesrv = None,
     json: Json = False,
 ) -> None:
-    """Deliver a message to a member of a group now, and show how its listener ended.
+    """Deliver a message to a member of a group now, and show the result of its listener.
 
     No offset changes. Exit code 1 if the listener did not succeed.
     """

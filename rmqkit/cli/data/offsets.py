@@ -20,7 +20,9 @@ app = group("offset")
 @app.command()
 def show(
     name: Group,
-    topic: Annotated[str | None, typer.Argument(metavar="TOPIC", autocompletion=topics)] = None,
+    topic: Annotated[
+        str | None, typer.Argument(metavar="TOPIC", help="By default all topics of the group.", autocompletion=topics)
+    ] = None,
     namesrv: Namesrv = None,
     json: Json = False,
 ) -> None:
@@ -41,7 +43,7 @@ def set_offset(
     name: Group,
     topic: Topic,
     queue: Annotated[str, typer.Argument(metavar="[BROKER:]ID", help="Id of the queue.")],
-    offset: Annotated[int, typer.Argument(min=0, help="Offset of the next message to consume.")],
+    offset: Annotated[int, typer.Argument(metavar="OFFSET", min=0, help="Offset of the next message to consume.")],
     namesrv: Namesrv = None,
     json: Json = False,
 ) -> None:
@@ -63,11 +65,11 @@ app.command(name="reset")(reset)
 @app.command(name="by-time")
 def by_time(
     topic: Topic,
-    when: Annotated[str, typer.Argument(metavar="TIME", help=f"{TIME_WORDS}.")],
+    when: Annotated[str, typer.Argument(metavar="TIME", help=f"A time {TIME_WORDS}.")],
     namesrv: Namesrv = None,
     json: Json = False,
 ) -> None:
-    """Show the first offset of each queue that was stored at a time or later."""
+    """Show the offset of each queue's first message that was stored at a time or later."""
     timestamp_ms = time_of("TIME", when)
     with admin_of(namesrv) as admin, known_topic(admin, topic):
         found = {queue: admin.offset_for_time(queue, timestamp_ms) for queue in admin.queues(topic)}

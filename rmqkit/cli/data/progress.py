@@ -58,7 +58,7 @@ def progress(
     namesrv: Namesrv = None,
     json: Json = False,
 ) -> None:
-    """Show how far a group is in each queue, or all groups in one line each."""
+    """Show how far a group is in each queue; without GROUP, one line for each group."""
     with admin_of(namesrv) as admin:
         if name is None:
             check_brokers(admin)
@@ -167,7 +167,7 @@ def reset(
         typer.Option(
             "--to",
             metavar="earliest|latest|OFFSET|TIME",
-            help=f"earliest: the first message; latest: the end; a time is {TIME_WORDS}.",
+            help=f"earliest: the first message; latest: the end; or a time {TIME_WORDS}.",
         ),
     ],
     namesrv: Namesrv = None,
@@ -202,7 +202,7 @@ def clone(
         str | None, typer.Argument(metavar="TOPIC", help="By default all topics of FROM.", autocompletion=topics)
     ] = None,
     online: Annotated[
-        bool, typer.Option("--online", help="Leave out topics that FROM's online members no longer read.")
+        bool, typer.Option("--online", help="Skip topics that FROM's online members no longer read.")
     ] = False,
     namesrv: Namesrv = None,
     json: Json = False,

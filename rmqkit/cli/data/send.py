@@ -85,7 +85,7 @@ def send(
 ) -> None:
     """Send messages to a topic.
 
-    Exit code 1 if any message is not known to be stored.
+    Exit code 1 unless every message is known to be stored.
     """
     bodies = bodies_of(body, file, count, size)
     user_properties = parse_properties(properties or [])

@@ -64,14 +64,14 @@ PresetName = Annotated[
 def fail_master(
     broker_group: Annotated[
         str | None,
-        typer.Argument(metavar="[GROUP]", help="The broker group to break; by default the first."),
+        typer.Argument(metavar="[GROUP]", help="The broker group whose master to break; by default the first."),
     ] = None,
     cluster_option: Annotated[
         str | None,
         typer.Option(
             "--cluster",
             metavar="NAME",
-            help="The cluster on this machine: the one that runs, `default` of several.",
+            help="The cluster; by default the one that runs here, or `default` if several run.",
             autocompletion=cluster_names,
         ),
     ] = None,
@@ -159,7 +159,7 @@ def run(
     settings: Settings = None,
     breaks: Annotated[
         list[str] | None,
-        typer.Option("--break", metavar="DEFECT", help="Plant this defect in the brokers; the drill has to find it."),
+        typer.Option("--break", metavar="DEFECT", help="Plant this defect in the brokers; the drill must find it."),
     ] = None,
     seed: Seed = 1,
     repeat: Annotated[int, typer.Option("--repeat", min=1, help="Number of drills; the seeds count up from --seed.")] = 1,
@@ -245,7 +245,7 @@ def simulate(
     family: Annotated[
         str, typer.Option("--family", help="The kind of drills: replicas, acting, acting-3x3.", show_default="replicas")
     ] = "",
-    mode: Annotated[str, typer.Option("--mode", help="The mode of all drills; by default each seed draws one.")] = "",
+    mode: Annotated[str, typer.Option("--mode", help="The mode of all drills; by default random.")] = "",
     defect: Annotated[
         str,
         typer.Option("--break", metavar="DEFECT", help="Plant this defect; stop at the first seed that finds it."),
@@ -253,12 +253,12 @@ def simulate(
     verbose: Annotated[bool, typer.Option("--verbose", help="Print a line for each seed.")] = False,
     json: Json = False,
 ) -> None:
-    """Run hundreds of drills on simulated clusters in virtual time; each seed draws mode, faults
-    and times.
+    """Run hundreds of drills on simulated clusters in virtual time; each seed has random mode,
+    faults and times.
 
-    The same seed gives the same drill. A broken promise is printed with its seed, plan and story.
-    With --break, the promise that the defect violates has to find it: exit code 0 if a seed does, 1
-    if none does.
+    The same seed gives the same drill. A broken promise is printed with its seed, its plan and the
+    course of the drill. With --break, the promise that the defect violates must report it: exit
+    code 0 if it does for any seed, else 1.
     """
     from rmqkit.drill import simulation
     from rmqkit.drill.plan import Mode

@@ -29,7 +29,7 @@ Words = Annotated[
     list[str],
     typer.Argument(
         metavar="CODE|REMARK|NODE",
-        help="17, TOPIC_NOT_EXIST, a text of a log, a broker's name, name:id or address, or nameserver.",
+        help="17, TOPIC_NOT_EXIST, a message of a log, a broker's name, name:id or address, or nameserver.",
         autocompletion=nodes,
     ),
 ]
@@ -40,7 +40,7 @@ MASTER_ID = 0
 
 @app.command()
 def explain(words: Words, namesrv: Namesrv = None, json: Json = False) -> None:
-    """Explain a code, a remark of a log, or a running node: causes, and what to do."""
+    """Explain a code, a message of a log, or a running node: causes, and what to do."""
     from rmqkit.cli.explain.remarks import find
 
     text = " ".join(words).strip()

@@ -58,8 +58,8 @@ def status(
 def ha(node: Node = None, namesrv: Namesrv = None, json: Json = False) -> None:
     """Show the state of replication, like mqadmin's haStatus.
 
-    This is the slaves of a master, or the progress of a slave. `rmqkit cluster status` and `rmqkit
-    explain BROKER` give the reason if a slave is not in sync.
+    A master shows its slaves, a slave shows its progress. If a slave is not in sync, `rmqkit
+    cluster status` and `rmqkit explain BROKER` give the reason.
     """
     node = node_named(node, namesrv)
     with admin_of(namesrv) as admin:

@@ -31,7 +31,7 @@ Name = Annotated[
     str | None,
     typer.Argument(
         metavar="NAME",
-        help="The cluster; by default the one that runs here, `default` if several run.",
+        help="The cluster; by default the one that runs here, or `default` if several run.",
         autocompletion=cluster_names,
     ),
 ]
@@ -61,7 +61,7 @@ Preset = Annotated[
     str | None,
     typer.Option(
         "--preset",
-        help="A named set of options: fast-failover, crosswise; several separated by commas.",
+        help="Named sets of options, separated by commas: fast-failover, crosswise.",
         autocompletion=preset_names,
     ),
 ]
@@ -241,7 +241,7 @@ def print_banner(status: dict[str, Any], started: bool) -> None:
 def status(
     name: Name = None,
     cluster_option: ClusterOption = None,
-    watch: Annotated[bool, typer.Option("--watch", "-w", help="Show it again every second until Ctrl-C.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Update the output every second until Ctrl-C.")] = False,
     json: Json = False,
 ) -> None:
     """Show the role, address and state of each node."""

@@ -67,7 +67,7 @@ def add(
 ) -> None:
     """Start another broker in a container.
 
-    It reads only files below its own folder, and those it was started with.
+    The container reads only settings files below its own folder, and those it was started with.
     """
     from rmqkit.wire.codes import RequestCode
     from rmqkit.wire.schemas.admin import AddBrokerRequest

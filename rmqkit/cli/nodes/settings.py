@@ -117,8 +117,8 @@ def set_settings(
 ) -> None:
     """Change settings of a running node, or of every broker of the cluster.
 
-    A node keeps them until its configuration sets them differently. Exit code 1 if any broker did
-    not apply them.
+    A node keeps the changes across restarts, until its configuration (file or command line) sets
+    another value. Exit code 1 if any node did not apply them.
     """
     changes = {}
     if node is None and len(pairs) > 1 and "=" not in pairs[0]:

@@ -65,9 +65,9 @@ def ingest(
 ) -> None:
     """Write topics into Parquet files by topic and hour, each message once.
 
-    The command ends at the end of the topics, or with --follow continues until Ctrl-C. The same
-    command continues where it ended, also after a crash. The files belong to a log in the folder:
-    read them with `rmqkit.spark.pipelines.lake.read`.
+    The command ends at the end of the topics; with --follow it continues until Ctrl-C. Run it again
+    to continue where it ended, also after a crash. A log in the folder lists the files that belong
+    to the lake: read them with `rmqkit.spark.pipelines.lake.read`.
     """
     given = pairs(options, "--option")
     if since is not None:
@@ -117,7 +117,7 @@ def compact(
 ) -> None:
     """Merge the many small files of past hours into few large ones.
 
-    Readers see the same rows all the time.
+    Readers see the same rows before, during and after it.
     """
     before_hour = None
     if before is not None:

@@ -114,12 +114,12 @@ class ConcurrentConsumption:
             batch.started_ms, batch.expired = consumer.client.clock.mono_ms, False
             consumer.client.duties.wake(self._duty, batch.started_ms + consumer.settings.consume_timeout_ms)
         else:
-            await self._again(work, [each for each in refused if each in work.cached])
+            await self._redeliver_locally(work, [each for each in refused if each in work.cached])
 
     async def _failed(self, work: QueueWork, messages: Sequence[MessageExt]) -> None:
         refused = await self._send_back(work, messages, 0)
         if refused and not work.dropped:
-            await self._again(work, refused)
+            await self._redeliver_locally(work, refused)
 
     async def _send_back(self, work: QueueWork, messages: Sequence[MessageExt], delay_level: int) -> list[MessageExt]:
         """Send messages back. Returns those that no broker took; the rest count as consumed."""
@@ -133,7 +133,7 @@ class ConcurrentConsumption:
             self._done(work, back)
         return [each for each, is_sent in zip(messages, sent, strict=True) if not is_sent]
 
-    async def _again(self, work: QueueWork, messages: Sequence[MessageExt]) -> None:
+    async def _redeliver_locally(self, work: QueueWork, messages: Sequence[MessageExt]) -> None:
         """Redeliver messages after a delay, because no broker took them back."""
         consumer = self._consumer
         await consumer.client.timers.sleep(consumer.settings.retry_delay_ms)

@@ -43,7 +43,7 @@ class Rebalance:
     topics: Collection[str]
     apply: Apply
     _running: bool = False
-    _again: bool = False
+    _run_again: bool = False
     _stopped: bool = False
     _last_error: str = ""
 
@@ -66,7 +66,7 @@ class Rebalance:
 
     def soon(self) -> None:
         """Run a round now or, during a round, right after it."""
-        self._again = self._running
+        self._run_again = self._running
         self.client.duties.wake(self._duty, self.client.clock.mono_ms)
 
     def _route_changed(self, topic: str) -> None:
@@ -95,8 +95,8 @@ class Rebalance:
                 return
             balanced = balanced and done
         self._running = False
-        pause_ms = 0 if self._again else self.settings.rebalance_interval_ms if balanced else UNBALANCED_MS
-        self._again = False
+        pause_ms = 0 if self._run_again else self.settings.rebalance_interval_ms if balanced else UNBALANCED_MS
+        self._run_again = False
         self.client.duties.wake(self._duty, self.client.clock.mono_ms + pause_ms)
 
     async def _topic(self, topic: str) -> bool:

@@ -57,7 +57,7 @@ class TraceDispatch:
         self._ids = ids
         self._duty = f"trace-{number}"
         self._ask_flush = ask_flush or (lambda: client.duties.wake(self._duty, client.clock.mono_ms))
-        self._asked = False
+        self._flush_requested = False
         self._records: deque[TraceRecord] = deque()
         self._prepare = Prepare(ids, message_size_max=2 * BODY_SIZE_MAX)
         self._producer = ProducerCore(client, ProducerSettings(group=f"{GROUP_PREFIX}-{group}"[:100] + f"-{number}"))
@@ -73,8 +73,8 @@ class TraceDispatch:
             self.dropped += 1
             return
         records.append(record)
-        if len(records) >= BATCH_COUNT and not self._asked:
-            self._asked = True
+        if len(records) >= BATCH_COUNT and not self._flush_requested:
+            self._flush_requested = True
             self._ask_flush()
 
     def request_id(self, wall_ms: int) -> str:
@@ -83,7 +83,7 @@ class TraceDispatch:
 
     def flush(self, *, all_of_them: bool = False) -> None:
         """Send full batches; with `all_of_them` also the rest."""
-        self._asked = False
+        self._flush_requested = False
         records = self._records
         while self._in_flight < SENDS_MAX and (len(records) >= BATCH_COUNT or (all_of_them and records)):
             self._send(self._take())

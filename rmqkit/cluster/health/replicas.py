@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 FOLLOWING = "following"
 #: states that a slave does not leave by itself
 STUCK = ("ahead", "foreign")
-#: part of the reason while a slave does leave one of them (`rmqkit.broker.replication.ha_client`)
+#: part of the reason while a slave truncates its log to leave one of them
+#: (`rmqkit.broker.replication.ha_client`)
 CUTTING = "cut off now"
 #: prefix of the reason in `roleStage` of a slave that clients must not use
 #: (`rmqkit.broker.roles.pre_online`)

@@ -268,7 +268,7 @@ def _slave_differs(broker: Broker) -> None:
 
 
 def _while_putting(broker: Broker, change: Callable[[Put, Callable[[Put], PutResult]], PutResult]) -> None:
-    """Let `change` put one in `ONE_IN` of the users' messages."""
+    """Let `change` append one in `ONE_IN` messages of the drilled topics; append the rest."""
     append = broker.store.append
     count = 0
 

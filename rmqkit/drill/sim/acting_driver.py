@@ -103,15 +103,15 @@ class ActingDriver(SimDriver):
 
     # --- watching
 
-    def _look(self, name: str, **more: Any) -> None:
-        super()._look(name, **more)
-        self._look_role(name)
+    def _record_state(self, name: str, **more: Any) -> None:
+        super()._record_state(name, **more)
+        self._record_role(name)
 
     def _role_changed(self, name: str) -> None:
         if self._is_watching:
-            self._look(name)
+            self._record_state(name)
 
-    def _look_role(self, name: str) -> None:
+    def _record_role(self, name: str) -> None:
         if self._rows is None:
             return
         process = self.world.process(name)

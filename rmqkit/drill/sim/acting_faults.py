@@ -1,9 +1,9 @@
 """Series of faults for groups whose slaves act for their masters.
 
-A series is one of several stories (`STORIES`), with random faults of other nodes added, or it is
-drawn step by step. The stories: a takeover; a master that flaps; a master that fails again while it
-returns; its slave fails as well; the whole group fails; a second group fails too; name servers
-disagree; clean restarts. In addition to the faults of real drills there are:
+A series is one of several scripted courses of faults (`STORIES`), with random faults of other nodes
+added, or it is drawn step by step. The stories: a takeover; a master that flaps; a master that
+fails again while it returns; its slave fails as well; the whole group fails; a second group fails
+too; name servers disagree; clean restarts. In addition to the faults of real drills there are:
 
     stop           the process is asked to end, and does
     isolate-names  no byte passes between a node and one or all name servers

@@ -230,7 +230,7 @@ class SimDriver:
         self._is_watching = False
         self._load.reading = False
         for name in self.cluster.brokers:
-            self._look(name, final=True)
+            self._record_state(name, final=True)
         for name in self.cluster.brokers:
             for queue in self._queues(name):
                 self._read_queue(name, queue)
@@ -347,10 +347,10 @@ class SimDriver:
         if not self._is_watching:
             return
         for name in self.cluster.brokers:
-            self._look(name)
+            self._record_state(name)
         self.world.after_ms(LOOK_MS, self._watch)
 
-    def _look(self, name: str, **more: Any) -> None:
+    def _record_state(self, name: str, **more: Any) -> None:
         """Record the state of a broker, and the group offsets that have changed there."""
         process = self.world.process(name)
         common: dict[str, Any] = {"client": name, "broker": name.rpartition("-")[0], "invoke_ms": self.now_ms(), **more}

@@ -88,7 +88,7 @@ class DrillSocket:
         self.node = node
         self.folder = folder
         _remove_old(folder)
-        self.path = _place(folder)
+        self.path = _socket_path(folder)
         self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             self.sock.bind(self.path)
@@ -195,7 +195,7 @@ class DrillSocket:
                 {
                     "id": id,
                     "began_ms": began_ms,
-                    "rules": [_shown(rule) for rule in rules],
+                    "rules": [_encode_rule(rule) for rule in rules],
                     "counts": isolation.counts(id)._asdict(),
                 }
             )
@@ -256,7 +256,7 @@ def find(folder: str) -> str:
         return os.path.join(folder, NAME)
 
 
-def _place(folder: str) -> str:
+def _socket_path(folder: str) -> str:
     path = os.path.join(os.path.abspath(folder), NAME)
     if len(os.fsencode(path)) < PATH_SIZE_MAX:
         return path
@@ -319,13 +319,13 @@ def _rule(asked: _Rule) -> IsolationRule:
     return IsolationRule(_match(asked), asked.direction, tuple(_match(each) for each in asked.spare))
 
 
-def _shown(rule: IsolationRule) -> _Rule:
-    match = _shown_match(rule.match)
-    spare = [_shown_match(each) for each in rule.spared]
+def _encode_rule(rule: IsolationRule) -> _Rule:
+    match = _encode_match(rule.match)
+    spare = [_encode_match(each) for each in rule.spared]
     return _Rule(match.peer, match.tag, match.port, rule.direction, spare)
 
 
-def _shown_match(match: Match) -> _Match:
+def _encode_match(match: Match) -> _Match:
     if not match.peer_port:
         return _Match(match.host, match.tag, match.port)
     peer = str(Address(match.host, match.peer_port)) if match.host else f":{match.peer_port}"

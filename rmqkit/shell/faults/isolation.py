@@ -267,7 +267,7 @@ class Isolation:
         waiting, self._waiting_dials = self._waiting_dials, []
         for dial in waiting:
             if not dial.is_over:
-                self._again(dial)
+                self._retry_dial(dial)
         aside, self._aside = self._aside, []
         for each in aside:
             if not self.sets_aside(*each[1:]):
@@ -338,7 +338,7 @@ class Isolation:
             del self._masked_dials[fd]
             self._poller.hold(fd, WRITE, 0)
 
-    def _again(self, dial: Dial) -> None:
+    def _retry_dial(self, dial: Dial) -> None:
         _, blocked = self._blocked(dial.node, dial.conn.tag, 0, dial.conn.peer)
         if blocked:
             self._waiting_dials.append(dial)

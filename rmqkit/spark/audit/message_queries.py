@@ -1,7 +1,8 @@
-"""Promises about messages as queries: anti-joins of what was sent, read and delivered, windows over each queue.
+"""Queries for the promises about messages: what was sent, read and delivered, and in which order.
 
-Each says the same as the checker of that name in `rmqkit.drill.promises`, in the same words; the head of that module says
-what the promise is and what is excused.
+They use anti-joins between these tables, and windows over each queue. Each query gives the same
+judgement, in the same words, as the checker of that name in `rmqkit.drill.promises`. The head of
+that checker's module defines the promise and its exceptions.
 """
 
 from rmqkit.spark.audit.query import Query
@@ -64,7 +65,7 @@ WITH {_WANTED}, missing AS (
   FROM wanted w JOIN teams t ON w.run = t.run JOIN runs r ON w.run = r.run AND r.unread = ''
   LEFT ANTI JOIN deliveries d ON w.run = d.run AND t.group_name = d.group_name AND w.key = d.key
 ), passed AS (
-  -- a group that was given a place before a power cut does not look there again
+  -- a group that received an offset before a power cut does not read that offset again
   SELECT DISTINCT d.run, d.group_name, d.broker, d.queue, d.offset FROM deliveries d LEFT SEMI JOIN unanswered u
   ON d.run = u.run AND d.key = u.key AND d.broker = u.broker AND d.queue = u.queue AND d.offset = u.offset
 ), places AS (

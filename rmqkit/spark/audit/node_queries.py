@@ -1,7 +1,7 @@
-"""Promises about nodes as queries: offsets of groups as windows over each node's looks, logs piece by piece, waits, the way
-back.
+"""Queries for the promises about nodes: committed offsets, equal logs, bounded waits, recovery.
 
-Each says the same as the checker of that name in `rmqkit.drill.promises`, in the same words.
+Committed offsets are compared by windows over each node's polls, logs piece by piece. Each query
+gives the same judgement, in the same words, as the checker of that name in `rmqkit.drill.promises`.
 """
 
 from rmqkit.drill.promises.waits import MARGIN_MS
@@ -9,8 +9,9 @@ from rmqkit.spark.audit.query import Query
 
 _PLACE = "run, client, disk, group_name, broker, queue"
 
-# What a run held so long before its end that it must have been written: stretches in which the node was broken do not
-# count, the last one first.
+# What a node held at this time, it must have saved before it ended: `saved_ms` before its last
+# poll, not counting intervals in which the node was broken. They are subtracted from the latest to
+# the earliest, since each moves the time further back.
 _SINCE = """
 aggregate(reverse(array_sort(filter(r.broken, b -> b.node = l.client))), l.before.complete_ms - r.saved_ms,
   (since_ms, b) -> CASE WHEN b.until_ms > since_ms AND b.since_ms < l.before.complete_ms
@@ -36,7 +37,7 @@ WITH held AS (
   SELECT l.*, r.saved_ms, {_SINCE} AS since_ms FROM back l JOIN runs r ON l.run = r.run
   WHERE NOT (l.boot <=> l.before.boot)
 ), written AS (
-  -- of the run that ended there, what the last look that is old enough saw
+  -- the offset seen by the last poll that is old enough, in the process run that ended there
   SELECT l.run, l.op, any_value(l.who) AS who, any_value(l.offset) AS offset, any_value(l.saved_ms) AS saved_ms,
     max_by(h.offset, struct(h.complete_ms, h.op)) AS least
   FROM restarts l JOIN held h ON l.run = h.run AND l.client = h.client AND l.disk = h.disk AND l.group_name = h.group_name
@@ -119,7 +120,7 @@ WITH timed AS (
       coalesce(s.timeout_ms, r.send_timeout_ms),
       CASE s.status WHEN 'FLUSH_SLAVE_TIMEOUT' THEN r.slave_timeout_ms
         WHEN 'FLUSH_DISK_TIMEOUT' THEN r.flush_timeout_ms END,
-      -- a master that nobody harms answers within its own limits, however long a client would wait
+      -- a master that no fault hits answers within its own limits, however long the client waits
       CASE WHEN r.has_fault AND NOT r.hits_master AND s.outcome = 'ok'
         THEN greatest(r.slave_timeout_ms, r.flush_timeout_ms) END
     ) + {MARGIN_MS} AS limit_ms

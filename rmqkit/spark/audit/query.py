@@ -1,19 +1,23 @@
-"""What a promise is in the audit: two queries over the tables, and each says something of all runs at once.
+"""The form of a promise in the audit: two SQL queries over the tables, each for all runs at once.
 
-    facts      run, facts, lacking: how much was looked at, and what there is too little of to call it valid ("": nothing)
-    broken     run, ops, key, what: a row a fact that breaks it, with the rows of the history that show it
+    facts      run, facts, lacking: how many facts were checked, and what is missing for a
+               judgement of valid ("" if nothing is)
+    broken     run, ops, key, what: one row per violation, with the history rows that prove it
 
-A run of which `facts` says nothing has none. Like `rmqkit.drill.promises.contract.judged`, what is broken is broken
-whatever is lacking: a query that wants all there first says so itself.
+A run without a row in `facts` has no facts. As in `rmqkit.drill.promises.contract.judged`, a
+violation counts even if something is lacking. A `broken` query that needs complete data checks that
+itself.
 """
 
 from typing import NamedTuple
 
 
 class Query(NamedTuple):
-    #: as a plan names the promise
+    """A promise as two queries, see the head of this module."""
+
+    #: the promise's name in plans
     name: str
     facts: str
     broken: str
-    #: what of it is a step in Python, "" when all of it is SQL
+    #: what a step in Python contributes and why, "" if the promise is pure SQL
     step: str = ""

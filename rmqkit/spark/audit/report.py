@@ -1,4 +1,4 @@
-"""What people and programs are told of an audit: a line a run, the broken promises below it, an exit code."""
+"""Reports an audit: one line per run, its promises that are not valid below, and an exit code."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -7,25 +7,25 @@ from rmqkit.drill.promises import Judgement
 from rmqkit.drill.verdict import EXIT_CODES
 from rmqkit.spark.audit.run_audit import PromiseAudit
 
-#: violations of a promise that are told on a terminal
+#: maximum number of violations that a line of the table shows
 TOLD_LINES = 3
 
 
 class AuditRow(NamedTuple):
-    """A row of the table that the command prints."""
+    """A row of the table that `rmqkit pipeline audit` prints."""
 
     run: str
-    #: "" of the line about the whole run
+    #: "" in the line about the whole run
     promise: str
     judgement: Judgement
     facts: int
     broken: int
-    #: the first violations, or why it is inconclusive
+    #: the first violations, or why the promise is inconclusive; of a run, how many promises it kept
     what: str
 
 
 def judgements(found: Iterable[PromiseAudit]) -> Mapping[str, Judgement]:
-    """By run, as a drill's verdict: broken before inconclusive before valid."""
+    """Return the judgement of each run: its worst one, broken before inconclusive before valid."""
     order = (Judgement.VALID, Judgement.INCONCLUSIVE, Judgement.BROKEN)
     made: dict[str, Judgement] = {}
     for each in found:
@@ -34,13 +34,16 @@ def judgements(found: Iterable[PromiseAudit]) -> Mapping[str, Judgement]:
 
 
 def exit_code(found: Iterable[PromiseAudit]) -> int:
-    """0 every promise of every run was kept, 1 one is broken, 4 none is but one could not be judged, or there is no run."""
+    """Return 0 if all promises were kept, 1 if one is broken, else 4.
+
+    4 means that a promise is inconclusive, or that there is no run.
+    """
     codes = {EXIT_CODES[judgement] for judgement in judgements(found).values()}
     return 1 if 1 in codes else max(codes, default=4)
 
 
 def lines(found: Sequence[PromiseAudit]) -> list[AuditRow]:
-    """Of each run one line, and one for each of its promises that is not valid."""
+    """Return one line per run, followed by one for each of its promises that is not valid."""
     by_run: dict[str, list[PromiseAudit]] = {}
     for each in found:
         by_run.setdefault(each.run, []).append(each)
@@ -60,7 +63,7 @@ def lines(found: Sequence[PromiseAudit]) -> list[AuditRow]:
 
 
 def as_json(found: Sequence[PromiseAudit]) -> dict[str, Any]:
-    """What `--json` prints: the judgement of each run, and every finding with its violations."""
+    """Return the data that `--json` prints: each run's judgement, all findings and violations."""
     runs = {run: str(judgement) for run, judgement in judgements(found).items()}
     told = [
         {**each._asdict(), "judgement": str(each.judgement), "violations": [v._asdict() for v in each.violations]}

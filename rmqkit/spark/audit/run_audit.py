@@ -1,12 +1,14 @@
-"""The audit: every promise of every run, asked in one Spark query that is keyed by run.
+"""Runs the audit: checks every promise of every run with Spark queries that are keyed by run.
 
     run folders, histories → rows → tables → contexts, leases (Python, a run or a queue at a time)
         → 13 promises, each a query for its facts and one for what breaks it → findings
 
-The answer is that of the in-process checkers (`rmqkit.drill.promises`): the same judgement of each promise, the same number
-of facts, the same violations in the same words, with the rows of the history they are about. How many runs and rows there
-are is Spark's affair: nothing here loops over runs but the reading of their plans, and nothing comes to the driver but
-findings.
+The result equals that of the in-process checkers (`rmqkit.drill.promises`): the same judgement of
+each promise, the same number of facts, and the same violations in the same words, with the history
+rows that prove them.
+
+The driver loops over runs only to read their plans, and collects only findings. Therefore Spark
+decides how many runs and rows an audit can have.
 """
 
 from __future__ import annotations
@@ -28,13 +30,14 @@ from rmqkit.spark.audit.tables import AuditError, AuditRun
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-#: by name, in the order of reports
+#: promise name -> query, in the order of reports
 QUERIES = {query.name: query for query in (*message_queries.QUERIES, *node_queries.QUERIES, *takeover_queries.QUERIES)}
-#: a promise of a plug-in, which is a function over a whole history and no query
+#: why a plug-in's promise is inconclusive: it is a Python function over a history, without a query
 NOT_A_QUERY = "this promise has no query: only `rmqkit drill` checks it"
-#: queries that run at once: while one is planned another is worked on
+#: number of queries that run at the same time: one is planned while another executes
 AT_ONCE = 2
-#: up to so many rows a query is one task: shuffles, and compiling code for each of their stages, cost more than the rows
+#: up to this number of rows each query is one task: shuffles and code generation would cost more
+#: than processing the rows
 SMALL_ROWS = 200_000
 PARTITIONS = "spark.sql.shuffle.partitions"
 SMALL = {
@@ -49,7 +52,11 @@ Given = Path | str | AuditRun | tuple[str, History] | tuple[str, History, Plan]
 
 
 class Violation(NamedTuple):
-    """One fact that breaks a promise: the rows that show it, the message's key ("" of no single one), in words."""
+    """One fact that breaks a promise.
+
+    `ops` are the history rows that prove it. `key` is the key of the message concerned, "" if there
+    is no single one. `what` describes the violation.
+    """
 
     ops: tuple[int, ...]
     key: str
@@ -57,7 +64,10 @@ class Violation(NamedTuple):
 
 
 class PromiseAudit(NamedTuple):
-    """One promise of one run. Of `broken` violations the first `TOLD_MAX` are told."""
+    """The finding about one promise of one run.
+
+    `broken` is the number of violations; `violations` has the first `TOLD_MAX` of them.
+    """
 
     run: str
     promise: str
@@ -70,11 +80,15 @@ class PromiseAudit(NamedTuple):
 
 
 def audit(spark: SparkSession, runs: Iterable[Given], *, to: Path | str | None = None) -> list[PromiseAudit]:
-    """Every promise of these runs: folders of drills, or (name, history, plan) in memory.
+    """Check every promise of these runs: drill folders, or (name, history, plan) in memory.
 
-    In the order of the runs, and of the promises in reports; a run whose drill itself proved nothing has one line without a
-    promise. `to` is a folder that is given the tables (`tables.TABLES`) and `findings` as Parquet: anything that Spark can
-    write to. Without it they are in a temporary one of this machine, for a local master. Raises AuditError, PlanError.
+    The findings are in the order of the runs, then of the promises in reports. A run whose drill
+    itself proved nothing has one finding without a promise.
+
+    `to` is a folder on any file system that Spark can write to. The tables (`tables.TABLES`) and
+    the table `findings` are written there as Parquet. Without it, intermediate tables go to a
+    temporary folder of this machine, which works only with a local master. Raises AuditError,
+    PlanError.
     """
     known = tables.found(runs)
     to_judge = [run for run in known if not run.why]
@@ -115,15 +129,15 @@ def _audited(row: Any) -> PromiseAudit:
     return PromiseAudit(row.run, row.promise, Judgement.VALID, (), row.facts)
 
 
-# --- what the queries stand on
+# --- the views that the queries read
 
 
 @contextlib.contextmanager
 def prepared(spark: SparkSession, runs: Sequence[AuditRun], to: Path | str | None = None) -> Iterator[SparkSession]:
-    """A session of its own, over the same Spark, with all tables and views of these runs.
+    """Yield a new session of the same Spark that has all tables and views of these runs.
 
-    What several queries ask is computed once. Where there is much of it, it lies in Parquet files: under `to`, else in a
-    folder that goes at the end.
+    Views that several queries read are computed once. Above SMALL_ROWS rows they are stored as
+    Parquet files: under `to`, else in a folder that is removed at the end.
     """
     session = spark.newSession()
     rows = tables.size(runs)
@@ -135,7 +149,7 @@ def prepared(spark: SparkSession, runs: Sequence[AuditRun], to: Path | str | Non
     with _scratch(spark, to) as folder:
 
         def keep(name: str, frame: DataFrame, *by: str) -> None:
-            """As a view of what is computed now: in memory where it is little, a file costs more than it would hold."""
+            """Compute a frame now and register it as a view, in memory if small, else as a file."""
             if is_small:
                 kept = frame.coalesce(1).localCheckpoint().coalesce(1)
             else:
@@ -149,7 +163,7 @@ def prepared(spark: SparkSession, runs: Sequence[AuditRun], to: Path | str | Non
         keep("plans", session.createDataFrame([_plan_row(run) for run in runs], _PLAN))
         keep("asked", session.createDataFrame(asked(runs), "run string, promise string"))
         keep("totals", session.sql(views.TOTALS))
-        # A group of a step is one row, with all that the step reads.
+        # One row is a whole group with all history rows that the step reads, so batches stay small.
         session.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "100")
         for name, kinds, keys, step, schema in _STEPS:
             keep(name, _stepped(session, kinds, keys, step, schema))
@@ -167,7 +181,7 @@ def _scratch(spark: SparkSession, to: Path | str | None) -> Iterator[str]:
     if to is not None:
         yield f"{to}/kept"
     elif not (spark.sparkContext.master or "").startswith("local"):
-        raise AuditError("where should the tables be? give a folder that the whole cluster reaches (--to)")
+        raise AuditError("name a folder for the tables that the whole Spark cluster can reach (--to)")
     else:
         with tempfile.TemporaryDirectory(prefix="rmqkit-audit-") as folder:
             yield f"file://{folder}"
@@ -180,10 +194,10 @@ _STEPS: Sequence[tuple[str, Sequence[str], Sequence[str], Any, str]] = (
 
 
 def _stepped(session: SparkSession, kinds: Sequence[str], keys: Sequence[str], step: Any, schema: str) -> DataFrame:
-    """What a step in Python says of the rows of these kinds, group by group."""
+    """Return the output of a Python step for the rows of these kinds, grouped by `keys`."""
     from pyspark.sql.pandas import functions
 
-    # The grouped calls of PySpark (applyInArrow) want pandas, whatever they are given.
+    # PySpark's grouped calls (applyInArrow) would need pandas, although the data is Arrow.
     arrow_udf: Any = functions.arrow_udf
     session.udf.register("step", arrow_udf(step, f"array<struct<{schema}>>"))
     names = [column.split()[0] for column in tables.COLUMNS.split(", ")]
@@ -198,7 +212,7 @@ def _stepped(session: SparkSession, kinds: Sequence[str], keys: Sequence[str], s
     """)
 
 
-#: one row of each run, so that one without any other has a context
+#: one row per run, so that a run without any other row also has a context
 _LAST_ROWS = f"SELECT run, -1L, '', '{steps.LAST}', '', '', 0L, 0L, 'ok', '', -1, -1L, '{{}}' FROM plans"
 
 _PLAN = (
@@ -225,7 +239,10 @@ def _plan_row(run: AuditRun) -> tuple[Any, ...]:
 
 
 def asked(runs: Sequence[AuditRun]) -> list[tuple[str, str]]:
-    """(run, promise): what each run's plan asks, as the engine does."""
+    """Return (run, promise) for the promises that each run's plan names or that apply to it.
+
+    The drill engine selects them in the same way.
+    """
     made = {name: make() for name, make in PROMISES.items()}
     found = []
     for run in runs:
@@ -238,8 +255,11 @@ def asked(runs: Sequence[AuditRun]) -> list[tuple[str, str]]:
 
 
 def findings(session: SparkSession, name: str) -> DataFrame:
-    """Of one promise, for every run that makes it: run, promise, facts, lacking, broken (how many), told (the first of
-    them: ops, key, what); over the views of `prepared`."""
+    """Query one promise for every run that makes it, over the views of `prepared`.
+
+    Columns: run, promise, facts, lacking, broken (number of violations), told (the first TOLD_MAX
+    violations: ops, key, what).
+    """
     query = QUERIES[name]
     return session.sql(f"""
         WITH facts AS ({query.facts}), broken AS ({query.broken}), ranked AS (

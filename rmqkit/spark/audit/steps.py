@@ -1,9 +1,13 @@
-"""What is told by a state machine: done in Python with the very functions of the in-process checkers, a run or a queue at a
-time.
+"""The parts of the audit that need a state machine: Python steps over the rows of a run or a queue.
 
-`context` goes over the events, roles and looks at nodes of one run, of which there are few however much was sent: the
-fault, who served a group of brokers when, which stretches of time excuse what. `leases` goes over the calls
-for the lock of one queue. Everything that there is a row a message of is asked in SQL.
+They call the same functions as the in-process checkers.
+
+- `context` reads the events, roles and node polls of one run. There are few of them, however many
+  messages were sent. It finds the fault, which node served a broker group when, and which intervals
+  excuse what.
+- `leases` reads the lock calls of one queue.
+
+Everything that has one row per message is left to SQL.
 """
 
 import json
@@ -25,7 +29,8 @@ from rmqkit.drill.promises.roles import SILENT
 from rmqkit.drill.promises.table import AS_ALONE, AS_UNSYNCED, cell
 from rmqkit.drill.promises.waits import refusing
 
-#: a row that stands for all that are not looked at: a history ends with its last row, whatever kind it is
+#: kind of a row that marks the end of the whole history, since the step gets only some kinds of
+#: rows
 LAST = "last"
 
 STRETCH = "since_ms: bigint, until_ms: bigint"
@@ -52,7 +57,7 @@ _SCALARS = {
 
 
 def _fields(ddl: str) -> list[tuple[str, pa.DataType]]:
-    """The fields of a text without structs."""
+    """Return the Arrow fields of a DDL text without structs."""
     return [(name.rstrip(":"), _SCALARS[kind]) for name, kind in (part.split() for part in ddl.rstrip(", ").split(", "))]
 
 
@@ -69,7 +74,10 @@ def _context_schema() -> pa.Schema:
 
 
 def _history(rows: Sequence[Mapping[str, Any]], last_ms: int) -> History:
-    """Rows as Spark gives them: without an order, `extra` as text. The whole history they are of ends at `last_ms`."""
+    """Return the history of rows from Spark, which are unordered and have `extra` as JSON text.
+
+    A row of kind LAST at `last_ms` ends it, since the whole history may end later than these rows.
+    """
     made = []
     for each in rows:
         extra = json.loads(each["extra"] or "{}")
@@ -79,10 +87,10 @@ def _history(rows: Sequence[Mapping[str, Any]], last_ms: int) -> History:
 
 
 def context(run: pa.Array, plan: pa.Array, last_ms: pa.Array, rows: pa.Array) -> pa.Array:
-    """Of each run of a batch a list with one context."""
+    """Return, for each run of the batch, a list with its one context."""
     made = []
     for name, text, end_ms, given in _groups(run, plan, last_ms, rows):
-        made.append([{"run": name, **_told(_history(given, end_ms), Plan.from_json(json.loads(text)))}])
+        made.append([{"run": name, **_context_values(_history(given, end_ms), Plan.from_json(json.loads(text)))}])
     return pa.array(made, pa.list_(pa.struct(_context_schema())))
 
 
@@ -90,13 +98,13 @@ def _groups(*columns: pa.Array) -> Iterator[tuple[Any, ...]]:
     return zip(*(column.to_pylist() for column in columns), strict=True)
 
 
-def _told(history: History, plan: Plan) -> dict[str, Any]:
+def _context_values(history: History, plan: Plan) -> dict[str, Any]:
     fault = fault_of(history)
     masters, slaves = nodes_of(history)
     served = heads(history)
     broken = broken_times(history)
     begins = [row for row in history.events if row.key == names.FAULT_BEGINS]
-    told: dict[str, Any] = {
+    values: dict[str, Any] = {
         "has_fault": fault is not None,
         "bites_ms": history.event_ms(names.FAULT_BITES),
         "ended_ms": history.event_ms(names.FAULT_ENDS),
@@ -109,9 +117,9 @@ def _told(history: History, plan: Plan) -> dict[str, Any]:
         "ahead": allowed_ahead(history, plan),
         "refusing": refusing(history, plan),
         "served": [head.node for found in served.values() for head in found],
-        "windows": _stretches(fault_windows(history)),
-        "allowed": _stretches(allowed_again(history, plan)),
-        "broken": [{"node": node, **each} for node, found in broken.items() for each in _stretches(found)],
+        "windows": _intervals(fault_windows(history)),
+        "allowed": _intervals(allowed_again(history, plan)),
+        "broken": [{"node": node, **each} for node, found in broken.items() for each in _intervals(found)],
         "changes": [
             {
                 "number": number,
@@ -127,7 +135,7 @@ def _told(history: History, plan: Plan) -> dict[str, Any]:
         ],
     }
     if fault is not None:
-        told |= {
+        values |= {
             "harm": str(fault.harm),
             "fault_node": fault.node,
             "fault_broker": fault.broker,
@@ -138,10 +146,10 @@ def _told(history: History, plan: Plan) -> dict[str, Any]:
             "where_unsynced": str(cell(plan.mode, fault.harm, AS_UNSYNCED[0]).where),
             "where_both": str(cell(plan.mode, fault.harm, AS_UNSYNCED[0], copies=1).where),
         }
-    return told
+    return values
 
 
-def _stretches(found: Iterable[tuple[int, int]]) -> list[dict[str, int]]:
+def _intervals(found: Iterable[tuple[int, int]]) -> list[dict[str, int]]:
     return [{"since_ms": since_ms, "until_ms": until_ms} for since_ms, until_ms in found]
 
 
@@ -155,9 +163,9 @@ _LEASES = pa.schema(_fields(LEASES))
 
 
 def leases(run: pa.Array, plan: pa.Array, last_ms: pa.Array, rows: pa.Array) -> pa.Array:
-    """Of each queue of a batch what members certainly held of it, in the order of the begins.
+    """Return, for each queue of the batch, the leases that members certainly held, by begin time.
 
-    `op` is that of the answer with which a lease began.
+    `op` is that of the answer that granted the lease.
     """
     made = []
     for name, _plan, end_ms, given in _groups(run, plan, last_ms, rows):

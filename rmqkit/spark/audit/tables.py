@@ -1,13 +1,15 @@
-"""The tables: histories of many runs as rows that Spark can ask, keyed by `run`; what each kind of row tells as columns.
+"""The tables of the audit: histories of many runs as Spark rows, keyed by `run`.
 
-    run folders, histories in memory → rows(run, op, kind, …, extra, x) → sends, deliveries, reads, ends, …
+    run folders, histories in memory → rows(run, op, kind, …, extra, x) → sends, deliveries, …
 
-The order within a run is that of `op`, which is the order in which rows were completed. `x` has the fields of `extra` that
-are looked at, with their types; the text of `extra` is kept where a step in Python reads it (`STEP_KINDS`). A table is a
-view: a `SELECT` over `rows` with one kind (`TABLES`). The same views are what `write` puts into Parquet files, a folder a
-table.
+Within a run, `op` gives the order: it is the order in which rows were completed. `x` has the fields
+of `extra` that queries use, with their types. The text of `extra` is kept only for the kinds that a
+Python step reads (`STEP_KINDS`).
 
-A row that is none ends the audit: `AuditError` says in which file.
+A table is a view: a `SELECT` over `rows` of one or more kinds (`TABLES`). `write` stores the same
+views as Parquet files, one folder per table.
+
+A file with an invalid row ends the audit; `AuditError` names the file.
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
 
 
 class AuditError(RmqkitError):
-    """A run that cannot be read, or two of one name. One line."""
+    """Raised when a run cannot be read, or two runs have the same name. The message is one line."""
 
     exit_code = 2
 
@@ -44,11 +46,12 @@ class AuditRun(NamedTuple):
     plan: Plan
     history: History | None = None
     path: Path | None = None
-    #: why the drill itself proved nothing, "" when it did: then there is nothing to judge
+    #: why the drill itself proved nothing, so that there is nothing to judge; "" if it proved
+    #: something
     why: str = ""
 
 
-#: the fields of `extra` that are looked at
+#: the fields of `extra` that queries use
 EXTRA = (
     "status string, error string, timeout_ms bigint, `group` string, any_order boolean, ordered boolean, boot string, "
     "disk int, by_member boolean, final boolean, `each` boolean, role string, state string, in_sync int, start string, "
@@ -60,13 +63,13 @@ COLUMNS = (
     "op bigint, client string, kind string, key string, value string, invoke_ms bigint, complete_ms bigint, "
     "outcome string, broker string, queue int, offset bigint, extra string"
 )
-#: kinds that Python reads itself (`steps.py`)
+#: kinds of rows that Python steps read (`steps.py`)
 STEP_KINDS = ("event", "role", "node", "end", "lock", "unlock")
 
 _PLACE = "broker, queue, offset"
 _TIMES = "invoke_ms, complete_ms"
 
-#: by table: its kind (or kinds), and its columns behind `run, op`
+#: table name -> (kind or kinds of its rows, columns after `run, op`)
 TABLES: Mapping[str, tuple[str, str]] = {
     "sends": (
         "send",
@@ -118,9 +121,10 @@ TABLES: Mapping[str, tuple[str, str]] = {
 
 
 def found(runs: Iterable[Path | str | AuditRun | tuple[str, History] | tuple[str, History, Plan]]) -> list[AuditRun]:
-    """Runs of folders and of memory, by name. A history without a plan is judged by a plan of defaults.
+    """Return the runs of folders and of histories in memory, in the given order.
 
-    Raises AuditError, PlanError.
+    A history without a plan is judged by a plan with default values. Raises AuditError if two runs
+    have the same name, and AuditError or PlanError if a folder cannot be read.
     """
     made = [_run(each) for each in runs]
     names: dict[str, AuditRun] = {}
@@ -141,7 +145,7 @@ def _run(given: Any) -> AuditRun:
     plan = folders.load_plan(folder)
     path = next((folder / name for name in (folders.PARQUET, folders.LINES) if (folder / name).exists()), None)
     if path is None:
-        raise AuditError(f"{folder} has no {folders.LINES}: the drill runs, or was ended before its end")
+        raise AuditError(f"{folder} has no {folders.LINES}: the drill still runs, or was stopped early")
     why = ""
     if (folder / folders.VERDICT).exists():
         verdict = folders.load_verdict(folder)
@@ -151,18 +155,18 @@ def _run(given: Any) -> AuditRun:
 
 # --- rows
 
-#: what Hadoop reads more into, in names of files
+#: characters in file names that Hadoop would read as a pattern
 GLOB = r"[\\\[\]{}*?]"
-#: of what Spark says of a file
+#: maximum characters of Spark's message about an invalid file
 LINE_MAX = 400
-#: about how many rows a task is given
+#: approximate number of rows per task
 PARTITION_ROWS = 300_000
-#: about how many bytes a row takes in a file
+#: file suffix -> approximate bytes per row
 SIZES = {".jsonl": 250, ".parquet": 10}
 
 
 def size(runs: Iterable[AuditRun]) -> int:
-    """How many rows these histories have, about."""
+    """Return the approximate number of rows of these histories."""
     rows = 0
     for run in runs:
         if run.history is not None:
@@ -174,7 +178,7 @@ def size(runs: Iterable[AuditRun]) -> int:
 
 
 def rows(spark: SparkSession, runs: Sequence[AuditRun]) -> DataFrame:
-    """All rows of all runs: `run`, the columns of a history, and `x`."""
+    """Return all rows of all runs: `run`, the columns of a history, and `x`."""
     from pyspark.sql import functions as F
 
     parts = [part for part in (_in_memory(spark, runs), _of_files(spark, runs)) if part is not None]
@@ -194,7 +198,7 @@ def _in_memory(spark: SparkSession, runs: Sequence[AuditRun]) -> DataFrame | Non
 
 
 def arrow(name: str, history: History) -> pa.Table:
-    """A history as an Arrow table of `rows`, `extra` as JSON text."""
+    """Return a history as an Arrow table with the columns of `rows`; `extra` is JSON text."""
     rows = history.rows
     made: dict[str, Any] = {"run": pa.array([name] * len(rows), pa.string())}
     kinds = {"bigint": pa.int64(), "int": pa.int32(), "string": pa.string()}
@@ -212,7 +216,10 @@ def _escaped(found: re.Match[str]) -> str:
 
 
 def _of_files(spark: SparkSession, runs: Sequence[AuditRun]) -> DataFrame | None:
-    """JSON lines and Parquet, each read by one scan. Which run a row is of stands in the name of its file."""
+    """Read all JSON lines files in one scan and all Parquet files in another.
+
+    The path of a row's file says which run the row belongs to.
+    """
     from pyspark.sql import functions as F
 
     names = {str(run.path.resolve()): run.name for run in runs if run.path is not None}
@@ -223,17 +230,17 @@ def _of_files(spark: SparkSession, runs: Sequence[AuditRun]) -> DataFrame | None
         paths = [path for path in names if path.endswith(ending)]
         if not paths:
             continue
-        # As drills write it with pyarrow: whole numbers are 64 bits.
+        # Drills write Parquet with pyarrow, which stores integers with 64 bits.
         reader = spark.read.schema(COLUMNS.replace(" int", " bigint"))
         uris = [f"file://{re.sub(GLOB, _escaped, path)}" for path in paths]
         part = reader.option("mode", "FAILFAST").json(uris) if ending == ".jsonl" else reader.parquet(*uris)
-        # Names of files come as URIs; a history that Spark has written is a folder of files.
+        # Spark returns paths as URIs. A history that Spark has written is a folder of files.
         file = F.expr("url_decode(replace(_metadata.file_path, '+', '%2B'))")
         part = part.withColumn("path", F.regexp_extract(file, f"^file:/*(/.*/history\\{ending})", 1))
         parts.append(part)
     read = parts[0] if len(parts) == 1 else parts[0].unionByName(parts[1])
     of_path = spark.createDataFrame(list(names.items()), "path string, run string")
-    known = F.coalesce("run", F.raise_error(F.concat(F.lit("no run is known of "), "path")))
+    known = F.coalesce("run", F.raise_error(F.concat(F.lit("no run is known for "), "path")))
     read = read.join(F.broadcast(of_path), "path", "left").withColumn("run", known)
     defaults: dict[str, bool | float | int | str] = {"outcome": OK, "broker": "", "queue": -1, "offset": -1, "extra": "{}"}
     columns = [F.col(name).cast(kind) for name, kind in map(str.split, COLUMNS.split(", "))]
@@ -242,7 +249,7 @@ def _of_files(spark: SparkSession, runs: Sequence[AuditRun]) -> DataFrame | None
 
 @contextlib.contextmanager
 def told_in_a_line() -> Iterator[None]:
-    """Raises AuditError for a file that holds no history, whatever Spark says of it."""
+    """Turn Spark's exception about an invalid history file into an AuditError of one line."""
     from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkException
 
@@ -253,14 +260,16 @@ def told_in_a_line() -> Iterator[None]:
         if read is None:
             raise
         row = re.search(r"MALFORMED_RECORD[^\n]*|Malformed records[^\n]*", str(error))
-        raise AuditError(f"{unquote(read[1]).rstrip('.,')} is no history: {row[0] if row else error}"[:LINE_MAX]) from None
+        raise AuditError(
+            f"{unquote(read[1]).rstrip('.,')} is not a history: {row[0] if row else error}"[:LINE_MAX]
+        ) from None
 
 
 # --- tables
 
 
 def make(spark: SparkSession) -> None:
-    """Each table as a temporary view over the view `rows`."""
+    """Create each table as a temporary view over the view `rows`."""
     for name, (kinds, columns) in TABLES.items():
         wanted = ", ".join(f"'{kind}'" for kind in kinds.split())
         spark.sql(
@@ -269,7 +278,7 @@ def make(spark: SparkSession) -> None:
 
 
 def write(spark: SparkSession, path: Path | str, names: Iterable[str] = tuple(TABLES)) -> None:
-    """Parquet files, a folder a table; what is there of the same name is written over."""
+    """Write tables as Parquet files, one folder per table; existing folders are overwritten."""
     for name in names:
         spark.table(name).write.mode("overwrite").parquet(f"{path}/{name}")
 

@@ -1,15 +1,20 @@
-"""Promises about takeovers as queries: who was what as overlapping stretches, leases of locks, copies of delayed messages,
-and what who serves knows.
+"""Queries for the promises about takeovers: roles, lock leases, delayed messages and progress.
 
-Each says the same as the checker of that name in `rmqkit.drill.promises`, in the same words. Where they rest on a state
-machine (`steps.py`) `step` says so: the leases of a queue, and who served a group of brokers from when to when.
+They find roles of brokers that overlap, leases that overlap, repeated copies of delayed messages,
+and what a serving broker does not know. Each query gives the same judgement, in the same words, as
+the checker of that name in `rmqkit.drill.promises`.
+
+Some facts come from a state machine (`steps.py`): the leases of a queue, and which node served a
+broker group when. `step` says so.
 """
 
 from rmqkit.drill.promises.delays import EARLY_MS, ON_ITS_WAY_MS
 from rmqkit.drill.promises.progress import LACKING, LATE_LOOK_MS, LOOK_MS, REWINDING
 from rmqkit.spark.audit.query import Query
 
-# A stretch is from the first answer to the last question of one state; in the order of their begins.
+# A span is the interval in which a broker reported the same state: from the first answer that shows
+# it to the last request that was answered with it. `place` numbers the spans of a run by begin
+# time.
 _SPANS = """
 looked AS (
   SELECT *, struct(outcome, value, members, boot, since) AS state,
@@ -94,7 +99,7 @@ FROM leases a JOIN leases b ON a.run = b.run AND a.group_name = b.group_name AND
   AND a.client <> b.client AND a.number < b.number AND a.end_ms > b.begin_ms
 JOIN runs r ON a.run = r.run AND r.is_strict
 """,
-    step="leases: what a member holds depends on every call before",
+    step="leases: what a member holds depends on all earlier calls",
 )
 
 _DUES = f"""
@@ -151,12 +156,13 @@ FROM again a JOIN runs r ON a.run = r.run
 WHERE a.before IS NOT NULL
   AND NOT exists(r.allowed, s -> s.since_ms <= a.before.stored_ms AND a.before.stored_ms <= s.until_ms)
 """,
-    step="what may be released twice depends on who served when",
+    step="which messages may be released twice depends on which node served when",
 )
 
 _REWINDING = ", ".join(f"'{harm}'" for harm in REWINDING)
 
-# `begins`: what the new one began with, by the looks just before and just after (`progress.Looks.soon`).
+# `begins`: the offset with which the new server began, from the polls just before and just after
+# its begin (`progress.Looks.soon`).
 _CHANGES = f"""
 changes AS (SELECT run, each.* FROM (SELECT run, explode(changes) AS each FROM runs)),
 pairs AS (
@@ -220,7 +226,7 @@ FROM again a LEFT SEMI JOIN judged j ON a.run = j.run JOIN sure s
 ON a.run = s.run AND a.change.number = s.number AND a.group_name = s.group_name AND a.queue = s.queue
 WHERE a.offset < s.least
 """,
-    step="who served a group of brokers when is told by a state machine over the roles",
+    step="a state machine over the roles finds which node served a broker group when",
 )
 
 QUERIES = (ONE_MASTER, LOCKS, DELAYS, PROGRESS)

@@ -1,14 +1,14 @@
-"""What several promises ask, as views over the tables: what is where, what the mode promised of each send, what is gone.
+"""Views that several promises share: where messages are, what the mode promised, what was lost.
 
-    runs         a row a run: its plan, its fault, who served when (`steps.context`), how many rows it has of what
-    asked        (run, promise): which promises a run's cluster makes
-    there        (run, key): whether the last reading found it at a master, at a slave
-    insync       (run, broker): from when to when the master was asked who is in sync, and when it was alone
-    promised     a row a send or delayed message that was not refused: where the mode says that it survives
-    gone         (run, key): what a master came back without, where the mode lets it
-    unanswered   (run, key, broker, queue, offset): given to readers before a power cut, and never answered
+    runs         a row per run: its plan, fault, serving nodes (`steps.context`) and row counts
+    asked        (run, promise): the promises that a run's cluster makes
+    there        (run, key): whether the last reading found the message at a master, at a slave
+    insync       (run, broker): the first and last poll of the master, and when it was alone in sync
+    promised     a row per send or delayed message that was not refused: where it must survive
+    gone         (run, key): sent messages that no master has at the end, where the mode allows it
+    unanswered   (run, key, broker, queue, offset): read before a power cut, but never acknowledged
 
-Those in `KEPT` are computed once and kept, since several promises ask them.
+The views in `KEPT` are computed once and stored, since several promises read them.
 """
 
 from rmqkit.drill.promises.table import AS_ALONE, AS_UNSYNCED, Harm
@@ -41,8 +41,8 @@ FROM reads r JOIN asked_nodes n ON r.run = n.run AND r.client = n.client
 WHERE r.outcome = 'ok' GROUP BY r.run, r.key
 """
 
-# A stretch of looks, one after the other, that saw fewer than two: the look before it and the one behind it say which sends
-# it is of.
+# `alone`: intervals of consecutive polls that saw fewer than two in-sync replicas, the master
+# included. The poll before such an interval and the one after it bound the sends that it concerns.
 INSYNC = """
 WITH ordered AS (
   SELECT run, broker, op, complete_ms AS at_ms, in_sync < 2 AS is_alone,
@@ -62,8 +62,8 @@ SELECT run, broker, min(first_ms) AS first_ms, max(last_ms) AS last_ms,
 FROM stretches GROUP BY run, broker
 """
 
-# As `facts.Copies.during`: a look that is missing on one side counts as alone, but not after the fault for what was
-# answered before it.
+# The same rule as `facts.Copies.during`: if the poll on one side of a send is missing, the master
+# counts as alone, except after the fault for sends that were answered before it.
 _SHRUNK = """
   c.run IS NULL OR s.invoke_ms < c.first_ms OR (s.complete_ms > c.last_ms AND s.complete_ms >= r.fault_ms)
   OR exists(c.alone, a -> (a.next_ms IS NULL OR a.next_ms > s.invoke_ms)
@@ -114,6 +114,6 @@ SELECT s.* FROM seen s LEFT ANTI JOIN certain c
 ON s.run = c.run AND s.key = c.key AND s.broker = c.broker AND s.queue = c.queue AND s.offset = c.offset
 """
 
-#: in the order in which they need one another
+#: view name -> SQL, in an order in which each view comes after those that it reads
 VIEWS = {"there": THERE, "insync": INSYNC, "promised": PROMISED, "gone": GONE, "unanswered": UNANSWERED}
 KEPT = ("there", "insync", "gone", "unanswered")

@@ -1,5 +1,6 @@
-"""Pipelines between topics and files, each a small module: `ingest`, `lake`, `compact`, `replay`, `copying`, `stats`.
+"""Spark pipelines between topics and files, one small module each.
 
-Their functions take a Spark session first, tell of their progress through `on_progress` and return what they did as
-plain data; `rmqkit pipeline` prints it. See docs/pipelines.md.
+`ingest`, `lake`, `compact`, `replay`, `topic_copy` and `stats` each take a Spark session as their
+first argument. They report progress through `on_progress` and return their results as plain data,
+which `rmqkit pipeline` prints. See docs/pipelines.md.
 """

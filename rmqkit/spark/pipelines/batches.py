@@ -1,14 +1,19 @@
-"""A micro-batch into a lake, exactly once, whatever dies and however often it runs.
+"""Commits a micro-batch to a lake exactly once, after any crash and any number of reruns.
 
-Spark writes down which offsets batch N has before it runs, and that it is done after; between the two it may run
-again, in this process or the next. So a batch here is: write the files, then one entry of the log. The entry names
-query and batch: a batch that is in the log already was committed by who died afterwards, and nothing is written. What
-attempts without an entry left over is removed when the batch gets its entry; nobody can commit it any more.
+Spark records the offsets of batch N before it runs the batch, and its completion afterwards. If the
+driver dies in between, Spark runs the batch again, in this process or a later one. Therefore a
+batch first writes its data files, then one log entry, which is the commit. The entry names the
+query and the batch number:
 
-Another query may bring offsets that the lake has: a checkpoint was lost or is an older one, two ingests have a topic
-in common. Their rows are left out, after a look at each: it must be in the lake with the same message id. If not (the
-topic was made anew, it is another cluster's, or was read with a filter before), the batch fails and says which
-message it is about.
+- If the log has an entry for the batch, an earlier attempt committed it, and nothing is written.
+- An attempt without an entry can never be committed once the batch has one. Its files are removed
+  then.
+
+Another query may read offsets that the lake already has: its checkpoint was lost or restored from
+an older copy, or two ingests share a topic. Rows at such offsets are left out, but each is compared
+first: the lake must have the same message id at that offset. It does not if the topic was
+recreated, belongs to another cluster, or was ingested with a filter. Then the batch fails, and the
+error names the message.
 """
 
 from __future__ import annotations
@@ -31,15 +36,18 @@ IDENTITY = ("topic", "broker", "queue", "offset", "message_id")
 
 
 class Offsets(NamedTuple):
-    """Of a batch: topic -> broker -> queue -> the first offset that it reads, and the first that it does not."""
+    """The offset range [begin, end) of a batch; both map topic -> broker -> queue -> offset."""
 
     begin: dict[str, Any]
     end: dict[str, Any]
 
 
 class BatchResult(NamedTuple):
-    """What a batch brought; `repeated` messages were in the lake before. `is_new` is false for one that was committed
-    earlier."""
+    """The result of one batch.
+
+    `size` is in bytes. `repeated` counts the messages left out because the lake already had them.
+    `is_new` is False for a batch that was committed earlier.
+    """
 
     rows: int
     files: int
@@ -52,17 +60,20 @@ NOTHING = BatchResult(0, 0, 0, 0, is_new=False)
 
 
 def query_id(checkpoint: Folder) -> str | None:
-    """Of the query whose checkpoint it is; None for a new one."""
+    """Return the id of the query that owns the checkpoint, None for a new checkpoint."""
     content = checkpoint.read("metadata")
     return None if content is None else str(json.loads(content)["id"])
 
 
 def offsets_of(checkpoint: Folder, batch: int, starts: ranges.Ends | None = None) -> Offsets:
-    """What Spark wrote down of a batch before it ran it; where the first one begins it does not write: at `starts`, as far
-    as that is known. Raises LakeDamaged when the checkpoint does not have it."""
+    """Return the offsets that Spark recorded in the checkpoint before it ran the batch.
+
+    Spark does not record where batch 0 begins. For it `begin` is taken from `starts`, for the
+    queues that `starts` names. Raises LakeDamaged if the checkpoint has no offsets for the batch.
+    """
     end = _written(checkpoint, batch)
     if end is None:
-        raise LakeDamaged(f"{checkpoint.uri}/offsets/{batch} is not there: the checkpoint is not that of a running query")
+        raise LakeDamaged(f"{checkpoint.uri}/offsets/{batch} is missing: the checkpoint does not belong to a running query")
     if batch:
         return Offsets(_written(checkpoint, batch - 1) or {}, end)
     ends = ranges.flat(end)
@@ -73,16 +84,16 @@ def _written(checkpoint: Folder, batch: int) -> dict[str, Any] | None:
     content = checkpoint.read(f"offsets/{batch}")
     if content is None:
         return None
-    # A version, a line about the query, then a line for each source: we have one.
+    # Spark writes a version line, a line about the query, then one line per source. We have one.
     lines = content.decode().splitlines()
     if len(lines) != 3 or lines[0] != "v1":
-        raise LakeDamaged(f"{checkpoint.uri}/offsets/{batch} is not as Spark writes the offsets of one source")
+        raise LakeDamaged(f"{checkpoint.uri}/offsets/{batch} does not have Spark's format for the offsets of one source")
     offsets = json.loads(lines[2])
     return offsets if isinstance(offsets, dict) else {}
 
 
 def add(log: LakeLog, rows: DataFrame, *, query: str, batch: int, offsets: Offsets, now_ms: int) -> BatchResult:
-    """Bring a batch of a query into a lake. Raises LakeConflict, LakeDamaged, ConfigError."""
+    """Write and commit a batch of a query. Raises LakeConflict, LakeDamaged, ConfigError."""
     state = log.state()
     if _is_done(state, query, batch, offsets):
         _remove_left_overs(log.folder, state, query, batch)
@@ -129,8 +140,12 @@ def add(log: LakeLog, rows: DataFrame, *, query: str, batch: int, offsets: Offse
 
 
 def _is_done(state: LakeState, query: str, batch: int, offsets: Offsets) -> bool:
-    """Whether the lake has this very batch. The number is not enough: with a checkpoint that was put back from a
-    copy, a number comes again with other offsets. Of a queue whose begin is not known the last offset speaks."""
+    """Return whether the lake already has this batch.
+
+    The batch number alone is not enough: with a checkpoint restored from a copy, a number comes
+    again with other offsets. Therefore the offsets must be covered too. Where the begin of a queue
+    is unknown, only its last offset is checked.
+    """
     if not state.has(query, batch):
         return False
     begins = ranges.flat(offsets.begin)
@@ -140,7 +155,10 @@ def _is_done(state: LakeState, query: str, batch: int, offsets: Offsets) -> bool
 
 
 def _plain_schema(rows: DataFrame) -> str:
-    """Every column may be null, and nothing but names and types is kept: the same columns give the same text."""
+    """Return the schema as JSON with all columns nullable and without metadata.
+
+    The same columns always give the same text.
+    """
     return json.dumps(merged_schema([rows.schema.json()]), separators=(",", ":"))
 
 
@@ -151,13 +169,16 @@ def _check_cluster(state: LakeState, end: Mapping[str, Any]) -> None:
         if names and known and not names & known:
             raise LakeConflict(
                 f"the lake has topic {topic} of cluster {', '.join(sorted(known))}, this is {', '.join(sorted(names))}: "
-                "their offsets have nothing to do with each other; give it another path"
+                "offsets of different clusters are unrelated; choose another path"
             )
 
 
 def _begins(rows: DataFrame, folder: Folder, files: Sequence[DataFile], offsets: Offsets) -> dict[str, Any]:
-    """Where each queue of a batch begins. One without a begin (the first batch of a source that does not begin empty)
-    begins at its first row, or where it ends."""
+    """Return where each queue of a batch begins, as nested JSON data.
+
+    In batch 0 the begin of a queue is unknown unless the start offsets name it. Such a queue begins
+    at its first row, or at its end if it has no row.
+    """
     known = ranges.flat(offsets.begin)
     begins = {**ranges.flat(offsets.end), **known}
     unknown = [key for key in begins if key not in known]
@@ -172,19 +193,24 @@ def _begins(rows: DataFrame, folder: Folder, files: Sequence[DataFile], offsets:
 
 
 def _check_fresh(now: LakeState, fresh: Sequence[OffsetRange], repeated: Sequence[OffsetRange]) -> None:
-    """Nothing that is about to be committed came in while it was written."""
+    """Raise LakeConflict if another ingest has committed any of these offsets meanwhile.
+
+    `repeated` is what the lake had before and this batch left out; it is not a conflict.
+    """
     left_out = coverage.added({}, repeated)
     for each in coverage.common(now.covered, fresh):
         if coverage.common(left_out, [each]) != [each]:
             raise LakeConflict(
-                f"another ingest has brought {each.key} {each.begin} to {each.end} into the lake while this one read it: "
-                "run one ingest of a topic at a time; started again, this one leaves out what is there"
+                f"another ingest has committed {each.key} {each.begin} to {each.end} while this one ran: "
+                "run one ingest of a topic at a time; restart this one, it skips messages that the lake has"
             )
 
 
 def _without(rows: DataFrame, folder: Folder, state: LakeState, repeated: Sequence[OffsetRange]) -> tuple[DataFrame, int]:
-    """The rows but for those that the lake has, and how many those are. Raises LakeConflict when one of them is not there,
-    or is another message."""
+    """Return the rows that the lake does not have, and the number of rows left out.
+
+    Raises LakeConflict if the lake lacks a row at a covered offset, or has another message there.
+    """
     from pyspark.sql import functions as F
     from pyspark.sql.types import StructType
 
@@ -200,10 +226,10 @@ def _without(rows: DataFrame, folder: Folder, state: LakeState, repeated: Sequen
     looked = again.join(old, place, "left").agg(F.count("*"), first_wrong).collect()[0]
     if looked[1] is not None:
         topic, broker, queue, offset, message_id, other = looked[1]
-        has = "has no such row, though it has read there with other options" if other is None else f"has {other} there"
+        has = "has no such row, although it covers the offset" if other is None else f"has {other} there"
         raise LakeConflict(
-            f"{topic} {broker}:{queue} {offset} is message {message_id}, the lake {has}: the topic was made anew, it is "
-            "another cluster's, or was ingested with a filter; give it another path"
+            f"{topic} {broker}:{queue} {offset} is message {message_id}, the lake {has}: the topic was recreated, "
+            "belongs to another cluster, or was ingested with a filter; choose another path"
         )
     return rows.where(~_within(repeated)), int(looked[0])
 
@@ -219,7 +245,10 @@ def _within(parts: Sequence[OffsetRange]) -> Column:
 
 
 def _remove_left_overs(folder: Folder, state: LakeState, query: str, batch: int) -> None:
-    """Attempts of a committed batch that its entry does not name. Files of a compacted batch stay for `vacuum`."""
+    """Remove the attempts of a committed batch that its entry does not name.
+
+    The files of a compacted batch stay until `vacuum`, because readers may still use them.
+    """
     under = batch_folder(query, batch)
     attempts = {name.split("/")[3] for name in folder.list(under)}
     committed = {path.split("/")[3] for path in state.files if path.startswith(f"{under}/")}
@@ -229,7 +258,9 @@ def _remove_left_overs(folder: Folder, state: LakeState, query: str, batch: int)
 
 
 def unread(state: LakeState, topics: Sequence[str]) -> str:
-    """`startingOffsets` for a query that goes on where a lake ends; queues that the lake does not know begin at their
-    earliest."""
+    """Return `startingOffsets` for a query that continues where the lake ends.
+
+    Queues that the lake does not know start at their earliest offset.
+    """
     known = coverage.ends(state.covered, topics)
     return json.dumps(ranges.nested(known)) if known else "earliest"

@@ -1,11 +1,15 @@
-"""Compaction: the many small files of closed hours become few large ones, with the same rows.
+"""Compaction: replaces the many small files of closed hours by a few large ones with the same rows.
 
-    compact(spark, "/data/orders")            # every hour that has ended an hour ago
+    compact(spark, "/data/orders")            # every hour that ended at least one hour ago
 
-New files are written beside the old ones; one entry of the log swaps all hours at once. A reader has listed either
-the old or the new ones, and the rows are the same. Whoever dies before the entry has left files that nobody sees. An
-ingest that goes on adds files: they stand beside what was swapped, and a later compaction takes them in. Two
-compactions of one hour: the second finds its files replaced, throws its own away and leaves the hour as it is.
+New files are written beside the old ones. One log entry then swaps all hours at once. A reader has
+listed either the old files or the new ones, and both have the same rows.
+
+- A compaction that dies before its entry leaves files that no reader sees; `vacuum` removes them.
+- An ingest that runs at the same time adds files beside the swapped ones. A later compaction takes
+  them in.
+- If two compactions choose the same hour, the second finds its input replaced. It discards its own
+  files and changes nothing.
 """
 
 import os
@@ -25,7 +29,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 FILE_BYTES = 128 * 1024 * 1024
-#: offsets that stay together when an hour has rows for more than one file
+#: consecutive offsets of a queue that stay in one file when an hour is split over several files
 BLOCK = 65_536
 OF = "compaction"
 
@@ -33,8 +37,11 @@ Hours = dict[tuple[str, str], list[DataFile]]
 
 
 class CompactionResult(msgspec.Struct, frozen=True):
-    """`hours` of how many topics' hours were swapped, the files before and after, and what `vacuum` removed of older
-    ones."""
+    """The result of a compaction.
+
+    `hours` counts the swapped (topic, hour) pairs; the other counts are of these hours only.
+    `vacuumed` is what `vacuum` removed of files replaced earlier.
+    """
 
     path: str
     hours: int
@@ -57,9 +64,11 @@ def compact(
     now_ms: int | None = None,
     on_progress: Callable[[PipelineProgress], None] | None = None,
 ) -> CompactionResult:
-    """Swap the files of hours before `before_hour` (`2026-11-22-13`, or a time; by default those that ended an hour
-    ago), of hours with more than one file that could be fewer, and remove what was replaced longer than `grace_ms`
-    ago.
+    """Replace the files of every hour before `before_hour` that has more files than it needs.
+
+    `before_hour` is an hour in UTC (`2026-11-22-13`) or a time; by default, hours that ended at
+    least one hour ago are compacted. Afterwards the files replaced longer than `grace_ms` ago are
+    removed.
 
     Raises LakeMissing, LakeDamaged.
     """
@@ -97,7 +106,7 @@ def _before(before_hour: str | lake.Time | None, now_ms: int) -> str:
 
 
 def _hours(state: LakeState, before: str, topics: Iterable[str] | None, file_bytes: int) -> Hours:
-    """Files by topic and hour, where there are more of them than there need be."""
+    """Return the files of each (topic, hour) that has more files than its bytes need."""
     hours: Hours = {}
     for file in state.chosen(topics):
         if file.hour < before:
@@ -112,7 +121,7 @@ def _files_for(files: Iterable[DataFile], file_bytes: int) -> int:
 def _swap(
     spark: "SparkSession", log: LakeLog, state: LakeState, hours: Hours, file_bytes: int, now_ms: int
 ) -> list[DataFile]:
-    """The new files; none if another compaction was first."""
+    """Write and commit the new files. Return them, or [] if another compaction was first."""
     folder = log.folder
     rows = _rows(spark, folder, state, hours, file_bytes)
     name = attempt_folder(OF, state.number)
@@ -136,7 +145,7 @@ def _swap(
 
 
 def _rows(spark: "SparkSession", folder: Folder, state: LakeState, hours: Hours, file_bytes: int) -> "DataFrame":
-    """The rows of these hours, those of one file to be in one partition."""
+    """Return the rows of these hours, partitioned so that each new file is one partition."""
     from pyspark.sql import functions as F
     from pyspark.sql.types import StructType
 
@@ -148,13 +157,13 @@ def _rows(spark: "SparkSession", folder: Folder, state: LakeState, hours: Hours,
     wanted = spark.createDataFrame(counts, f"`{topic}` string, `{hour}` string, `{parts}` int")
     here = (F.col("topic") == F.col(topic)) & (lake.hour_column(F.col("store_time")) == F.col(hour))
     block = F.xxhash64(*ORDER[:-1], F.floor(F.col(ORDER[-1]) / BLOCK))
-    # A left join: a row that is in a file of another hour by mistake must show in the count, not vanish.
+    # A left join: a row in a file of the wrong hour must show in the row count, not disappear.
     placed = rows.join(F.broadcast(wanted), here, "left").withColumn(part, F.pmod(block, F.col(parts)))
     return placed.repartition(total, topic, hour, part).drop(topic, hour, parts, part)
 
 
 def _check_rows(hours: Hours, new: Iterable[DataFile]) -> None:
-    """The swap must not change what readers see. Raises LakeError."""
+    """Raise LakeError if the swap would change the number of rows of a topic and hour."""
     before = {place: sum(file.rows for file in files) for place, files in hours.items()}
     after: dict[tuple[str, str], int] = {}
     for file in new:
@@ -163,5 +172,5 @@ def _check_rows(hours: Hours, new: Iterable[DataFile]) -> None:
         place = next(place for place in sorted({*before, *after}) if before.get(place) != after.get(place))
         raise LakeError(
             f"compaction of {place[0]} {place[1]} would turn {before.get(place, 0)} rows into {after.get(place, 0)}: "
-            "nothing was changed; are its files as they were written?"
+            "nothing was changed; check whether its data files were modified"
         )

@@ -1,7 +1,8 @@
-"""Which offsets of which queues a lake has: intervals by queue, joined where they meet.
+"""Tracks which offsets a lake covers: a list of intervals per queue, merged where they touch.
 
-A lake's rows are those of its files; its coverage says which offsets were asked for, so it also holds offsets without
-a row (a message that a tag left out, a place where the broker has none). Gaps are what nobody ingested.
+Coverage says which offsets were read, the files say which rows exist. An offset may be covered
+without a row: a tag filter left the message out, or the broker has no message at that offset. Gaps
+are offsets that no ingest has read.
 """
 
 from collections.abc import Iterable, Mapping
@@ -10,13 +11,13 @@ from typing import Any
 
 from rmqkit.spark.source.ranges import Ends, OffsetRange, QueueKey
 
-#: half-open intervals [begin, end) of a queue, ascending, apart from each other
+#: half-open intervals [begin, end) of one queue, ascending, neither overlapping nor touching
 Intervals = list[list[int]]
 Covered = dict[QueueKey, Intervals]
 
 
 def added(covered: Mapping[QueueKey, Intervals], ranges: Iterable[OffsetRange]) -> Covered:
-    """With these ranges too."""
+    """Return the coverage extended by these ranges."""
     result = dict(covered)
     for each in ranges:
         if each.size:
@@ -35,7 +36,7 @@ def _joined(intervals: Intervals) -> Intervals:
 
 
 def common(covered: Mapping[QueueKey, Intervals], ranges: Iterable[OffsetRange]) -> list[OffsetRange]:
-    """The parts of the ranges that are covered."""
+    """Return the parts of the ranges that are covered."""
     return [
         each._replace(begin=max(begin, each.begin), end=min(end, each.end))
         for each in ranges
@@ -45,13 +46,13 @@ def common(covered: Mapping[QueueKey, Intervals], ranges: Iterable[OffsetRange])
 
 
 def ends(covered: Mapping[QueueKey, Intervals], topics: Iterable[str] | None = None) -> Ends:
-    """One past the last covered offset of each queue."""
+    """Return one past the last covered offset of each queue, for these topics or all."""
     wanted = None if topics is None else set(topics)
     return {key: intervals[-1][1] for key, intervals in covered.items() if wanted is None or key.topic in wanted}
 
 
 def gaps(covered: Mapping[QueueKey, Intervals]) -> list[OffsetRange]:
-    """What lies between covered intervals."""
+    """Return the ranges between covered intervals."""
     return [
         OffsetRange(*key, before[1], after[0])
         for key, intervals in covered.items()
@@ -60,7 +61,7 @@ def gaps(covered: Mapping[QueueKey, Intervals]) -> list[OffsetRange]:
 
 
 def nested(covered: Mapping[QueueKey, Intervals]) -> dict[str, dict[str, dict[str, Intervals]]]:
-    """As JSON: topic, broker, queue as text, intervals."""
+    """Return JSON data: topic -> broker -> queue number as text -> intervals."""
     result: dict[str, dict[str, dict[str, Intervals]]] = {}
     for key in sorted(covered):
         result.setdefault(key.topic, {}).setdefault(key.broker, {})[str(key.queue)] = covered[key]
@@ -68,7 +69,7 @@ def nested(covered: Mapping[QueueKey, Intervals]) -> dict[str, dict[str, dict[st
 
 
 def flat(covered: Mapping[str, Any]) -> Covered:
-    """Back from JSON."""
+    """Return the coverage of the JSON data that `nested` made."""
     return {
         QueueKey(topic, broker, int(queue)): [[int(begin), int(end)] for begin, end in intervals]
         for topic, brokers in sorted(covered.items())

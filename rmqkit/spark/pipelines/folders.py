@@ -1,12 +1,16 @@
-"""Folders of a lake: few operations, for local paths by the operating system, for others by Hadoop's FileSystem in
-Spark's JVM.
+"""File access of a lake: direct for local paths, by Hadoop's FileSystem for all others.
 
-Rows are read and written by Spark. What a driver does itself is little: it lists files, reads and creates small ones,
-removes old ones. `create` is the one that carries promises: the file appears whole or not at all, and only if there
-was none of that name. Locally that is a hard link to a file that is complete and synced; elsewhere it is what Spark
-uses for its own checkpoints (`CheckpointFileManager`, so `spark.sql.streaming.checkpointFileManagerClass` has a say),
-on HDFS a rename. A rename in an object store looks first and writes then: two that create the same name at the same
-time may both succeed there.
+Spark reads and writes the rows. The driver itself only lists files, reads and creates small ones,
+and removes old ones.
+
+Only `create` carries a guarantee: the file appears whole or not at all, and only if the name was
+free.
+
+- Locally, the content is written and synced under a temporary name, then hard-linked to its name.
+- Elsewhere, `create` uses Spark's own `CheckpointFileManager`, so the setting
+  `spark.sql.streaming.checkpointFileManagerClass` applies. On HDFS that is a rename.
+- An object store's rename checks first and writes later. There, two writers that create the same
+  name at the same time may both succeed.
 """
 
 import contextlib
@@ -24,54 +28,57 @@ from rmqkit.errors import ConfigError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-#: Spark takes a path with one of these for a pattern
+#: Spark reads a path with one of these characters as a pattern
 PATTERN = frozenset("*?[]{}\\")
-#: file systems without hard links answer so
+#: the errors of file systems that do not support hard links
 NO_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
 
 
 class FileEntry(NamedTuple):
-    """A file: its size in bytes and when it was last changed (ms, by the file system's clock)."""
+    """A file's size in bytes and the time of its last change, in ms by the file system's clock."""
 
     size: int
     changed_ms: int
 
 
 class Folder(Protocol):
-    """A folder, which need not be there yet. Names are relative, with `/`."""
+    """A folder, which need not exist yet. Names are relative to it and use `/`."""
 
     @property
     def uri(self) -> str:
-        """As Spark is told."""
+        """The URI under which Spark finds the folder."""
 
     def list(self, under: str = "") -> dict[str, FileEntry]:
-        """All files below, by name, sorted; none if there is no such folder."""
+        """Return all files below `under`, sorted by name; empty if the folder does not exist."""
 
     def read(self, name: str) -> bytes | None:
-        """A small file's content, None if it is not there."""
+        """Return the content of a small file, None if it does not exist."""
 
     def create(self, name: str, content: bytes) -> bool:
-        """Whole or not at all. False if there is one of that name, which stays as it is."""
+        """Create the file, whole or not at all. Return False if it exists; it is left unchanged."""
 
     def remove(self, name: str) -> None:
-        """A file, or a folder with all in it; nothing if it is not there."""
+        """Remove a file, or a folder and its content; do nothing if it does not exist."""
 
     def sync(self, names: Iterable[str]) -> None:
-        """Make what Spark has written outlast a power loss."""
+        """Make these files, which Spark has written, durable across a power loss."""
 
     def parquet_rows(self, name: str) -> int:
-        """Rows of a Parquet file, from its footer."""
+        """Return the number of rows of a Parquet file, from its footer."""
 
 
 def open_folder(path: str | os.PathLike[str], spark: "SparkSession | None" = None) -> Folder:
-    """The folder of a path or URI. Raises ConfigError for one that Spark would take for a pattern, and without a session
-    for one that is not local."""
+    """Return the folder of a path or URI.
+
+    Raises ConfigError if Spark would read the path as a pattern, or if the path is not local and
+    there is no session.
+    """
     text = os.fspath(path)
     if not text or PATTERN.intersection(text):
         raise ConfigError(f"{text!r} cannot be a lake's path: it must not be empty or hold {' '.join(sorted(PATTERN))}")
     scheme = _scheme(text)
     if not scheme and spark is not None:
-        # A cluster's Spark may take plain paths for those of its HDFS.
+        # Spark on a cluster may resolve plain paths in its HDFS.
         default = _hadoop_conf(spark).get("fs.defaultFS") or ""
         if _scheme(default) not in ("", "file"):
             return HadoopFolder(text, spark)
@@ -84,12 +91,12 @@ def open_folder(path: str | os.PathLike[str], spark: "SparkSession | None" = Non
 
 def _scheme(path: str) -> str:
     scheme = urlsplit(path).scheme
-    # One letter is a drive.
+    # A single letter is a drive, not a scheme.
     return scheme if len(scheme) > 1 else ""
 
 
 class LocalFolder:
-    """A folder of this machine."""
+    """A folder on this machine."""
 
     def __init__(self, path: Path) -> None:
         self.path = path.absolute()
@@ -151,7 +158,7 @@ class LocalFolder:
             shutil.rmtree(path, ignore_errors=True)
         else:
             path.unlink(missing_ok=True)
-        # Spark's local files have a checksum beside them; folders go with their last file.
+        # Spark writes a checksum beside each local file. Folders that became empty are removed too.
         path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
         for parent in path.parents:
             if parent == self.path:
@@ -188,7 +195,7 @@ def _sync(path: Path) -> None:
 
 
 class HadoopFolder:
-    """A folder of any file system that Spark's JVM knows: `hdfs://`, `s3a://`, and what `--conf` brings."""
+    """A folder on a file system of Spark's JVM: `hdfs://`, `s3a://`, or one added by `--conf`."""
 
     def __init__(self, uri: str, spark: "SparkSession") -> None:
         self._jvm: Any = _jvm(spark)
@@ -238,7 +245,7 @@ class HadoopFolder:
             stream.close()
         except Exception:
             stream.cancel()
-            # Whoever was first has it; anything else is an error.
+            # If another writer created the file first, that is no error.
             if self._files.exists(path):
                 return False
             raise
@@ -253,7 +260,7 @@ class HadoopFolder:
             self._files.delete(path, False)
 
     def sync(self, names: Iterable[str]) -> None:
-        """What is written there stays: these file systems answer when it is safe."""
+        """Do nothing: a write to these file systems counts as durable once it has returned."""
 
     def parquet_rows(self, name: str) -> int:
         hadoop = self._jvm.org.apache.parquet.hadoop
@@ -269,5 +276,5 @@ def _jvm(spark: "SparkSession") -> Any:
 
 
 def _hadoop_conf(spark: "SparkSession") -> Any:
-    """Hadoop's settings of the session, `spark.hadoop.*` included."""
+    """Return the session's Hadoop configuration, including `spark.hadoop.*`."""
     return spark._jsc.hadoopConfiguration()

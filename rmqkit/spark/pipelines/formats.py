@@ -1,12 +1,15 @@
-"""Lake formats that Spark packages bring: Delta and Iceberg instead of the lake of our own.
+"""Lake formats of Spark packages: Delta and Iceberg instead of rmqkit's own lake.
 
     packages = "io.delta:delta-spark_2.13:4.1.0"
     spark = rmqkit.spark.session(conf=formats.conf(packages))
     ingest(spark, ["orders"], "/data/orders", packages=packages)
 
-Exactly once is the format's own commit: Delta keeps (txnAppId, txnVersion) = (query id, batch) in its log and passes over a
-batch that it has; Iceberg keeps them as properties of the snapshot, which are looked for before a batch is written. Both
-hold only as long as the checkpoint lives: a new query's id is another one.
+The format's own commit makes a batch exactly-once:
+
+- Delta stores (txnAppId, txnVersion) = (query id, batch) in its log and skips a batch that it has.
+- Iceberg stores both as snapshot properties, which are checked before a batch is written.
+
+Both guarantees hold only while the checkpoint exists: a new query has another id.
 """
 
 from abc import ABC, abstractmethod
@@ -18,23 +21,23 @@ from rmqkit.errors import ConfigError
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-#: of a snapshot of Iceberg's
+#: the snapshot properties in which Iceberg stores the query id and batch number
 QUERY_KEY, BATCH_KEY = "rmqkit-query", "rmqkit-batch"
 CATALOG = "rmqkit_lake"
 TABLE = f"{CATALOG}.messages"
 
 
 class LakeFormat(ABC):
-    """How one format is written."""
+    """Writes batches in one lake format."""
 
-    #: what Maven coordinates of its packages begin with
+    #: the Maven group of its packages
     group: str
-    #: settings that a session needs from its start
+    #: Spark settings that the session needs when it starts
     settings: ClassVar[dict[str, str]]
 
     @abstractmethod
     def write(self, rows: "DataFrame", path: str, query: str, batch: int) -> None:
-        """Append a batch, once for each (query, batch)."""
+        """Append a batch; do nothing if this (query, batch) has been appended."""
 
 
 class Delta(LakeFormat):
@@ -63,7 +66,7 @@ class Iceberg(LakeFormat):
 
     @staticmethod
     def catalog(path: str) -> dict[str, str]:
-        """Settings that may be made while a session runs: the table lies at PATH/messages."""
+        """Return the catalog settings of a table at PATH/messages; they may be set at run time."""
         return {
             f"spark.sql.catalog.{CATALOG}": "org.apache.iceberg.spark.SparkCatalog",
             f"spark.sql.catalog.{CATALOG}.type": "hadoop",
@@ -76,7 +79,7 @@ class Iceberg(LakeFormat):
 
     @staticmethod
     def committed(query: str) -> str:
-        """SQL: the last batch of a query that the table has."""
+        """Return SQL for the number of the last batch of a query that the table has."""
         summary = f"summary['{BATCH_KEY}']"
         return f"SELECT max(int({summary})) FROM {TABLE}.snapshots WHERE summary['{QUERY_KEY}'] = '{query}'"
 
@@ -98,19 +101,22 @@ FORMATS: tuple[LakeFormat, ...] = (Delta(), Iceberg())
 
 
 def of_packages(packages: str | Sequence[str] | None) -> LakeFormat | None:
-    """The format that Maven coordinates (`group:artifact:version`) bring; None without any. Raises ConfigError."""
+    """Return the format of Maven coordinates (`group:artifact:version`), None for no packages.
+
+    Raises ConfigError unless exactly one format is among them.
+    """
     names = _split(packages)
     if not names:
         return None
     found = [each for each in FORMATS if any(name.startswith(f"{each.group}:") for name in names)]
     if len(found) != 1:
         known = " or ".join(f"{each.group}:…" for each in FORMATS)
-        raise ConfigError(f"{', '.join(names)}: one lake format is needed among the packages, {known}")
+        raise ConfigError(f"{', '.join(names)}: exactly one lake format is needed among the packages: {known}")
     return found[0]
 
 
 def conf(packages: str | Sequence[str] | None) -> dict[str, str]:
-    """Spark's settings for `session(conf=…)`. Raises ConfigError."""
+    """Return the Spark settings for `session(conf=…)`. Raises ConfigError."""
     chosen = of_packages(packages)
     return {} if chosen is None else {"spark.jars.packages": ",".join(_split(packages)), **chosen.settings}
 

@@ -1,14 +1,19 @@
-"""Messages that were read become messages to be sent: what `replay` and `copying` have in common.
+"""Turns messages that were read into messages to send, for `replay` and `topic_copy`.
 
-What a message keeps: body, keys, tags, its own properties. RocketMQ's own (ids, delay, transaction, retries) belong
-to its first life; the sink leaves them out. REPLAY_ID (the id it had) and REPLAY_OF (`topic/broker/queue/offset`) say
-where it came from, so that a consumer can tell a copy.
+A message keeps its body, keys, tags and user properties. RocketMQ's own properties (ids, delay,
+transaction, retries) belong to the original message; the sink leaves them out. Two properties name
+the origin, so that a consumer can recognise a copy: REPLAY_ID is the original message id, REPLAY_OF
+is `topic/broker/queue/offset`.
 
-Order `queue`: all messages of a source queue go to one target queue, in one task, in the order of their offsets. It
-is the queue of the same broker and number when the target has it, else one of the same number, else another. Order
-`key`: messages with the same key (sharding key, else KEYS, else the source queue) go to one target queue in the order
-of store time. Within a task messages go in the order of time too, as far as their queues allow: a clock that was set
-back does not change the order of a queue.
+Order `queue`: all messages of a source queue go to one target queue, from one task, in offset
+order. The target queue is the first of these that exists: the same broker and queue number; the
+same number on another broker; any queue.
+
+Order `key`: all messages with the same key go to one target queue, in the order of store time. The
+key is the sharding key, else KEYS, else the source queue.
+
+Within a task, messages are also sent in the order of time across queues. A clock that was set back
+does not change the order within a queue.
 """
 
 from __future__ import annotations
@@ -28,24 +33,24 @@ ORDERS = ("queue", "key")
 ID, OF = "REPLAY_ID", "REPLAY_OF"
 SOURCE = ("topic", "broker", "queue")
 NEEDED = (*SOURCE, "offset", "body")
-#: columns of the way between
+#: temporary columns; they are renamed or dropped before the sink gets the rows
 TIME, TO_BROKER, TO_QUEUE, KEY = "_time", "_to_broker", "_to_queue", "_key"
 SINK = "rocketmq"
-#: queues differ in size: some more tasks than run at once even that out
+#: tasks per core; more than one, since queues differ in size and extra tasks even that out
 TASKS_A_CORE = 2
 
 
 def check(rows: DataFrame, order: str) -> None:
-    """Raises ConfigError for rows that cannot be sent on in that order."""
+    """Raise ConfigError if the order is unknown or the rows lack a needed column."""
     if order not in ORDERS:
         raise ConfigError(f"order {order}: choose from {', '.join(ORDERS)}")
     missing = [name for name in NEEDED if name not in rows.columns]
     if missing:
-        raise ConfigError(f"columns {', '.join(missing)} are missing: messages to send on have {', '.join(NEEDED)}")
+        raise ConfigError(f"columns {', '.join(missing)} are missing: a replay or copy needs {', '.join(NEEDED)}")
 
 
 def target_queues(topic: str, namesrv: str | None) -> list[MessageQueue]:
-    """Where messages of a topic may be sent. Raises NoRoute."""
+    """Return the writable queues of a topic, sorted. Raises NoRoute."""
     from rmqkit.api import Producer
 
     with Producer("rmqkit-spark-plan", namesrv=namesrv) as producer:
@@ -57,7 +62,7 @@ def source_queues(rows: DataFrame) -> list[QueueKey]:
 
 
 def placed(sources: Sequence[QueueKey], targets: Sequence[MessageQueue]) -> dict[QueueKey, MessageQueue]:
-    """A target queue for each source queue."""
+    """Choose a target queue for each source queue; `targets` must not be empty."""
     by_place = {(target.broker_name, target.queue_id): target for target in targets}
     by_number: dict[int, list[MessageQueue]] = {}
     for target in targets:
@@ -72,20 +77,20 @@ def placed(sources: Sequence[QueueKey], targets: Sequence[MessageQueue]) -> dict
 
 
 def in_queue_order(rows: DataFrame, places: Mapping[QueueKey, MessageQueue], tasks: int) -> DataFrame:
-    """What the sink takes, each source queue in one task."""
+    """Return the rows with the sink's columns, each source queue in one task."""
     from pyspark.sql import functions as F
 
     table = [(*source, target.broker_name, target.queue_id) for source, target in places.items()]
     kinds = f"topic string, broker string, queue int, {TO_BROKER} string, {TO_QUEUE} int"
     where = F.broadcast(rows.sparkSession.createDataFrame(table, kinds))
-    # A queue that came after the others were listed goes where the sink finds room; it is not left out.
+    # A left join: a queue that appeared after the listing has no target yet; the sink chooses one.
     known = rows.join(where, list(SOURCE), "left")
     ordered = _timed(known.repartition(tasks, *SOURCE)).sortWithinPartitions(TIME, *SOURCE, "offset")
-    return ordered.select(*_kept(rows), F.col(TO_BROKER).alias("broker"), F.col(TO_QUEUE).alias("queue"))
+    return ordered.select(*_message_columns(rows), F.col(TO_BROKER).alias("broker"), F.col(TO_QUEUE).alias("queue"))
 
 
 def in_key_order(rows: DataFrame, tasks: int) -> DataFrame:
-    """What the sink takes, all messages of a key in one task."""
+    """Return the rows with the sink's columns, all messages of a key in one task."""
     from pyspark.sql import functions as F
 
     own = F.concat_ws("/", *SOURCE)
@@ -93,11 +98,11 @@ def in_key_order(rows: DataFrame, tasks: int) -> DataFrame:
     keys += [F.col("keys")] if "keys" in rows.columns else []
     keyed = _timed(rows).withColumn(KEY, F.coalesce(*[F.nullif(key, F.lit("")) for key in keys], own))
     ordered = keyed.repartition(tasks, KEY).sortWithinPartitions(TIME, *SOURCE, "offset")
-    return ordered.select(*_kept(rows), F.col(KEY).alias("ordering_key"))
+    return ordered.select(*_message_columns(rows), F.col(KEY).alias("ordering_key"))
 
 
 def _timed(rows: DataFrame) -> DataFrame:
-    """With a time that never goes back within a queue: the latest store time up to here."""
+    """Add the column TIME, which never decreases within a queue: the highest store time so far."""
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
@@ -107,7 +112,8 @@ def _timed(rows: DataFrame) -> DataFrame:
     return rows.withColumn(TIME, F.max("store_time").over(until_here))
 
 
-def _kept(rows: DataFrame) -> list[Column]:
+def _message_columns(rows: DataFrame) -> list[Column]:
+    """Return the columns that a sent message keeps, REPLAY_OF and REPLAY_ID included."""
     from pyspark.sql import functions as F
 
     columns = [F.col(name) for name in ("body", "keys", "tags") if name in rows.columns]
@@ -128,7 +134,11 @@ def write(
     per_task: int = 0,
     options: Mapping[str, str] | None = None,
 ) -> int:
-    """Send them, and return how many were sent. Raises what the sink raised."""
+    """Send the messages through the sink and return their number.
+
+    `per_task` is the maximum number of messages per second and task (0: no limit). Exceptions of
+    the sink are passed on.
+    """
     from pyspark.sql import Observation
     from pyspark.sql import functions as F
 
@@ -144,9 +154,9 @@ def write(
 
 
 def tasks_of(rows: DataFrame, queues: int, rate: int | None) -> tuple[int, int]:
-    """How many tasks send, and how many messages a second each may send (0: no limit).
+    """Return the number of sending tasks and each task's limit in messages per second (0: none).
 
-    With a rate there are only as many tasks as run at the same time, so that their paces add up to it.
+    With a rate, there are only as many tasks as can run at once, so that their limits add up to it.
     """
     at_once = rows.sparkSession.sparkContext.defaultParallelism
     if rate is None:

@@ -1,11 +1,16 @@
-"""Topics into a lake: a streaming query whose batches are committed by the lake's own log.
+"""Ingests topics into a lake: a streaming query whose batches are committed by the lake's own log.
 
-    ingest(spark, ["orders"], "/data/orders", namesrv="127.0.0.1:9876")                 # what is there now
-    ingest(spark, ["orders"], "s3a://bucket/orders", follow=True, trigger="1 minute")   # for ever
+    # read up to the current end of the topic
+    ingest(spark, ["orders"], "/data/orders", namesrv="127.0.0.1:9876")
+    # follow the topic until stopped
+    ingest(spark, ["orders"], "s3a://bucket/orders", follow=True, trigger="1 minute")
 
-The same call goes on where it ended: its checkpoint lies in the lake, by the names of its topics. Without a
-checkpoint the query begins where the lake ends. Whatever is read twice is in the lake once (`batches`). With
-`packages` a lake format takes the lake's place: its own commit decides, and its own readers read it (`formats`).
+The same call continues where the last one ended: its checkpoint is stored in the lake, under the
+names of its topics. Without a checkpoint, the query begins where the lake ends. A message that is
+read twice is in the lake once (see `batches`).
+
+With `packages`, a lake format replaces rmqkit's lake. Then the format's own commit and its own
+readers are used (see `formats`).
 """
 
 from __future__ import annotations
@@ -35,8 +40,12 @@ SOURCE = "rocketmq"
 
 
 class IngestResult(msgspec.Struct, kw_only=True):
-    """What an ingest did. `repeated` messages were read again and are in the lake once. `offsets` (topic, broker,
-    queue) are read next, None when no batch ended."""
+    """The result of an ingest.
+
+    `repeated` counts messages that were read again and left out. `offsets` maps topic -> broker ->
+    queue to the offset that is read next; None if no batch ended. `bytes` is the size of the files
+    written.
+    """
 
     path: str
     checkpoint: str
@@ -63,11 +72,14 @@ def ingest(
     on_progress: Callable[[PipelineProgress], None] | None = None,
     stop: Callable[[], bool] | None = None,
 ) -> IngestResult:
-    """Bring what the topics have into the lake at `path`; with `follow` also what comes, every `trigger`, until `stop` says
-    so or Ctrl-C.
+    """Ingest the messages of the topics into the lake at `path`.
 
-    `options` are the data source's (docs/spark.md). A `checkpoint` of your own belongs to one path for ever. Raises
-    ConfigError, LakeConflict, LakeDamaged, and what the query raised (StreamingQueryException).
+    Without `follow`, the ingest ends at the topics' current end. With it, a batch runs every
+    `trigger` until `stop` returns True or the user presses Ctrl-C.
+
+    `options` are those of the data source (docs/spark.md). A `checkpoint` given by the caller must
+    always be used with the same `path`. Raises ConfigError, LakeConflict, LakeDamaged, and the
+    exception of the query (StreamingQueryException).
     """
     names = [topics] if isinstance(topics, str) else sorted(dict.fromkeys(topics))
     if not names or not all(names):
@@ -79,7 +91,7 @@ def ingest(
     log = LakeLog(folder)
     given = _source_options(names, namesrv, options, log, format_)
     parsed = parse(given, "stream")
-    # Not what the environment of Spark's own processes says.
+    # Resolve the name servers here: the environment of Spark's processes may name others.
     given["namesrv"] = ";".join(parsed.namesrv)
     starts = _starts(parsed)
     rows = spark.readStream.format(SOURCE).options(**given).load()
@@ -88,7 +100,7 @@ def ingest(
     query = _start(rows, _sink(log, place, starts, done, errors, format_), place, trigger if follow else None)
     done.query = str(query.id)
 
-    def told(progress: PipelineProgress) -> None:
+    def report(progress: PipelineProgress) -> None:
         done.offsets = progress.offsets
         if format_:
             done.rows = progress.rows
@@ -96,9 +108,9 @@ def ingest(
             on_progress(progress)
 
     try:
-        wait(query, told, stop, endless=follow)
+        wait(query, report, stop, endless=follow)
     except Exception:
-        # Spark wraps what a batch raised in its own words and a JVM's stack.
+        # Spark wraps a batch's exception in its own with a JVM stack trace. Raise the original.
         if errors:
             raise errors[0] from None
         raise
@@ -106,7 +118,7 @@ def ingest(
 
 
 def default_checkpoint(topics: Sequence[str]) -> str:
-    """Where the checkpoint of an ingest of these topics lies in its lake."""
+    """Return the path of the checkpoint of these topics, relative to the lake."""
     readable = "+".join(topics).replace("%", "_")[:60]
     return f"{CHECKPOINTS}/{readable}-{hashlib.sha256(','.join(topics).encode()).hexdigest()[:12]}"
 
@@ -129,7 +141,7 @@ def _source_options(
 
 
 def _starts(options: SourceOptions) -> Ends:
-    """Where the query begins, of the queues whose offsets are named."""
+    """Return the start offsets of the queues for which the options name one."""
     chosen = options.starting_offsets
     return {} if isinstance(chosen, str) else {key: offset for key, offset in chosen.items() if offset >= 0}
 
@@ -142,7 +154,10 @@ def _sink(
     errors: list[Exception],
     format_: formats.LakeFormat | None,
 ) -> Callable[[DataFrame, int], None]:
-    """What Spark calls with each micro-batch."""
+    """Return the function that Spark calls with each micro-batch.
+
+    It adds the batch to `done`. An exception is appended to `errors` and raised.
+    """
 
     def to_lake(rows: DataFrame, batch: int) -> None:
         query = batches.query_id(checkpoint)
@@ -160,14 +175,14 @@ def _sink(
         done.bytes += added.size
         done.repeated += added.repeated
 
-    def kept(rows: DataFrame, batch: int) -> None:
+    def sink(rows: DataFrame, batch: int) -> None:
         try:
             to_lake(rows, batch)
         except Exception as error:
             errors.append(error)
             raise
 
-    return kept
+    return sink
 
 
 def _start(

@@ -1,4 +1,4 @@
-"""A lake: Parquet files by topic and hour, and a log that says which of them count.
+"""A lake: Parquet files by topic and hour, and a log that says which of them belong to it.
 
     PATH/_lake/log/…                                               the log (`log`)
     PATH/_lake/checkpoints/…                                       Spark's checkpoints of ingests
@@ -6,8 +6,9 @@
 
     orders = lake.read(spark, "/data/orders", since=1_730_000_000_000)
 
-Readers go by the log alone: what an ingest that died has left over, or one that runs has not committed yet, does not
-exist for them. The files hold all columns, so that other tools can read them by the list that `files` gives.
+Readers use only the files that the log names. They never see files that a dead ingest left behind
+or that a running one has not committed. Each file has all columns, so other tools can read the
+files that `files` lists.
 """
 
 from __future__ import annotations
@@ -29,9 +30,9 @@ if TYPE_CHECKING:
 
 FILES = "files"
 HOUR_MS = 3_600_000
-#: rows without a store time
+#: the hour of rows without a store time
 NO_HOUR = "none"
-#: how long what is replaced, or was never committed, stays
+#: how long replaced and uncommitted files are kept before `vacuum` removes them
 GRACE_MS = 24 * HOUR_MS
 
 #: a time: ms since 1970, or a datetime (UTC if it names no zone)
@@ -39,7 +40,11 @@ Time = int | datetime
 
 
 class LakeDescription(msgspec.Struct, frozen=True):
-    """What a lake has. `covered`: topic -> broker -> queue -> [[begin, end], …]; `gaps` as text, one a line."""
+    """The content of a lake.
+
+    `covered` maps topic -> broker -> queue -> [[begin, end], …]. `gaps` has one text per gap
+    between covered intervals.
+    """
 
     path: str
     topics: list[str]
@@ -52,7 +57,7 @@ class LakeDescription(msgspec.Struct, frozen=True):
 
 
 class VacuumResult(msgspec.Struct, frozen=True):
-    """What `vacuum` removed: data files and their bytes, entries of the log."""
+    """What `vacuum` removed: data files, their bytes, and log entries including snapshots."""
 
     files: int
     bytes: int
@@ -67,10 +72,10 @@ def read(
     since: Time | None = None,
     until: Time | None = None,
 ) -> DataFrame:
-    """The rows of a lake as it is now, of these topics and store times [since, until).
+    """Return the current rows of a lake, of these topics and store times [since, until).
 
-    Files of other topics and hours are not opened. Later ingests do not change what was read; `vacuum` leaves its
-    files alone for a while. Raises LakeMissing, LakeDamaged.
+    Files of other topics and hours are not opened. Later ingests do not change the result, and
+    `vacuum` keeps its files for the grace time. Raises LakeMissing, LakeDamaged.
     """
     from pyspark.sql.types import StructType
 
@@ -93,13 +98,16 @@ def is_lake(path: str | os.PathLike[str], spark: SparkSession | None = None) -> 
 def files(
     path: str | os.PathLike[str], spark: SparkSession | None = None, *, topics: Iterable[str] | None = None
 ) -> list[str]:
-    """The URIs of the files that are the lake now, for tools other than Spark. Raises LakeMissing, LakeDamaged."""
+    """Return the URIs of the lake's current files, for tools other than Spark.
+
+    Raises LakeMissing, LakeDamaged.
+    """
     folder = open_folder(path, spark)
     return [f"{folder.uri}/{file.path}" for file in _state(folder).chosen(topics)]
 
 
 def describe(path: str | os.PathLike[str], spark: SparkSession | None = None) -> LakeDescription:
-    """Raises LakeMissing, LakeDamaged."""
+    """Return the topics, counts and covered offsets of a lake. Raises LakeMissing, LakeDamaged."""
     folder = open_folder(path, spark)
     state = _state(folder)
     return LakeDescription(
@@ -121,17 +129,18 @@ def vacuum(
     grace_ms: int = GRACE_MS,
     now_ms: int | None = None,
 ) -> VacuumResult:
-    """Remove data files that are not in the lake and entries that a snapshot stands for, when they are older than the
-    grace.
+    """Remove data files that are not in the lake, and log entries that a snapshot covers.
 
-    The grace is what a reader, and a batch from its first file to its commit, may take. Raises LakeMissing, LakeDamaged.
+    Only files and entries older than `grace_ms` are removed. The grace must be longer than any
+    reader runs, and longer than any batch takes from its first file to its commit. Raises
+    LakeMissing, LakeDamaged.
     """
     now_ms = wall_ms() if now_ms is None else now_ms
     folder = open_folder(path, spark)
     before_ms = now_ms - grace_ms
     log = LakeLog(folder)
     _state(folder, log)
-    # The log is read after the files are listed: what was committed in between is in it.
+    # Read the log after listing the files, so that files committed in between are kept.
     old = {name: file for name, file in folder.list(FILES).items() if file.changed_ms <= before_ms}
     kept = log.state().files.keys() | log.replaced_since(before_ms)
     removed = {name: file for name, file in old.items() if _data_name(name) not in kept}
@@ -143,7 +152,7 @@ def vacuum(
 
 
 def _data_name(name: str) -> str:
-    """Of a checksum beside a file: the file."""
+    """Return the data file of a checksum file; any other name is returned unchanged."""
     folder, _, last = name.rpartition("/")
     return f"{folder}/{last[1:-4]}" if last.startswith(".") and last.endswith(".crc") else name
 
@@ -169,12 +178,12 @@ def millis(moment: Time) -> int:
 
 
 def hour_name(time_ms: int) -> str:
-    """`2026-11-22-13`, in UTC; names sort as the hours do."""
+    """Return the hour in UTC, such as `2026-11-22-13`; names sort in the order of time."""
     return datetime.fromtimestamp(time_ms // 1000, UTC).strftime("%Y-%m-%d-%H")
 
 
 def hour_column(moment: Column) -> Column:
-    """`hour_name` of a timestamp, whatever the session's time zone."""
+    """Return `hour_name` as a column expression; the session's time zone has no influence."""
     from pyspark.sql import functions as F
 
     hours = F.floor(F.unix_millis(moment) / HOUR_MS)
@@ -184,7 +193,7 @@ def hour_column(moment: Column) -> Column:
 
 
 def stored(since: Time | None, until: Time | None) -> Column:
-    """Whether a row's store time lies in [since, until)."""
+    """Return the condition that a row's store time is in [since, until)."""
     from pyspark.sql import functions as F
 
     condition = F.lit(True)

@@ -1,8 +1,8 @@
-"""Rows into a lake's files. What is written counts when an entry of the log names it, not before.
+"""Writes rows into data files of a lake. A file counts once an entry of the log names it.
 
-Every attempt has a folder of its own, `files/QUERY/BATCH/ATTEMPT`: two that write the same batch (one of them
-believed dead) never touch each other's files, and the first entry decides. Spark's own committer makes sure that the
-folder holds each task's rows once.
+Each attempt has its own folder, `files/QUERY/BATCH/ATTEMPT`. If two attempts write the same batch
+because one was believed dead, they never touch each other's files, and the first entry decides.
+Spark's committer ensures that the folder has each task's rows exactly once.
 """
 
 import uuid
@@ -17,9 +17,9 @@ from rmqkit.spark.pipelines.log import DataFile, LakeError
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-#: names in the path; the files have the column `topic` besides
+#: partition names in the path; the files also have the column `topic`
 TOPIC, HOUR = "lake_topic", "hour"
-#: what files are ordered by within their topic and hour
+#: the sort order of rows within a topic and hour
 ORDER = ("broker", "queue", "offset")
 NEEDED = ("topic", *ORDER, "message_id", "store_time")
 COMPRESSION = "zstd"
@@ -34,21 +34,22 @@ def batch_folder(of: str, number: int) -> str:
 
 
 def check_columns(rows: "DataFrame") -> None:
-    """Raises ConfigError for rows that a lake cannot have."""
+    """Raise ConfigError if the rows lack a needed column or use a name that the lake reserves."""
     missing = [name for name in NEEDED if name not in rows.columns]
     taken = [name for name in (TOPIC, HOUR) if name in rows.columns]
     if missing:
         raise ConfigError(
-            f"a lake needs the columns {', '.join(missing)} too: leave the option `columns` away, or name them"
+            f"a lake needs the columns {', '.join(missing)} too: omit the option `columns`, or add them to it"
         )
     if taken:
-        raise ConfigError(f"the name {taken[0]} is the lake's own: give the column another one")
+        raise ConfigError(f"column {taken[0]}: a lake reserves this name; rename the column")
 
 
 def write(rows: "DataFrame", folder: Folder, name: str) -> list[DataFile]:
-    """All rows as files of one topic and hour each, in the folder `name` of the lake; safe on disk, not committed.
+    """Write all rows into the folder `name` of the lake and return the files.
 
-    Raises LakeError when the files that are found do not have the rows that the tasks wrote.
+    Each file has the rows of one topic and hour. The files are durable, but not committed. Raises
+    LakeError if they do not have as many rows as the tasks wrote.
     """
     from pyspark.sql import Observation
     from pyspark.sql import functions as F
@@ -56,7 +57,7 @@ def write(rows: "DataFrame", folder: Folder, name: str) -> list[DataFile]:
     seen = Observation()
     placed = rows.withColumns({TOPIC: F.col("topic"), HOUR: hour_column(F.col("store_time"))})
     counted = placed.observe(seen, F.count(F.lit(1)).alias("rows"))
-    # Spark would sort by the first two by itself.
+    # TOPIC and HOUR come first: Spark's partitioned writer needs that order and would sort again.
     ordered = counted.sortWithinPartitions(TOPIC, HOUR, *ORDER)
     writer = ordered.write.mode("error").partitionBy(TOPIC, HOUR).option("compression", COMPRESSION)
     writer.option("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false").parquet(f"{folder.uri}/{name}")
@@ -65,7 +66,7 @@ def write(rows: "DataFrame", folder: Folder, name: str) -> list[DataFile]:
     if found != seen.get["rows"]:
         raise LakeError(
             f"{seen.get['rows']} rows were written to {folder.uri}, and {found} are there: do all executors see this "
-            "folder? A path of one machine is not enough for a Spark cluster"
+            "folder? A Spark cluster needs a path that all its machines share"
         )
     return written
 
@@ -81,6 +82,6 @@ def _written(folder: Folder, name: str) -> list[DataFile]:
 
 
 def _place(path: str) -> tuple[str, str]:
-    """Topic and hour of a file, from the names of its folders."""
+    """Return the topic and hour of a file, from the names of its folders."""
     values = dict(part.partition("=")[::2] for part in path.split("/") if "=" in part)
     return unquote(values[TOPIC]), unquote(values[HOUR])

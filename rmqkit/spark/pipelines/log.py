@@ -1,14 +1,17 @@
-"""The log of a lake: numbered entries in PATH/_lake/log, each a JSON file; together they say which files are the lake.
+"""The log of a lake: numbered JSON files in PATH/_lake/log that together name the lake's files.
 
-    00000000000000000001.json            a batch: its query and number, offsets begin and end, files with sizes and rows
-    00000000000000000002.json            a compaction: the files it replaces and those that it puts in their place
-    00000000000000000050.snapshot.json   what the first fifty come to
+    00000000000000000001.json            a batch: query, number, begin and end offsets, files
+    00000000000000000002.json            a compaction: the replaced files and the new files
+    00000000000000000050.snapshot.json   the state after the first 50 entries
 
-An entry is the commit of what it names. It is created whole and only if its number is free (`Folder.create`), on top
-of a state that holds all entries before it; who comes second reads what came between and looks again. So of two that
-write the same offsets, or compact the same hour, one is refused or does it over. A file that no entry names is not in
-the lake: left over by who died before its commit, or about to be committed. Files that a compaction replaced stay
-until `vacuum` (`lake`), so that readers who have listed them can end.
+An entry is the commit of the files that it names. `Folder.create` creates it whole, and only if its
+number is free. An entry is always made for the state after all earlier entries. A writer that finds
+its number taken reads the new entries and checks again. Therefore, if two writers write the same
+offsets or compact the same hour, the second is refused or repeats its check.
+
+A file that no entry names is not in the lake: a writer died before its commit, or has not committed
+yet. Files that a compaction replaced stay until `vacuum` (`lake`), so that readers that have listed
+them can finish.
 """
 
 import json
@@ -27,31 +30,35 @@ FORMAT = 1
 LOG = "_lake/log"
 #: entries between two snapshots
 SNAPSHOT_EVERY = 50
-#: how often a commit looks again after others came first
+#: maximum attempts of a commit when other writers take its number, and of a read when files vanish
 TRIES_MAX = 100
 NAME = re.compile(r"(\d{20})(\.snapshot)?\.json")
-#: what is left of a writer who died, or came second
+#: temporary files of a writer that died or was second
 HALF = re.compile(r"/\.{1,2}\d{20}[^/]*\.tmp(\.crc)?$")
 
 
 class LakeError(RmqkitError):
-    """A lake that cannot be read or written as asked."""
+    """Raised when a lake cannot be read or written."""
 
 
 class LakeMissing(LakeError):
-    """There is no lake at a path."""
+    """Raised when there is no lake at a path."""
 
 
 class LakeDamaged(LakeError):
-    """An entry is gone or is not what an entry is; names it."""
+    """Raised when an entry is missing or invalid; the message names it."""
 
 
 class LakeConflict(LakeError):
-    """Rows that may not stand beside those that the lake has; names them."""
+    """Raised when new rows contradict rows that the lake has; the message names them."""
 
 
 class DataFile(msgspec.Struct, frozen=True, rename={"size": "bytes"}):
-    """A Parquet file of one topic and one hour (UTC, of store time, `2026-11-22-13`); `path` is relative to the lake."""
+    """A Parquet file with rows of one topic and one hour.
+
+    `path` is relative to the lake. `hour` is that of store time in UTC, such as `2026-11-22-13`.
+    `size` is in bytes.
+    """
 
     path: str
     topic: str
@@ -61,17 +68,20 @@ class DataFile(msgspec.Struct, frozen=True, rename={"size": "bytes"}):
 
 
 class BatchEntry(msgspec.Struct, frozen=True, tag_field="kind", tag="batch", kw_only=True):
-    """What one micro-batch of a query brought: the queues' offsets from `begin` to `end` (topic, broker, queue)."""
+    """The commit of one micro-batch of a query.
+
+    It covers the offsets [begin, end); both map topic -> broker -> queue -> offset.
+    """
 
     query: str
     batch: int
     begin: dict[str, Any]
     end: dict[str, Any]
-    #: of each topic: the clusters that it was read from
+    #: topic -> names of the clusters that it was read from
     clusters: dict[str, list[str]] = {}
     rows: int
     files: list[DataFile]
-    #: Spark's, as JSON
+    #: Spark's schema of the files, as JSON
     schema: str
     written_ms: int
     format: int = FORMAT
@@ -81,7 +91,7 @@ class BatchEntry(msgspec.Struct, frozen=True, tag_field="kind", tag="batch", kw_
 
 
 class Compaction(msgspec.Struct, frozen=True, tag_field="kind", tag="compaction", kw_only=True):
-    """The same rows in other files."""
+    """The commit of a compaction: `files` have the same rows as the files in `replaces`."""
 
     replaces: list[str]
     files: list[DataFile]
@@ -90,7 +100,7 @@ class Compaction(msgspec.Struct, frozen=True, tag_field="kind", tag="compaction"
 
 
 class LogSnapshot(msgspec.Struct, frozen=True, tag_field="kind", tag="snapshot", kw_only=True):
-    """What all entries up to a number come to."""
+    """The state of the lake after all entries up to a number."""
 
     files: list[DataFile]
     batches: dict[str, int]
@@ -106,18 +116,18 @@ _READING = msgspec.json.Decoder(Entry)
 
 
 class LakeState:
-    """What a lake is after the entries up to `number`."""
+    """The state of a lake after the entries up to `number`; 0 means that there is no lake."""
 
     def __init__(self) -> None:
         self.number = 0
-        #: by path
+        #: path -> file
         self.files: dict[str, DataFile] = {}
-        #: query id -> its last batch
+        #: query id -> the number of its last committed batch
         self.batches: dict[str, int] = {}
         self.covered: coverage.Covered = {}
         #: topic -> names of the clusters that it was read from
         self.clusters: dict[str, list[str]] = {}
-        #: the different schemas of its files, in the order in which they came
+        #: the distinct schemas of its files, in the order in which they first appeared
         self.schemas: list[str] = []
 
     @property
@@ -132,7 +142,10 @@ class LakeState:
         return batch <= self.batches.get(query, -1)
 
     def chosen(self, topics: Iterable[str] | None = None, first: str = "", last: str = "") -> list[DataFile]:
-        """Files of these topics and of hours from `first` to `last`; "" sets no bound."""
+        """Return the files of these topics and of hours `first` to `last`, inclusive.
+
+        "" as `first` or `last` sets no bound; None as `topics` chooses all.
+        """
         wanted = None if topics is None else set(topics)
         return [
             file
@@ -143,7 +156,7 @@ class LakeState:
         ]
 
     def apply(self, number: int, entry: Entry) -> None:
-        """Raises LakeDamaged for an entry that does not fit what was there before it."""
+        """Apply the next entry. Raises LakeDamaged if it replaces an unknown file."""
         match entry:
             case BatchEntry():
                 self.batches[entry.query] = max(entry.batch, self.batches.get(entry.query, -1))
@@ -177,25 +190,33 @@ class LakeState:
 
 
 class LakeLog:
-    """The log in a folder; keeps the last state it has read."""
+    """The log in a folder. It caches the last state, so that only new entries are read."""
 
     def __init__(self, folder: Folder) -> None:
         self.folder = folder
         self._state = LakeState()
 
     def state(self) -> LakeState:
-        """As of now; number 0 if there is no lake. Raises LakeDamaged."""
+        """Read new entries and return the current state; its number is 0 if there is no lake.
+
+        Raises LakeDamaged.
+        """
         for _ in range(TRIES_MAX):
             entries, snapshots = _numbered(self.folder.list(LOG))
             newest = max([*entries, *snapshots], default=0)
             if newest < self._state.number:
-                raise LakeDamaged(f"{self.folder.uri}/{LOG} ended at entry {self._state.number} before, now at {newest}")
+                raise LakeDamaged(f"{self.folder.uri}/{LOG}: entry {self._state.number} is gone, the last is now {newest}")
             if self._read_on(entries, snapshots, newest):
                 return self._state
         raise LakeDamaged(f"{self.folder.uri}/{LOG}: entries are missing between {self._state.number} and {newest}")
 
     def commit(self, make: Callable[[LakeState], BatchEntry | Compaction | None], now_ms: int) -> LakeState:
-        """Write what `make` returns for the newest state; None, or what it raises, ends it without an entry."""
+        """Write the entry that `make` returns for the newest state, and return the state after it.
+
+        If another writer takes the number first, `make` is called again with the newer state. No
+        entry is written if `make` returns None or raises. Raises LakeConflict after TRIES_MAX
+        attempts.
+        """
         for _ in range(TRIES_MAX):
             state = self.state()
             entry = make(state)
@@ -207,15 +228,15 @@ class LakeLog:
                 if number % SNAPSHOT_EVERY == 0:
                     self.write_snapshot(now_ms)
                 return state
-        raise LakeConflict(f"{self.folder.uri}: others wrote an entry first, {TRIES_MAX} times")
+        raise LakeConflict(f"{self.folder.uri}: commit failed {TRIES_MAX} times, other writers were first each time")
 
     def write_snapshot(self, now_ms: int) -> None:
-        """Of the state that was read last. If it is there already, it is the same."""
+        """Write a snapshot of the state read last, unless one exists; it would be the same."""
         name = f"{LOG}/{self._state.number:020}.snapshot.json"
         self.folder.create(name, msgspec.json.encode(self._state.snapshot(now_ms)))
 
     def replaced_since(self, since_ms: int) -> set[str]:
-        """Files that a compaction replaced later than that."""
+        """Return the files that compactions replaced after `since_ms`."""
         replaced: set[str] = set()
         for name in self._newer(since_ms):
             content = self.folder.read(name)
@@ -225,7 +246,11 @@ class LakeLog:
         return replaced
 
     def forget(self, before_ms: int) -> int:
-        """Remove what the last snapshot stands for and what is older than that; how many it was."""
+        """Remove entries that the latest snapshot covers, and older snapshots and temporary files.
+
+        Only files last changed at or before `before_ms` are removed. Return the number of entries
+        and snapshots removed.
+        """
         found = self.folder.list(LOG)
         entries, snapshots = _numbered(found)
         latest = max(snapshots, default=0)
@@ -243,7 +268,11 @@ class LakeLog:
         return [name for name in entries.values() if found[name].changed_ms > since_ms]
 
     def _read_on(self, entries: dict[int, str], snapshots: dict[int, str], newest: int) -> bool:
-        """False if something went away under our eyes: it is in a newer snapshot then."""
+        """Apply all entries up to `newest`, starting from a snapshot where that is shorter.
+
+        Return False if a file disappeared after the listing: `forget` removed it, and a newer
+        snapshot covers it.
+        """
         state = self._state
         latest = max(snapshots, default=0)
         if latest > state.number and (latest - state.number > SNAPSHOT_EVERY or state.number + 1 not in entries):
@@ -270,7 +299,7 @@ class LakeLog:
 
 
 def _numbered(names: Iterable[str]) -> tuple[dict[int, str], dict[int, str]]:
-    """Entries and snapshots by number; other names are half-written or somebody else's."""
+    """Return entries and snapshots by number; other names are temporary or foreign files."""
     entries: dict[int, str] = {}
     snapshots: dict[int, str] = {}
     for name in names:
@@ -283,16 +312,16 @@ def _decoded(content: bytes, where: str) -> Entry:
     try:
         entry: Entry = _READING.decode(content)
     except (msgspec.DecodeError, ValueError) as error:
-        raise LakeDamaged(f"{where} is no entry of a lake's log ({error}): put the file back as it was") from None
+        raise LakeDamaged(f"{where} is not a valid entry of a lake's log ({error}): restore the file") from None
     if entry.format > FORMAT:
-        raise LakeError(f"{where} has format {entry.format}, this rmqkit knows {FORMAT}: it was written by a newer one")
+        raise LakeError(f"{where} has format {entry.format}, this rmqkit reads {FORMAT}: a newer rmqkit wrote it")
     return entry
 
 
 def merged_schema(schemas: Iterable[str]) -> dict[str, Any]:
-    """One schema (Spark's, as a dict) with the columns of all; null where a file has none.
+    """Return one Spark schema, as a dict, with the columns of all; rows without a column have null.
 
-    Raises LakeConflict when two give one column different types.
+    Raises LakeConflict if two schemas give a column different types.
     """
     fields: dict[str, Mapping[str, Any]] = {}
     for text in schemas:

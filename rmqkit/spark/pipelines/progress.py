@@ -1,6 +1,6 @@
-"""Progress of a pipeline, and how a streaming query is waited for.
+"""Reports the progress of a pipeline, and waits for a streaming query to end.
 
-Spark's progress of a query is asked for a few times a second; each micro-batch is told of once.
+A query's progress is polled every LOOK_S seconds. Each micro-batch is reported once.
 """
 
 import json
@@ -18,13 +18,17 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-#: Spark takes whole seconds by its types, and parts of them in fact
+#: poll interval in seconds; typed Any, since PySpark declares int although it accepts fractions
 LOOK_S: Any = 0.25
 
 
 class PipelineProgress(msgspec.Struct, frozen=True):
-    """How far a pipeline is. `rows` so far and `rows_per_s` of the last batch; `lag`: messages that the brokers have
-    and the query has not read; `offsets` (topic, broker, queue) are read next."""
+    """The progress of a pipeline.
+
+    `rows` counts all rows since the start; `rows_per_s` is the rate of the last batch. `lag` is the
+    number of messages that the brokers have and the query has not read; None if unknown. `offsets`
+    maps topic -> broker -> queue to the offset that is read next.
+    """
 
     rows: int = 0
     rows_per_s: float = 0.0
@@ -32,21 +36,24 @@ class PipelineProgress(msgspec.Struct, frozen=True):
     batch: int | None = None
     batch_rows: int = 0
     offsets: dict[str, Any] = {}
-    #: of a job that is no stream: tasks of the stages that run now
+    #: only for jobs that are not streams: tasks of the stages that run now
     tasks_done: int = 0
     tasks: int = 0
 
 
 def check_alone(spark: "SparkSession", checkpoint: str, query_id: str | None) -> None:
-    """Raises ConfigError when the query of this checkpoint runs in this session: Spark would end it to start anew, and who
-    waits for it could not tell that from its own end."""
+    """Raise ConfigError if the query of this checkpoint already runs in this session.
+
+    Spark would stop that query and start a new one. A caller that waits for the first query could
+    not tell that from its normal end.
+    """
     for query in spark.streams.active:
         if str(query.id) == query_id:
-            raise ConfigError(f"the query of {checkpoint} runs in this session already: end it first, or name another one")
+            raise ConfigError(f"the query of {checkpoint} runs in this session already: stop it, or use another checkpoint")
 
 
 class QueryWatch:
-    """Turns Spark's progress of one query into `PipelineProgress`, each micro-batch once."""
+    """Turns Spark's progress reports of one query into `PipelineProgress`, one per micro-batch."""
 
     def __init__(self, query: "StreamingQuery") -> None:
         self._query = query
@@ -55,22 +62,25 @@ class QueryWatch:
 
     def new(self) -> Iterator[PipelineProgress]:
         for progress in self._query.recentProgress:
-            told = json.loads(progress.json)
-            batch = int(told["batchId"])
-            # An idle trigger is told under the number of the batch that comes next.
-            if batch <= self._batch or not _has_run(told):
+            report = json.loads(progress.json)
+            batch = int(report["batchId"])
+            # Spark reports an idle trigger under the number of the next batch.
+            if batch <= self._batch or not _has_run(report):
                 continue
             self._batch = batch
-            self._rows += int(told["numInputRows"])
-            yield of_query(told, self._rows)
+            self._rows += int(report["numInputRows"])
+            yield of_query(report, self._rows)
 
 
-def _has_run(told: Mapping[str, Any]) -> bool:
-    return "addBatch" in told.get("durationMs", {})
+def _has_run(report: Mapping[str, Any]) -> bool:
+    return "addBatch" in report.get("durationMs", {})
 
 
 def of_query(told: Mapping[str, Any], rows: int) -> PipelineProgress:
-    """Spark's progress of a micro-batch (`StreamingQueryProgress.json`); `rows` in all."""
+    """Convert Spark's progress of a micro-batch (the data of `StreamingQueryProgress.json`).
+
+    `rows` is the number of rows since the start of the query.
+    """
     source = (told.get("sources") or [{}])[0]
     offsets, latest = _offsets(source.get("endOffset")), _offsets(source.get("latestOffset"))
     return PipelineProgress(
@@ -83,11 +93,11 @@ def of_query(told: Mapping[str, Any], rows: int) -> PipelineProgress:
     )
 
 
-def _offsets(told: Any) -> dict[str, Any]:
-    """Spark tells them as JSON, or as JSON in a string."""
-    if isinstance(told, str):
-        told = json.loads(told)
-    return told if isinstance(told, dict) else {}
+def _offsets(report: Any) -> dict[str, Any]:
+    """Return a source's offsets; Spark reports them as JSON, or as a string that holds JSON."""
+    if isinstance(report, str):
+        report = json.loads(report)
+    return report if isinstance(report, dict) else {}
 
 
 def wait(
@@ -97,8 +107,11 @@ def wait(
     *,
     endless: bool = False,
 ) -> None:
-    """Until the query ends, or `stop` says so, or Ctrl-C: then it is stopped, between two batches or within one (which runs
-    again the next time). Raises what the query raised; of an endless one Ctrl-C is the end that is meant.
+    """Wait until the query ends, `stop` returns True or Ctrl-C is pressed, then stop the query.
+
+    The query may be stopped within a batch; Spark runs that batch again at the next start. Raises
+    the exception of the query. Ctrl-C raises KeyboardInterrupt, except if `endless`: then it is the
+    normal end.
     """
     watch = QueryWatch(query)
     try:
@@ -120,26 +133,26 @@ def wait(
 
 @contextmanager
 def jobs(spark: "SparkSession", on_progress: Callable[[PipelineProgress], None] | None) -> Iterator[None]:
-    """Tell of the tasks of what runs meanwhile in the session, from a thread of its own."""
+    """Report the session's running tasks during the `with` block, from a background thread."""
     if on_progress is None:
         yield
         return
     ended = threading.Event()
-    told = PipelineProgress()
+    reported = PipelineProgress()
 
-    def look() -> None:
-        nonlocal told
+    def poll() -> None:
+        nonlocal reported
         tracker = spark.sparkContext.statusTracker()
         while not ended.wait(LOOK_S):
             stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
             done = sum(stage.numCompletedTasks for stage in stages if stage)
             tasks = sum(stage.numTasks for stage in stages if stage)
             now = PipelineProgress(tasks_done=done, tasks=tasks)
-            if tasks and now != told:
-                told = now
+            if tasks and now != reported:
+                reported = now
                 on_progress(now)
 
-    thread = threading.Thread(target=look, name="spark-progress", daemon=True)
+    thread = threading.Thread(target=poll, name="spark-progress", daemon=True)
     thread.start()
     try:
         yield

@@ -1,9 +1,10 @@
-"""Replay: messages of a lake (or of any Parquet or DataFrame with their columns) are sent to a topic again.
+"""Replay: sends messages of a lake, of Parquet files or of a DataFrame to a topic.
 
-    replay(spark, "/data/orders", "orders-again", namesrv="127.0.0.1:9876", since=…, until=…, rate=500)
+    replay(spark, "/data/orders", "orders-again", since=…, until=…, rate=500)
 
-Order and what a message keeps: `forwarding`. At least once: a task that fails half-way sends its rows again, with the same
-DEDUP_KEY (docs/spark.md), as does a replay that is given the `run_id` of the one before.
+`forwarder` explains the order of messages and which properties they keep. Delivery is at least
+once: a task that fails half-way sends its rows again with the same DEDUP_KEY (docs/spark.md). So
+does a replay that is given the `run_id` of an earlier one.
 """
 
 from __future__ import annotations
@@ -25,8 +26,11 @@ if TYPE_CHECKING:
 
 
 class ReplayResult(msgspec.Struct, frozen=True):
-    """`rows` messages went from `queues` source queues to `topic`; `tasks` of them at a time. `run_id` is in their
-    DEDUP_KEY."""
+    """The result of a replay.
+
+    `rows` messages from `queues` source queues were sent to `topic` by `tasks` tasks. `run_id` is
+    part of each message's DEDUP_KEY.
+    """
 
     topic: str
     rows: int
@@ -50,10 +54,11 @@ def replay(
     options: Mapping[str, str] | None = None,
     on_progress: Callable[[PipelineProgress], None] | None = None,
 ) -> ReplayResult:
-    """Send what was stored in [since, until), of `topics` of the source, to `topic`; `rate` messages a second in all.
+    """Send the source's messages with a store time in [since, until) to `topic`.
 
-    `order` is `queue` or `key`; `options` are the sink's (docs/spark.md). Raises ConfigError, NoRoute, LakeDamaged,
-    and what the write raised (PySparkException).
+    `topics` limits the source to these topics. `rate` is the limit in messages per second over all
+    tasks. `order` is `queue` or `key`. `options` are those of the sink (docs/spark.md). Raises
+    ConfigError, NoRoute, LakeDamaged, and the exception of the write (PySparkException).
     """
     given = {**(options or {}), "topic": topic, **({"namesrv": namesrv} if namesrv else {})}
     servers = ";".join(parse(given, "sink").namesrv)
@@ -79,7 +84,10 @@ def rows_of(
     since: lake.Time | None = None,
     until: lake.Time | None = None,
 ) -> DataFrame:
-    """Messages of a lake, of Parquet files, or of a DataFrame. Raises ConfigError when a bound wants a column they lack."""
+    """Return the chosen messages of a lake, of Parquet files, or of a DataFrame.
+
+    Raises ConfigError if `topics`, `since` or `until` needs a column that is missing.
+    """
     from pyspark.sql import functions as F
 
     if isinstance(source, str | os.PathLike):
@@ -91,7 +99,7 @@ def rows_of(
     bounds = [("topic", topics), ("store_time", since), ("store_time", until)]
     for name, bound in bounds:
         if bound is not None and name not in rows.columns:
-            raise ConfigError(f"{'topics' if name == 'topic' else 'since and until'} want a column {name}")
+            raise ConfigError(f"{'topics' if name == 'topic' else 'since and until'} need the column {name}")
     if topics is not None:
         rows = rows.where(F.col("topic").isin(list(topics)))
     return rows.where(lake.stored(since, until)) if since is not None or until is not None else rows

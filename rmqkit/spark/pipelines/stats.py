@@ -1,11 +1,12 @@
-"""Figures of a topic's messages by the hour: how many, how large, how late, and which keys are hot.
+"""Statistics of messages by topic and hour: counts, sizes, latency and the most frequent keys.
 
     found = stats(spark, "orders", namesrv="127.0.0.1:9876", plot="orders.svg")
     found = stats(spark, path="/data/orders", since=…)
 
-Hours are those of store time, in UTC. Latency is store time minus born time: the way from the sender to the log, and of a
-message that was delayed or sent back also that. The two times are of two clocks: `before_born` counts messages that seem to
-have been stored before they were made. Percentiles of more than ACCURACY values are Spark's approximate ones.
+Hours are those of store time, in UTC. Latency is store time minus born time: the time from the
+client to the log. It includes the delay of a delayed message and the retries of one that was sent
+back. The two times come from different clocks; `before_born` counts messages with a negative
+latency. Percentiles of more than ACCURACY values are approximate (Spark's `percentile_approx`).
 """
 
 from __future__ import annotations
@@ -29,12 +30,12 @@ ACCURACY = 10_000
 SHARES = (0.5, 0.95, 0.99)
 SOURCE = "rocketmq"
 NEEDED = ("topic", "keys", "body", "born_time", "store_time")
-#: kinds of files that a plot can be
+#: file suffixes of the supported plot formats
 PLOT_TYPES = (".svg", ".png", ".pdf")
 
 
 class Spread(msgspec.Struct, frozen=True):
-    """Percentiles of many values."""
+    """Percentiles and maximum of a set of values."""
 
     p50: float
     p95: float
@@ -43,8 +44,11 @@ class Spread(msgspec.Struct, frozen=True):
 
 
 class Hour(msgspec.Struct, frozen=True):
-    """One hour of one topic: `per_s` is the mean over the whole hour, `peak_per_s` the most in one second; sizes of
-    bodies in bytes; latency in ms."""
+    """The statistics of one hour of one topic.
+
+    `per_s` is the mean rate over the whole hour, `peak_per_s` the count of the busiest second.
+    `bytes` is the sum of body sizes, `size` their distribution in bytes. `latency_ms` is in ms.
+    """
 
     topic: str
     hour: str
@@ -58,7 +62,7 @@ class Hour(msgspec.Struct, frozen=True):
 
 
 class HotKey(msgspec.Struct, frozen=True):
-    """A key and its part of the messages of an hour."""
+    """A key, and its share (0 to 1) of the messages of a topic in an hour."""
 
     topic: str
     hour: str
@@ -68,7 +72,11 @@ class HotKey(msgspec.Struct, frozen=True):
 
 
 class Stats(msgspec.Struct, frozen=True):
-    """`hours` by topic and hour, `keys` the hottest of each, most messages first."""
+    """The result of `stats`.
+
+    `hours` is sorted by topic and hour. `keys` has the most frequent keys of each, most messages
+    first. `plot` is the path of the plot, None if none was drawn.
+    """
 
     hours: list[Hour]
     keys: list[HotKey]
@@ -92,10 +100,12 @@ def stats(
     options: Mapping[str, str] | None = None,
     on_progress: Callable[[PipelineProgress], None] | None = None,
 ) -> Stats:
-    """Of a topic (or several), or of a lake at `path`; stored in [since, until).
+    """Compute the statistics of messages with a store time in [since, until).
 
-    `options` are the data source's (docs/spark.md). `plot` is a file to draw (SVG, PNG or PDF; wants matplotlib). Raises
-    ConfigError, LakeMissing, LakeDamaged, and what the query raised.
+    The messages are those of one or more topics, or of a lake at `path`. `hot_keys` is the number
+    of keys per topic and hour. `options` are those of the data source (docs/spark.md). `plot` is
+    the path of a plot to draw (SVG, PNG or PDF; needs matplotlib). Raises ConfigError, LakeMissing,
+    LakeDamaged, and the exception of the query.
     """
     if plot is not None:
         _check_plot(Path(plot))
@@ -116,7 +126,7 @@ def _check_plot(path: Path) -> None:
     if path.suffix.lower() not in PLOT_TYPES:
         raise ConfigError(f"{path}: a plot is one of {', '.join(PLOT_TYPES)}")
     if find_spec("matplotlib") is None:
-        raise ConfigError("a plot wants matplotlib: pip install 'rmqkit[report]'")
+        raise ConfigError("a plot needs matplotlib: pip install 'rmqkit[report]'")
 
 
 def _rows(
@@ -138,14 +148,14 @@ def _rows(
         given |= {"startingTimestamp": str(lake.millis(since)), "startingOffsetsByTimestampStrategy": "latest"}
     if until is not None:
         given["endingTimestamp"] = str(lake.millis(until))
-    # Not what the environment of Spark's own processes says.
+    # Resolve the name servers here: the environment of Spark's processes may name others.
     given["namesrv"] = ";".join(parse(given, "batch").namesrv)
     rows = spark.read.format(SOURCE).options(**given).load()
     return rows.where(lake.stored(since, until)) if since is not None or until is not None else rows
 
 
 def stats_of(rows: DataFrame, *, hot_keys: int = 5) -> Stats:
-    """Of any messages with the columns NEEDED."""
+    """Compute the statistics of any rows with the columns NEEDED."""
     from pyspark.sql import functions as F
 
     slim = rows.select(
@@ -202,7 +212,7 @@ def _peaks(slim: DataFrame) -> DataFrame:
 
 
 def _hot(slim: DataFrame, count: int) -> DataFrame:
-    """The most frequent keys of each hour; a message with several keys counts for each."""
+    """Return the most frequent keys of each hour; a message with several keys counts for each."""
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
@@ -228,6 +238,6 @@ def _hour(row: Mapping[str, Any], peaks: Mapping[tuple[str, str], int]) -> Hour:
 
 
 def _of(row: Mapping[str, Any], name: str) -> Spread:
-    """Zeros where no message had a value."""
+    """Return the spread of a column; all zeros if no message has a value."""
     values = [*(row[f"{name}_shares"] or [0, 0, 0]), row[f"{name}_max"] or 0]
     return Spread(*map(float, values))

@@ -1,4 +1,4 @@
-"""The picture of `stats`: messages, sizes and latencies by the hour, a colour for each topic."""
+"""Draws the plot of `stats`: messages, sizes and latencies by hour, one colour per topic."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -7,13 +7,14 @@ if TYPE_CHECKING:
     from rmqkit.spark.pipelines.stats import Hour, Stats
 
 WIDTH_IN, HEIGHT_IN = 11.6, 8.0
-#: topics with a line of their own: those with the most messages
+#: maximum number of topics drawn: those with the most messages
 TOPICS_MAX = 8
+#: maximum number of hour labels on the x axis
 LABELS_MAX = 24
 
 
 def draw(found: "Stats", path: Path) -> None:
-    """Write the picture; its suffix says what kind. Raises ImportError without matplotlib."""
+    """Write the plot in the format of the path's suffix. Raises ImportError without matplotlib."""
     import matplotlib as mpl
     from matplotlib.figure import Figure
 

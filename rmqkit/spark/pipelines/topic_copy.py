@@ -1,12 +1,15 @@
-"""Copies of a topic in another topic, of the same cluster or another one: what is there now, or everything as it comes.
+"""Copies a topic to another topic, of the same or another cluster: once, or continuously.
 
     copy(spark, "orders", "orders", namesrv="east:9876", to_namesrv="west:9876")
     copy(spark, "orders", "orders", …, follow=True, checkpoint="/data/copies/orders")
 
-A streaming query reads, and sends each micro-batch in the order that `forwarding` describes; batches follow each
-other, so the order of a queue (or key) holds across them. At least once: a batch that runs again is sent again with
-the same DEDUP_KEY, `<query id>/<batch>//<task>/<row>`. With a checkpoint the next copy goes on where the last one
-ended; without one a copy begins at the earliest message.
+A streaming query reads the topic and sends each micro-batch in the order that `forwarder`
+describes. Batches run one after another, so the order of a queue (or key) also holds across
+batches.
+
+Delivery is at least once: a batch that runs again is sent again with the same DEDUP_KEY, `<query
+id>/<batch>//<task>/<row>`. With a checkpoint, the next copy continues where the last one ended.
+Without one, a copy begins at the earliest message.
 """
 
 import os
@@ -32,7 +35,11 @@ SOURCE = "rocketmq"
 
 
 class CopyResult(msgspec.Struct, kw_only=True):
-    """What a copy did. `offsets` (topic, broker, queue) are read next, None when no batch ended."""
+    """The result of a copy.
+
+    `offsets` maps topic -> broker -> queue to the offset that is read next; None if no batch ended.
+    `checkpoint` is None if the copy used a temporary one.
+    """
 
     topic: str
     to_topic: str
@@ -59,13 +66,17 @@ def copy(
     on_progress: Callable[[PipelineProgress], None] | None = None,
     stop: Callable[[], bool] | None = None,
 ) -> CopyResult:
-    """Send what `topic` has to `to_topic`; with `follow` also what comes, every `trigger`, until `stop` says so or Ctrl-C.
+    """Copy the messages of `topic` to `to_topic`.
 
-    `to_namesrv` is `namesrv` unless it is another cluster. `options` are the source's, `sink_options` the sink's
-    (docs/spark.md); `rate` messages a second in all. Raises ConfigError, NoRoute, and what the query raised.
+    Without `follow`, the copy ends at the topic's current end. With it, a batch runs every
+    `trigger` until `stop` returns True or the user presses Ctrl-C; it needs a `checkpoint`.
+
+    `to_namesrv` defaults to `namesrv`. `options` are those of the source, `sink_options` those of
+    the sink (docs/spark.md). `rate` is the limit in messages per second over all tasks. Raises
+    ConfigError, NoRoute, and the exception of the query.
     """
     if follow and checkpoint is None:
-        raise ConfigError("a copy that follows wants a checkpoint: a folder that says how far it is")
+        raise ConfigError("follow needs a checkpoint: a folder in which the copy stores its progress")
     given = {"startingOffsets": "earliest"} | {key: str(value) for key, value in (options or {}).items()}
     given |= {"subscribe": topic} | ({"namesrv": namesrv} if namesrv else {})
     servers = parse(given, "stream").namesrv
@@ -80,7 +91,7 @@ def copy(
     done = CopyResult(topic=topic, to_topic=to_topic, checkpoint=None if temporary else place.uri)
     sending = _CopySender(place, done, ";".join(to_servers), order, rate, sink_options)
 
-    def told(progress: PipelineProgress) -> None:
+    def report(progress: PipelineProgress) -> None:
         done.offsets = progress.offsets
         if on_progress:
             on_progress(progress)
@@ -90,9 +101,9 @@ def copy(
         forwarder.check(rows, order)
         writer = rows.writeStream.foreachBatch(sending).option("checkpointLocation", place.uri)
         writer = writer.trigger(processingTime=trigger) if follow else writer.trigger(availableNow=True)
-        wait(writer.start(), told, stop, endless=follow)
+        wait(writer.start(), report, stop, endless=follow)
     except Exception:
-        # Spark wraps what a batch raised in its own words and a JVM's stack.
+        # Spark wraps a batch's exception in its own with a JVM stack trace. Raise the original.
         if sending.error is not None:
             raise sending.error from None
         raise
@@ -103,7 +114,10 @@ def copy(
 
 
 class _CopySender:
-    """What Spark calls with each micro-batch."""
+    """The function that Spark calls with each micro-batch; it sends the batch.
+
+    `error` is the exception of the batch that failed, None if none has.
+    """
 
     def __init__(
         self,

@@ -1,16 +1,21 @@
-"""How a task of the sink sends: lanes, each with one request on its way, in a bounded window.
+"""Sends the rows of one task of the sink: lanes with one request in flight each, bounded in total.
 
-    put(row) ──► lane of its queue ──► waiting ──► one request ──► answered ──► next request: all that has gathered
-                 (or one of LANES)                     ▲ │
-                                                       └─┘ no answer, busy, not as safe as asked: the same rows again
+    put(row) ──► lane of its queue ──► waiting ──► request ──► response ──► next request:
+                 (or one of LANES)                  ▲ │                     all that is waiting
+                                                    └─┘
+        no response, busy, or a status that is not SEND_OK: the same rows again
 
-Rows for a queue or with an ordering key go through the lane of that queue, and a lane sends nothing before what it sent is
-answered: their order holds also where something is sent again. Other rows are dealt out to LANES lanes a topic, whose
-requests find a queue and a broker by themselves. What gathers in a lane meanwhile is sent as one batch, which a broker
-stores whole or not at all; rows that a batch cannot take (a delay, a body worth compressing) go one by one.
+**Lanes.** Rows for a queue or with an ordering key use the lane of that queue. A lane sends nothing
+more until its request is answered, so the order holds even if a request is repeated. Other rows are
+dealt out to LANES lanes per topic, whose requests go to any queue of any broker.
 
-A request without an answer is sent again until `wait_ms` are over: it may be stored twice, so each message carries a key by
-which that shows. What no waiting helps (a bad message, an unknown topic) fails at once. A failure names the row.
+**Batches.** The rows that wait in a lane are sent as one batch, which a broker stores as a whole or
+not at all. Rows that cannot be in a batch (with a delay, or with a body large enough to compress)
+are sent one by one.
+
+**Repeats.** A request without a response is repeated for up to `wait_ms`. It may be stored twice;
+each message carries a key that shows this. What waiting cannot fix (a bad message, an unknown
+topic) fails at once. The error names the row.
 """
 
 import os
@@ -31,21 +36,23 @@ from rmqkit.wire.javahash import java_hash
 if TYPE_CHECKING:
     from rmqkit.api import Producer
 
-#: how many requests without a queue of their own are on their way, a topic
+#: Lanes per topic for rows without a queue, and thus their requests in flight.
 LANES = 4
-#: a batch: at most so many messages and bytes (bodies and properties); brokers take 4 MiB
+#: Limits of a batch, in messages and in bytes (bodies and properties). Brokers accept 4 MiB.
 BATCH_MESSAGES = 512
 BATCH_BYTES = 512 * 1024
-#: rows and bytes that wait for answers before the task reads on
+#: Limits of a task's rows and bytes that are not acknowledged yet. At a limit the task stops
+#: reading.
 WINDOW_ROWS = 8192
 WINDOW_BYTES = 16 * 1024 * 1024
-#: of a pace
+#: After a pause, a paced task may send at most the rows of this time at once, in seconds.
 CATCH_UP_S = 0.1
+#: Pause before the first repeat of a request, in seconds; it doubles up to REST_MAX_S.
 REST_S = 0.2
 REST_MAX_S = 2.0
-#: a status that is not as safe as asked is stored all the same: sending it again makes another copy
+#: Limit of sends that end with a status other than SEND_OK. Each of them stores another copy.
 NOT_OK_TRIES_MAX = 3
-#: a broker that answers so may take the message later
+#: After these codes the broker may accept the message later.
 PASSING_CODES = frozenset(
     {
         ResponseCode.SYSTEM_ERROR,
@@ -57,8 +64,12 @@ PASSING_CODES = frozenset(
 
 
 class SendSettings(NamedTuple):
-    """What a task has to know. `is_ok_required`: a status other than SEND_OK is a failure. Times in ms. `per_second`: rows
-    at most, 0 for no limit."""
+    """Settings of a task.
+
+    `is_ok_required`: a status other than SEND_OK is a failure. `wait_ms` limits the time of
+    repeats, `timeout_ms` that of one request. `per_second` limits the rows per second; 0 means no
+    limit.
+    """
 
     namesrv: tuple[str, ...]
     group: str
@@ -69,7 +80,7 @@ class SendSettings(NamedTuple):
 
 
 class WriteFailed(RmqkitError):
-    """A row that could not be sent; the text names it, the reason, and what had been sent before."""
+    """A row could not be sent. The text names the row, the reason, and what was sent before."""
 
 
 class _Row(NamedTuple):
@@ -79,18 +90,22 @@ class _Row(NamedTuple):
 
 
 class WorkerState(NamedTuple):
-    """What a worker process keeps from task to task: its producer, and the topics that took messages before."""
+    """State that a worker process keeps between tasks.
+
+    `known` has the topics of which a broker has already accepted a message.
+    """
 
     producer: "Producer"
     known: set[str]
 
 
-#: one a process and cluster; the key has the process id, as a fork takes this dict along but no threads
+#: One state per process, cluster and group. The key has the process id, because a forked process
+#: inherits this dict, but not the producer's threads.
 _KEPT: dict[tuple[int, tuple[str, ...], str], WorkerState] = {}
 
 
 def kept(settings: SendSettings) -> WorkerState:
-    """This process' producer for the cluster, made when it is first asked for."""
+    """Return this process's state for the cluster and group; create it on first use."""
     key = (os.getpid(), settings.namesrv, settings.group)
     if key not in _KEPT:
         from rmqkit.api import Producer
@@ -100,13 +115,16 @@ def kept(settings: SendSettings) -> WorkerState:
 
 
 def close_kept() -> None:
-    """Leave all clusters: for a process that goes on without Spark (tests)."""
+    """Close this process's producers, for a process that continues without Spark (tests)."""
     for key in [key for key in _KEPT if key[0] == os.getpid()]:
         _KEPT.pop(key).producer.close()
 
 
 class Lane:
-    """Rows that go one request after the other. `queue` None: wherever the producer finds room."""
+    """A sequence of rows that are sent one request after the other.
+
+    If `queue` is None, the producer chooses the queue of each request.
+    """
 
     __slots__ = ("due_s", "failing_since_s", "is_alone", "not_ok", "queue", "rest_s", "sent", "topic", "waiting")
 
@@ -114,18 +132,19 @@ class Lane:
         self.topic = topic
         self.queue = queue
         self.waiting: deque[_Row] = deque()
-        #: on their way, or resting until `due_s` before they are sent again
+        #: The rows of the request in flight, or of the one that is repeated at `due_s`.
         self.sent: list[_Row] = []
         self.due_s: float | None = None
         self.rest_s = REST_S
         self.failing_since_s: float | None = None
-        #: answers in a row that were not as safe as asked
+        #: Consecutive responses with a status other than SEND_OK.
         self.not_ok = 0
-        #: no batches: one of them was not taken, and if it was for a row, the row is to be named
+        #: Send rows one by one: a batch was refused. If one row is the reason, the error can name
+        #: it.
         self.is_alone = False
 
     def take(self) -> list[_Row]:
-        """The next request's rows: one, or several that a batch can take."""
+        """Remove and return the rows of the next request: one row, or the rows of a batch."""
         first = self.waiting.popleft()
         rows, size = [first], first.size
         if self.is_alone or not _joins(first):
@@ -144,21 +163,21 @@ def _joins(row: _Row) -> bool:
 
 
 class SendPace:
-    """When the next row may go: a steady pace, and after a stop no more than CATCH_UP_S of it at once."""
+    """Paces rows evenly. After a pause, at most the rows of CATCH_UP_S are sent at once."""
 
     def __init__(self, per_second: int) -> None:
         self._step_s = 1 / per_second
         self._due_s: float | None = None
 
     def pause_s(self, now_s: float) -> float:
-        """How long a row that comes now has to wait; it goes then."""
+        """Return how long the next row must wait, in seconds, and count it as sent then."""
         due_s = now_s if self._due_s is None else max(self._due_s, now_s - CATCH_UP_S)
         self._due_s = due_s + self._step_s
         return max(0.0, due_s - now_s)
 
 
 class RowSender:
-    """The sends of one task. `place` names it in errors: `partition 3`."""
+    """Sends the rows of one task. `place` names the task in errors, as in `partition 3`."""
 
     def __init__(self, work: WorkerState, settings: SendSettings, place: str) -> None:
         self._producer = work.producer
@@ -172,7 +191,7 @@ class RowSender:
         self._ended: queues.SimpleQueue[tuple[Lane, Future[SendResult]]] = queues.SimpleQueue()
         self._held = 0
         self._held_bytes = 0
-        #: acknowledged rows by status, and rows that were sent more than once
+        #: Acknowledged rows by status. `repeated` counts every repeat of a row.
         self.statuses: Counter[str] = Counter()
         self.repeated = 0
 
@@ -191,8 +210,10 @@ class RowSender:
         broker: str | None = None,
         ordering_key: str | None = None,
     ) -> None:
-        """Send a row, soon. Waits while the window is full, or for its turn. Raises WriteFailed, for this row or an earlier
-        one."""
+        """Queue a row for sending. Block while the window is full or the pace requires it.
+
+        Raises WriteFailed, for this row or for an earlier one.
+        """
         if self._pace is not None and (pause_s := self._pace.pause_s(time.monotonic())) > 0:
             self._idle(pause_s)
         try:
@@ -212,14 +233,14 @@ class RowSender:
             self._settle()
 
     def _idle(self, pause_s: float) -> None:
-        """Let time go by, and work on what is answered meanwhile."""
+        """Wait for `pause_s` seconds, and handle the responses that arrive meanwhile."""
         until_s = time.monotonic() + pause_s
         while self._held and (left_s := until_s - time.monotonic()) > 0:
             self._settle(left_s)
         time.sleep(max(0.0, until_s - time.monotonic()))
 
     def finish(self) -> None:
-        """Wait for all answers. Raises WriteFailed."""
+        """Wait until all rows are acknowledged. Raises WriteFailed."""
         while self._held:
             self._settle()
 
@@ -232,12 +253,12 @@ class RowSender:
             return MessageQueue(topic, broker, queue)
         known = self._queues.get(topic)
         if known is None:
-            # For the whole task, so that a key stays with its queue while a broker is away.
+            # Kept for the whole task, so that a key keeps its queue while a broker is unavailable.
             known = self._queues[topic] = self._producer.queues(topic)
         if queue is None:
             return known[abs(java_hash(str(key))) % len(known)]
         if not 0 <= queue < len(known):
-            raise InvalidMessage(f"queue {queue} of a topic that has {len(known)}, counted from 0")
+            raise InvalidMessage(f"queue {queue} does not exist: the topic has {len(known)} queues, counted from 0")
         return known[queue]
 
     def _lane(self, topic: str, queue: MessageQueue | None, number: int) -> Lane:
@@ -273,13 +294,13 @@ class RowSender:
         future.add_done_callback(lambda done: self._ended.put((lane, done)))
 
     def _send_alone(self, lane: Lane) -> None:
-        """What was in a batch that nobody takes."""
+        """Send the rows of a refused batch one by one."""
         lane.is_alone = True
         lane.waiting.extendleft(reversed(lane.sent))
         self._send_next(lane)
 
     def _settle(self, limit_s: float | None = None) -> None:
-        """Work on one answer, or on lanes that have rested; waits for the first of them, no longer than the limit."""
+        """Wait for the next response or due repeat, at most `limit_s` seconds, and handle it."""
         now_s = time.monotonic()
         waits_s = [max(0.0, lane.due_s - now_s) for lane in self._resting if lane.due_s is not None]
         if limit_s is not None:
@@ -287,7 +308,7 @@ class RowSender:
         try:
             lane, future = self._ended.get(timeout=min(waits_s, default=None))
         except queues.Empty:
-            self._go_on()
+            self._repeat_due()
             return
         error = future.exception()
         if error is None:
@@ -297,7 +318,7 @@ class RowSender:
         else:
             raise error
 
-    def _go_on(self) -> None:
+    def _repeat_due(self) -> None:
         now_s = time.monotonic()
         rested = [lane for lane in self._resting if lane.due_s is not None and lane.due_s <= now_s]
         self._resting = [lane for lane in self._resting if lane not in rested]
@@ -311,7 +332,7 @@ class RowSender:
             lane.not_ok += 1
             why = f"stored {lane.not_ok} times, but {result.queue.broker_name} answers {result.status}"
             if lane.not_ok >= NOT_OK_TRIES_MAX:
-                raise self._failed(lane.sent[0].number, lane.topic, f"{why}; requiredStatus=any would take that")
+                raise self._failed(lane.sent[0].number, lane.topic, f"{why}; requiredStatus=any would accept that")
             self._rest(lane, why)
             return
         self._known.add(lane.topic)
@@ -323,7 +344,7 @@ class RowSender:
 
     def _unanswered(self, lane: Lane, error: ClientError) -> None:
         if len(lane.sent) > 1 and error.code == ResponseCode.MESSAGE_ILLEGAL:
-            # As a whole it may be too large for this broker (`maxMessageSize`).
+            # The batch as a whole may exceed this broker's `maxMessageSize`.
             self._send_alone(lane)
             return
         if not self._may_pass(lane.topic, error):
@@ -333,7 +354,8 @@ class RowSender:
     def _may_pass(self, topic: str, error: ClientError) -> bool:
         if isinstance(error, SendFailed):
             return error.code is None or error.code in PASSING_CODES
-        # A cluster that never took a message of this topic is more likely named wrongly than away.
+        # If the cluster never accepted a message of this topic, the name is probably wrong. If it
+        # did, the cluster is probably only unavailable.
         return isinstance(error, NoRoute | PeerUnreachable) and topic in self._known
 
     def _rest(self, lane: Lane, why: str) -> None:
@@ -348,11 +370,12 @@ class RowSender:
         self._resting.append(lane)
 
     def _failed(self, number: int, topic: str, why: str) -> WriteFailed:
-        others = sum(len(lane.sent) for lane in self._lanes.values())
+        in_flight = sum(len(lane.sent) for lane in self._lanes.values())
         return WriteFailed(
             f"{self._place}, row {number} to {topic or 'no topic'}: {why}; rows of this task acknowledged before: "
-            f"{self.acknowledged}, on their way: {others}"
+            f"{self.acknowledged}, in flight: {in_flight}"
         )
 
     def counts(self) -> Mapping[str, int]:
+        """Return the acknowledged rows by status, sorted."""
         return dict(sorted(self.statuses.items()))

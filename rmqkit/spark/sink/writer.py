@@ -1,12 +1,18 @@
-"""The sink of the data source `rocketmq`: rows become messages, sent by the executors.
+"""The sink of the data source `rocketmq`: executors send rows as messages.
 
-At least once: a task that failed half-way is run again from its first row, and what it had sent stays. So each message
-carries the property DEDUP_KEY, made from where its row stands: `<query id>/<batch id>/<partition>/<row>` in a stream,
-`<run id>//<partition>/<row>` in a batch. A row that comes again has the same key as long as the input is the same (a
-`repartition` at random is not). Consumers that must not work twice remember these keys.
+Delivery is at least once. If a task fails half-way, Spark runs it again from its first row, and
+what it sent before remains. Therefore each message carries the property DEDUP_KEY, made from the
+position of its row:
 
-Columns are checked on the driver, before anything is sent. A writer is made there, pickled, and works in the workers
-(`write`); `commit` and `abort` run on the driver again. There is nothing to commit: a message is stored when it is sent.
+    <query id>/<batch id>/<partition>/<row>     in a stream
+    <run id>//<partition>/<row>                 in a batch
+
+A row that is sent again has the same key, as long as the input has the same order (after a random
+`repartition` it does not). Consumers that must process each row once remember these keys.
+
+The driver checks the columns before anything is sent. It creates the writer, which is pickled and
+runs in the workers (`write`). `commit` and `abort` run on the driver again. There is nothing to
+commit: a message is stored when it is sent.
 """
 
 from __future__ import annotations
@@ -33,7 +39,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 DEDUP_KEY = "DEDUP_KEY"
-#: column -> the types it may have (Spark's `typeName`), as docs/spark.md lists them
+#: Column -> its allowed types (Spark's `typeName`), as listed in docs/spark.md.
 COLUMNS: dict[str, tuple[str, ...]] = {
     "topic": ("string",),
     "body": ("binary", "string"),
@@ -51,7 +57,7 @@ BATCH_ID = "streaming.sql.batchId"
 
 @dataclass(frozen=True)
 class Sent(WriterCommitMessage):
-    """What a task did. `statuses`: acknowledged rows by status. `repeated`: how often a row was sent again."""
+    """Result of a task. `statuses`: acknowledged rows by status. `repeated`: repeats of rows."""
 
     partition: int
     statuses: Mapping[str, int]
@@ -63,11 +69,11 @@ class Sent(WriterCommitMessage):
 
 
 class BatchWriter(DataSourceArrowWriter):
-    """`df.write.format("rocketmq")`."""
+    """Writes the rows of a batch to topics: `df.write.format("rocketmq")`."""
 
     def __init__(self, given: Mapping[str, str], schema: StructType) -> None:
         options, self.plan = _plan(given, schema)
-        #: made here, on the driver: every try of every task has the same
+        #: Set on the driver, so that all attempts of all tasks have the same id.
         self.run_id = options.run_id or uuid.uuid4().hex
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Sent:
@@ -78,7 +84,7 @@ class BatchWriter(DataSourceArrowWriter):
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
-    """`df.writeStream.format("rocketmq")`."""
+    """Writes the batches of a stream to topics: `df.writeStream.format("rocketmq")`."""
 
     def __init__(self, given: Mapping[str, str], schema: StructType) -> None:
         options, self.plan = _plan(given, schema)
@@ -97,17 +103,17 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
 
 def writer(given: Mapping[str, str], schema: StructType, overwrite: bool) -> BatchWriter:
-    """For `DataSource.writer`. Raises ConfigError."""
+    """Return the writer of a batch, for `DataSource.writer`. Raises ConfigError."""
     if overwrite:
-        raise ConfigError("mode overwrite: a topic keeps what it has, nothing can be overwritten; use mode append")
+        raise ConfigError("mode overwrite: a topic keeps its messages, nothing can be overwritten; use mode append")
     return BatchWriter(given, schema)
 
 
 def stream_writer(given: Mapping[str, str], schema: StructType, overwrite: bool) -> StreamWriter:
-    """For `DataSource.streamWriter`. Raises ConfigError."""
+    """Return the writer of a stream, for `DataSource.streamWriter`. Raises ConfigError."""
     if overwrite:
         raise ConfigError(
-            "output mode complete: each batch would send the whole result anew, and a topic keeps what it has; "
+            "output mode complete: each batch would send the whole result again, and a topic keeps its messages; "
             "use output mode update or append"
         )
     return StreamWriter(given, schema)
@@ -118,7 +124,7 @@ def stream_writer(given: Mapping[str, str], schema: StructType, overwrite: bool)
 
 @dataclass(frozen=True)
 class _Plan:
-    """What the workers have to know. `topic` is for rows without one."""
+    """What the workers need to know. `topic` is for rows without a topic."""
 
     settings: SendSettings
     topic: str
@@ -126,7 +132,10 @@ class _Plan:
 
 
 def _plan(given: Mapping[str, str], schema: StructType) -> tuple[SourceOptions, _Plan]:
-    """Raises ConfigError. A table has all columns of a message: those that cannot be sent are left out."""
+    """Check options and columns, and return them as a plan for the workers. Raises ConfigError.
+
+    A table created in SQL has all columns of a message. Those that cannot be sent are ignored.
+    """
     kept_options = tables.options_to_write(given, schema)
     options = parse(given if kept_options is None else {**kept_options, **given}, "sink")
     types = {field.name: field.dataType.typeName() for field in schema.fields}
@@ -149,30 +158,35 @@ def _check_columns(types: Mapping[str, str], topic: str) -> None:
         if name not in COLUMNS:
             raise ConfigError(_unknown(name))
         if kind not in COLUMNS[name]:
-            raise ConfigError(f"column {name} is {kind}, and has to be {' or '.join(COLUMNS[name])}: cast it")
+            raise ConfigError(f"column {name} is {kind}, but must be {' or '.join(COLUMNS[name])}: cast it")
     if "body" not in types:
-        raise ConfigError("column body is missing: what messages hold, binary or string (`to_json(struct(*)) AS body`)")
+        raise ConfigError(
+            "column body is missing: add the body of the messages, binary or string (`to_json(struct(*)) AS body`)"
+        )
     if "topic" not in types and not topic:
-        raise ConfigError("option topic is missing, and there is no column topic")
+        raise ConfigError("option topic is missing, and there is no column topic: set one of them")
     if "queue" in types and "ordering_key" in types:
         raise ConfigError("columns queue and ordering_key exclude each other: choose one")
     if "broker" in types and "queue" not in types:
-        raise ConfigError("column broker says whose queue the column queue means, which is missing")
+        raise ConfigError("column broker needs the column queue, which is missing")
 
 
 def _unknown(name: str) -> str:
     if name in ("delay_ms", "delay"):
-        return f"column {name} is not known: brokers delay by level, in column delay_level (1 to 18 as they come)"
-    return f"column {name} is not known{suggest(name, COLUMNS, 'select what is to be sent from {known}')}"
+        return f"column {name} is not known: brokers delay by level, in column delay_level (1 to 18 by default)"
+    return f"column {name} is not known{suggest(name, COLUMNS, 'select only columns of {known}')}"
 
 
 def _aborted(messages: Sequence[WriterCommitMessage | None], what: str) -> None:
-    """Nothing can be taken back, so it is said what stays. Not raised: Spark would show that instead of the row's error."""
+    """Print how many messages remain, because nothing can be withdrawn.
+
+    This is not an exception: Spark would show it instead of the error of the row.
+    """
     sent = [message for message in messages if isinstance(message, Sent)]
     rows = sum(message.rows for message in sent)
     if rows:
-        text = f"{what} failed after {rows} rows of {len(sent)} other tasks had been sent, which stay"
-        print(f"rmqkit: {text}; sent again they have the same {DEDUP_KEY}", file=sys.stderr, flush=True)
+        text = f"{what} failed after {rows} rows of {len(sent)} other tasks had been sent; these messages remain"
+        print(f"rmqkit: {text}. If sent again, they have the same {DEDUP_KEY}", file=sys.stderr, flush=True)
 
 
 # --- in the workers
@@ -210,14 +224,17 @@ def _rows(batch: pa.RecordBatch, names: Sequence[str]) -> Iterator[dict[str, Any
 
 
 def _message(row: Mapping[str, Any], topic: str, dedup_key: str) -> Message:
-    """Properties of RocketMQ's own, as a message that was read has them, are left out; KEYS and TAGS count where there is
-    no column of theirs. Raises ValueError."""
+    """Make the message of a row. Raises ValueError.
+
+    Properties reserved by RocketMQ are left out: rows that were read from a topic have them. Of
+    these, KEYS and TAGS are used if the row has no column `keys` or `tags`.
+    """
     body = row["body"]
     if body is None:
         raise ValueError("body is null")
     topic = row.get("topic") or topic
     if not topic:
-        raise ValueError("topic is null, and there is no option topic")
+        raise ValueError("topic is null, and option topic is not set")
     given = dict(row.get("properties") or ())
     properties = {name: value for name, value in given.items() if name not in RESERVED_NAMES and value is not None}
     properties[DEDUP_KEY] = dedup_key

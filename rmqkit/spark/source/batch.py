@@ -1,7 +1,8 @@
-"""Batch reads: everything between where a query begins and ends, planned once.
+"""Batch reads: all messages between the begin and the end of a query, planned once.
 
-`reader` gives a plain reader, or with `pushdown=true` one that takes filters: Spark refuses a reader that could take them
-unless its setting is on, and the process that plans cannot see the setting.
+`reader` returns a plain reader or, with `pushdown=true`, one that accepts filters. They are
+separate classes because Spark refuses a reader with `pushFilters` unless its setting is on, and the
+process that plans cannot see that setting.
 """
 
 import logging
@@ -27,17 +28,19 @@ log = logging.getLogger("rmqkit.spark")
 
 
 def reader(options: SourceOptions, schema: "StructType") -> DataSourceReader:
+    """Return the reader for the option `pushdown`. Raises ConfigError."""
     return FilteringReader(options, schema) if options.pushdown else BatchReader(options, schema)
 
 
 def plan(options: SourceOptions, view: ClusterView, narrowing: ScanBounds = EVERYTHING) -> list[OffsetRange]:
-    """The ranges of a batch, cut into Spark's partitions. Raises NoRoute, ConfigError, DataLoss, BrokerDown."""
+    """Return the ranges of a batch, split into Spark's partitions.
+
+    Raises NoRoute, ConfigError, DataLoss or BrokerDown.
+    """
     seen = whole_look(options, view)
     bounds.check_topics(options, seen, view)
     for topic, broker in sorted({(key.topic, key.broker) for key in seen.ends} - seen.by_master):
-        log.warning(
-            "the batch ends where a slave of broker %s (topic %s) does, which may be behind its master", broker, topic
-        )
+        log.warning("the batch ends where a slave of broker %s (topic %s) ends; it may be behind its master", broker, topic)
     begins = bounds.begins_of(options, view, seen)
     ends = bounds.ends_of(options, view, seen, begins)
     begins, ends = narrowed(narrowing, begins, ends, lambda time_ms: bounds.found_by_time(view, seen, time_ms))
@@ -47,6 +50,8 @@ def plan(options: SourceOptions, view: ClusterView, narrowing: ScanBounds = EVER
 
 
 class BatchReader(DataSourceReader):
+    """Plans a batch on the driver, and reads its partitions in the workers."""
+
     def __init__(self, options: SourceOptions, schema: "StructType") -> None:
         self._options = options
         self._schema = schema
@@ -67,7 +72,11 @@ class BatchReader(DataSourceReader):
 
 
 class FilteringReader(BatchReader):
-    """Filters narrow what is read; Spark applies them all the same, so that they need not be met exactly."""
+    """A batch reader that uses filters to read less.
+
+    It returns every filter to Spark, which applies them all. So what is read may include more
+    messages than the filters allow.
+    """
 
     def __init__(self, options: SourceOptions, schema: "StructType") -> None:
         super().__init__(options, schema)

@@ -1,8 +1,11 @@
-"""Where a query begins and ends: the options `startingOffsets`, `startingTimestamp`, `endingOffsets`, `endingTimestamp` and
-`group`, worked out against what a cluster has.
+"""Determines where a query begins and ends in each queue.
 
-A queue that JSON offsets do not name begins at its earliest and ends at its latest message, so nothing is passed over that
-nobody spoke of. Times are RocketMQ's search by store time (29), which takes times to grow within a queue.
+The options `startingOffsets`, `startingTimestamp`, `endingOffsets`, `endingTimestamp` and `group`
+are applied to the current state of the cluster (a `TopicSnapshot`).
+
+A queue that JSON offsets do not name begins at its earliest and ends at its latest message, so it
+is not skipped by accident. Times are found by RocketMQ's search by store time (code 29), which
+assumes that times increase within a queue.
 """
 
 from collections.abc import Mapping
@@ -15,35 +18,36 @@ from rmqkit.spark.source.ranges import Ends, QueueKey
 from rmqkit.spark.source.topics import ClusterView, TopicSnapshot
 from rmqkit.suggestions import suggest
 
-GONE = "deleted by the broker's retention (fileReservedTime), or the topic was deleted and made anew"
+GONE = "deleted by the broker's retention (fileReservedTime), or the topic was deleted and recreated"
 
 
 class OffsetBeyond(DataLoss):
-    """A queue ends before the offset that a query stands at; `smallest` is where it ends."""
+    """A queue ends before the query's next offset. `smallest` is the end of the queue."""
 
     def __str__(self) -> str:
         return (
-            f"{queue_name(self.topic, self.broker, self.queue)} ends at offset {self.smallest}, and the query stands at "
-            f"{self.wanted}; likely cause: {self.cause}. To go on with what is there, set failOnDataLoss=false"
+            f"{queue_name(self.topic, self.broker, self.queue)} ends at offset {self.smallest}, but the query is at "
+            f"{self.wanted}; likely cause: {self.cause}. To continue with the messages that exist, set "
+            "failOnDataLoss=false"
         )
 
 
 class QueueClosed(DataLoss):
-    """A queue has messages that nobody may read any more; `smallest` is where it ends."""
+    """A queue is no longer readable but has unread messages. `smallest` is the end of the queue."""
 
     def __str__(self) -> str:
         return (
             f"{queue_name(self.topic, self.broker, self.queue)} has messages from offset {self.wanted} to {self.smallest} "
-            f"that cannot be read any more: {self.cause}. To go on without them, set failOnDataLoss=false"
+            f"that can no longer be read: {self.cause}. To continue without them, set failOnDataLoss=false"
         )
 
 
 FEWER = "the topic has fewer read queues than it had (raise readQueueNums until they are read)"
-SHORTER = "the topic was deleted and made anew, the broker lost the end of its log, or the offsets are of another cluster"
+SHORTER = "the topic was deleted and recreated, the broker lost the end of its log, or the offsets are of another cluster"
 
 
 def check_topics(options: SourceOptions, seen: TopicSnapshot, view: ClusterView) -> None:
-    """Raises NoRoute for a topic that is not there, with the nearest name, and for an assigned queue that is not there."""
+    """Raise NoRoute if a selected topic or an assigned queue does not exist, with a suggestion."""
     for topic in seen.missing:
         hint = suggest(topic, view.all_topics(), "create it first")
         raise NoRoute(f"there is no topic {topic} (name servers {';'.join(options.namesrv)}){hint}")
@@ -55,11 +59,13 @@ def check_topics(options: SourceOptions, seen: TopicSnapshot, view: ClusterView)
                 key = QueueKey(topic, broker, queue)
                 if key not in seen.ends and (topic, broker) not in seen.silent:
                     there = ", ".join(f"{each.broker}:{each.queue}" for each in seen.ends if each.topic == topic) or "none"
-                    raise NoRoute(f"option assign: {queue_name(*key)} is not there, or cannot be read; of those: {there}")
+                    raise NoRoute(
+                        f"option assign: {queue_name(*key)} does not exist or is not readable; readable queues: {there}"
+                    )
 
 
 def begins_of(options: SourceOptions, view: ClusterView, seen: TopicSnapshot) -> Ends:
-    """Where each queue begins. Raises ConfigError, DataLoss."""
+    """Return the offset where the query begins in each queue. Raises ConfigError or DataLoss."""
     if options.starting_timestamp is not None:
         return _by_time(options, view, seen)
     where = options.starting_offsets
@@ -71,7 +77,7 @@ def begins_of(options: SourceOptions, view: ClusterView, seen: TopicSnapshot) ->
     if where == "group":
         group = options.group or options.commit_group
         begins |= view.of_group(group, seen.ends)
-        return {key: _kept(options, seen, key, offset) for key, offset in begins.items()}
+        return {key: _within(options, seen, key, offset) for key, offset in begins.items()}
     assert not isinstance(where, str)
     _check_known("startingOffsets", where, seen)
     for key, offset in where.items():
@@ -80,12 +86,15 @@ def begins_of(options: SourceOptions, view: ClusterView, seen: TopicSnapshot) ->
                 raise ConfigError(
                     f"option startingOffsets: {queue_name(*key)} ends at offset {seen.ends[key]}, before {offset}"
                 )
-            begins[key] = seen.ends[key] if offset == LATEST else _kept(options, seen, key, offset)
+            begins[key] = seen.ends[key] if offset == LATEST else _within(options, seen, key, offset)
     return begins
 
 
 def ends_of(options: SourceOptions, view: ClusterView, seen: TopicSnapshot, begins: Mapping[QueueKey, int]) -> Ends:
-    """Where each queue of a batch ends. Raises ConfigError for an end before its begin, or beyond the queue."""
+    """Return the offset where a batch ends in each queue (exclusive).
+
+    Raises ConfigError for an end before the begin, or beyond the end of the queue.
+    """
     ends = dict(seen.ends)
     if options.ending_timestamp is not None:
         ends = found_by_time(view, seen, options.ending_timestamp)
@@ -98,14 +107,14 @@ def ends_of(options: SourceOptions, view: ClusterView, seen: TopicSnapshot, begi
                 raise ConfigError(f"option endingOffsets: {queue_name(*key)} ends at offset {ends[key]}, before {offset}")
             if offset < begins.get(key, 0):
                 raise ConfigError(
-                    f"option endingOffsets: {queue_name(*key)} would end at offset {offset}, and it begins at {begins[key]}"
+                    f"option endingOffsets: {queue_name(*key)} would end at offset {offset}, but begins at {begins[key]}"
                 )
             ends[key] = offset
     return ends
 
 
 def found_by_time(view: ClusterView, seen: TopicSnapshot, time_ms: int) -> Ends:
-    """The first offset of each queue that was stored then or later, its end when there is none."""
+    """Return each queue's first offset stored at `time_ms` or later, or else the queue's end."""
     asked = [key for key in seen.ends if seen.ends[key] > seen.begins[key] and not _is_older(seen, key, time_ms)]
     found = view.at_time(asked, time_ms) if asked else {}
     return {key: min(end, max(seen.begins[key], found.get(key, end))) for key, end in seen.ends.items()}
@@ -119,20 +128,26 @@ def _by_time(options: SourceOptions, view: ClusterView, seen: TopicSnapshot) -> 
     if strict and filled and all(_is_older(seen, key, time_ms) for key in filled):
         newest = max(seen.newest_ms[key] for key in filled)
         raise ConfigError(
-            f"option startingTimestamp: no queue has a message stored at {time_ms} or later, the newest is of {newest}; "
-            "startingOffsetsByTimestampStrategy=latest begins with what comes next"
+            f"option startingTimestamp: no queue has a message stored at {time_ms} or later, the newest was stored at "
+            f"{newest}; to begin with the next message, set startingOffsetsByTimestampStrategy=latest"
         )
     return found_by_time(view, seen, time_ms)
 
 
 def _is_older(seen: TopicSnapshot, key: QueueKey, time_ms: int) -> bool:
-    """All that the queue has. Brokers of 4.x find their last message then, not the end."""
+    """Whether all messages of the queue were stored before `time_ms`.
+
+    Such a queue is not searched: brokers of RocketMQ 4.x return the last message, not the end.
+    """
     newest = seen.newest_ms.get(key, 0)
     return 0 < newest < time_ms
 
 
-def _kept(options: SourceOptions, seen: TopicSnapshot, key: QueueKey, offset: int) -> int:
-    """An offset within its queue. Raises DataLoss, or takes the nearest end; what a slave lacks its master may have."""
+def _within(options: SourceOptions, seen: TopicSnapshot, key: QueueKey, offset: int) -> int:
+    """Return the offset, moved into the queue if loss is allowed. Raises DataLoss if it is not.
+
+    If only a slave answered, the offset stays as it is: the master may have what the slave lacks.
+    """
     first, last = seen.begins[key], seen.ends[key]
     if offset == EARLIEST:
         return first

@@ -1,7 +1,8 @@
-"""The data source `rocketmq`: what Spark makes for each query; readers and writers are loaded when they are asked for.
+"""The data source `rocketmq`: the class that Spark instantiates for each query.
 
-Spark imports this module in a process that looks for data sources, and unpickles the class in those that plan and read, so
-it imports nothing but Spark's own interface.
+Spark imports this module in a process that looks for data sources, and unpickles the class in the
+processes that plan and read. So the module imports only Spark's interface; readers and writers are
+imported when they are needed.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ class RocketMQSource(DataSource):
         from rmqkit.spark import rows, tables
         from rmqkit.spark.options import parse
 
-        # Spark does not say yet which kind of query it will be.
+        # Spark does not say here whether the query will be a batch or a stream.
         return tables.kept(rows.schema_ddl(parse(tables.to_make(self.options), "batch")), self.options)
 
     def reader(self, schema: StructType) -> DataSourceReader:

@@ -1,13 +1,14 @@
-"""What is no longer there: the error of a query that would pass over messages."""
+"""The error of a query that would otherwise skip messages."""
 
 from rmqkit.errors import RmqkitError
 
 
 class DataLoss(RmqkitError):
-    """Messages that a query should read are not there, with `failOnDataLoss` on.
+    """Messages that a query should read are gone, and `failOnDataLoss` is true.
 
-    `wanted` is the offset that was asked for, `smallest` the smallest one the queue still has, `cause` what most likely
-    took the messages away. Also read where it was pickled: Spark hands errors from worker to driver.
+    `wanted` is the requested offset, `smallest` the smallest offset that the queue still has, and
+    `cause` the most likely reason. The error can be pickled: Spark sends errors from the workers to
+    the driver.
     """
 
     def __init__(self, topic: str, broker: str, queue: int, wanted: int, smallest: int, cause: str) -> None:
@@ -21,12 +22,12 @@ class DataLoss(RmqkitError):
 
     def __str__(self) -> str:
         return (
-            f"{queue_name(self.topic, self.broker, self.queue)} has no message at offset {self.wanted} any more, the "
-            f"smallest there is {self.smallest}; likely cause: {self.cause}. To go on without what is gone, set "
+            f"{queue_name(self.topic, self.broker, self.queue)} no longer has the message at offset {self.wanted} (its "
+            f"smallest offset is {self.smallest}); likely cause: {self.cause}. To continue without the lost messages, set "
             "failOnDataLoss=false"
         )
 
 
 def queue_name(topic: str, broker: str, queue: int) -> str:
-    """How errors and warnings name a queue."""
+    """Return the name of a queue for errors and warnings."""
     return f"queue {queue} of topic {topic} on {broker}"

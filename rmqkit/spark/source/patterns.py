@@ -1,4 +1,4 @@
-"""What `subscribePattern` means: topics of users, in a cluster as in a store folder."""
+"""Matches topics against `subscribePattern`, in a cluster or in a store folder."""
 
 import re
 from collections.abc import Collection
@@ -11,8 +11,11 @@ SYSTEM_SUFFIX = "_REPLY_TOPIC"
 
 
 def chosen(name: str, pattern: str, others: Collection[str] = ()) -> bool:
-    """Whether a pattern means a topic: not `others`, nor those of the system, and of groups (retry, dead letters) only if
-    it says so."""
+    """Whether a pattern selects a topic.
+
+    It never selects `others` or system topics. It selects topics of groups (`%RETRY%`, `%DLQ%`)
+    only if it begins with `%`.
+    """
     if name in SYSTEM_TOPICS or name in others or name.startswith(SYSTEM_PREFIXES) or name.endswith(SYSTEM_SUFFIX):
         return False
     if name.startswith(GROUP_PREFIX) and not pattern.lstrip("^(").startswith(GROUP_PREFIX):

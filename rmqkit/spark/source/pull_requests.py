@@ -1,7 +1,9 @@
-"""The requests of a range's pulls: frames that differ in opaque, offset and count alone, so they are made of templates.
+"""Builds the pull requests of a range from templates.
 
-They have the binary header, in the order in which Java's consumers write it: brokers read it sooner than JSON. Sizes stand
-before the texts, so there is a template for each number of digits.
+The frames differ only in request id (opaque), offset and count. They have the binary header, with
+the fields in the order in which Java's consumers write them: brokers decode it faster than JSON.
+The header stores the length of each number before its text, so there is one template for each
+combination of digits.
 
 Source: `remoting/.../header/PullMessageRequestHeader.java` (`encode`).
 """
@@ -15,15 +17,16 @@ from rmqkit.wire.remoting.headers import encode_request
 from rmqkit.wire.schema import to_ext
 from rmqkit.wire.schemas.pull import PullMessageRequest
 
-#: of a frame with a binary header: size, mark, code, language and version stand before it
+#: Position of the request id in a frame with a binary header, behind size, mark, code, language and
+#: version.
 _OPAQUE_AT = 13
 _opaque = Struct(">i").pack
-#: stands for a digit where the numbers go; in no text
+#: Placeholder for one digit of a number; it occurs in no text.
 _PLACE = "\0"
 
 
 class PullRequests:
-    """Frames of pulls like `request`, whose offset and count do not count."""
+    """Builds frames like `request`, with other offsets and counts."""
 
     def __init__(self, request: PullMessageRequest) -> None:
         self._ext = to_ext(request)

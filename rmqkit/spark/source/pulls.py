@@ -1,25 +1,29 @@
-"""Which pulls of a range are asked for, ahead of their answers, and in which order what they bring counts.
+"""Decides which pulls of a range to send ahead of their responses, and puts the results in order.
 
-Offsets of a queue are dense: who has asked for `count` messages from an offset on knows where the next pull begins, and
-need not wait for the answer. Should an answer end early (a broker bounds answers by messages and by bytes) the hole is
-asked for and what lies behind it waits: what is taken out (`done`) is always the next part of the range, without a gap.
+The offsets of a queue are dense. After a request for `count` messages from an offset, the offset of
+the next pull is known without waiting for the response. A response may end early, because brokers
+limit responses by messages and bytes. Then the missing part is requested, and the responses behind
+it wait. `done` always yields the next part of the range, without a gap.
 
-How many messages an answer holds is the broker's secret; it is learned. The first pull asks for many and is alone. When
-an answer is short that is the new count; after `PROBE_EVERY` whole answers twice as many are asked for once: when they
-do not come, the rest is a pull like any other.
+How many messages a response holds depends on the broker's settings, so it is learned. The first
+pull requests COUNT_FIRST messages, and nothing else is sent until its response. The length of a
+short response becomes the new count. After `PROBE_EVERY` full responses, one pull requests twice
+the count. If the response is shorter, the rest is requested by a pull like any other.
 
-With a filter an answer may end anywhere, so there one pull is in flight, and it ends where the answer says.
+With a filter a response may end anywhere. Then only one pull is in flight, and it ends where the
+response says.
 
-Pure: what is sent and received, and what an answer means, is `reading`'s.
+This module does no I/O. `topic_reader` sends, receives, and interprets the responses.
 """
 
 from collections import deque
 from collections.abc import Iterator
 from typing import Generic, TypeVar
 
-#: pulls in flight; half as many are asked for at a time, which costs both sides one system call
+#: Limit of pulls in flight. They are sent in groups of half this number: one system call per group
+#: on both sides.
 DEPTH = 32
-#: answers that are larger than usual are fewer
+#: Limit of the response bytes in flight; large responses reduce the number of pulls.
 BYTES_AHEAD = 2 * 1024 * 1024
 COUNT_FIRST = 1024
 COUNT_MAX = 4096
@@ -29,7 +33,7 @@ T = TypeVar("T")
 
 
 class Pull(Generic[T]):
-    """A pull of [begin, end); `brought` is set once it is answered."""
+    """A pull of offsets [begin, end). `brought` is its result once it is answered."""
 
     __slots__ = ("begin", "brought", "count", "end", "is_probe", "opaque")
 
@@ -43,7 +47,7 @@ class Pull(Generic[T]):
 
 
 class Pulls(Generic[T]):
-    """The pulls of [begin, end). `position` is the end of what was taken out."""
+    """The pulls of offsets [begin, end). `position` is the end of what `done` has yielded."""
 
     def __init__(self, begin: int, end: int, *, is_filtered: bool = False, depth: int = DEPTH) -> None:
         self.position = begin
@@ -54,22 +58,22 @@ class Pulls(Generic[T]):
         self._ahead = begin
         self._flying: deque[Pull[T]] = deque()
         self._unsent: list[Pull[T]] = []
-        #: the first answer tells how many messages one holds
+        #: Only one pull may be in flight: the size of a response is still unknown.
         self._is_alone = True
-        #: nothing more is sent before the first one in flight is answered
+        #: Nothing more is sent until the first pull in flight is answered.
         self._is_held = False
         self._whole = 0
 
     @property
     def is_whole(self) -> bool:
-        """Whether no answer waits for a hole before it."""
+        """Whether no response waits for an earlier one."""
         return all(pull.brought is None for pull in self._flying)
 
     def is_first(self, pull: Pull[T]) -> bool:
         return bool(self._flying) and self._flying[0] is pull
 
     def due(self) -> list[Pull[T]]:
-        """The pulls to send now."""
+        """Return the pulls to send now."""
         due, self._unsent = self._unsent, []
         depth = 1 if self._is_alone else self._depth
         if self._is_held or not self.is_whole or len(self._flying) > depth // 2:
@@ -87,13 +91,14 @@ class Pulls(Generic[T]):
         return due
 
     def answering(self, opaque: int) -> Pull[T] | None:
-        """The pull that an answer belongs to; None for one that is not wanted any more."""
+        """Return the pull of a response, or None if it is no longer wanted."""
         return next((pull for pull in self._flying if pull.opaque == opaque and pull.brought is None), None)
 
     def brought(self, pull: Pull[T], brought: T, end: int, *, size: int = 0, is_telling: bool = True) -> None:
-        """The pull was answered up to `end` with `size` bytes: what is left of it becomes a pull of its own.
+        """Record that a pull was answered up to `end`, with `size` bytes.
 
-        `is_telling`: the answer tells how many messages the broker gives at once.
+        The rest of it becomes a pull of its own. `is_telling`: the length of the response shows how
+        many messages the broker returns at once.
         """
         if is_telling and not self._is_filtered:
             self._learn(pull, end - pull.begin)
@@ -102,7 +107,7 @@ class Pulls(Generic[T]):
             rest: Pull[T] = Pull(end, pull.end, min(pull.count, pull.end - end))
             pull.end = end
             if self._flying[-1] is pull:
-                # Nothing was asked for behind it.
+                # Nothing behind it was requested, so `due` will continue here.
                 self._ahead = end
             else:
                 self._flying.insert(self._flying.index(pull) + 1, rest)
@@ -123,7 +128,7 @@ class Pulls(Generic[T]):
             self._whole = 0
 
     def done(self) -> Iterator[T]:
-        """What was brought and is next, in order; `position` goes along."""
+        """Yield the results that are next in order, and advance `position`."""
         while self._flying and self._flying[0].brought is not None:
             pull = self._flying.popleft()
             self.position = pull.end
@@ -132,7 +137,10 @@ class Pulls(Generic[T]):
             yield pull.brought
 
     def cut(self, pull: Pull[T]) -> None:
-        """That pull, not the first, has brought nothing: it and what is behind it are asked for again in their turn."""
+        """Drop a pull that returned nothing (not the first in flight) and all pulls behind it.
+
+        They are sent again after the first pull in flight was answered.
+        """
         while self._flying and self._flying[-1] is not pull:
             self._drop(self._flying.pop())
         if self._flying:
@@ -145,7 +153,7 @@ class Pulls(Generic[T]):
             self._unsent.remove(pull)
 
     def restart(self, position: int | None = None) -> None:
-        """Nothing is in flight any more; go on at `position`, or where what was taken out ends."""
+        """Drop all pulls in flight; continue at `position`, or behind what `done` has yielded."""
         if position is not None:
             self.position = min(position, self.end)
         self._flying.clear()

@@ -1,7 +1,8 @@
-"""Filters of a query turned into a smaller read: fewer queues, shorter ranges, tags that brokers sort out.
+"""Turns the filters of a query into a smaller read: fewer queues, shorter ranges, tags for brokers.
 
-A narrowing may let through more than the filters do, never less; Spark filters what comes. So a filter that says nothing of
-where messages lie is passed over, and `>` on a time may take the message before.
+`ScanBounds` may select more messages than the filters do, never fewer: Spark still applies the
+filters. So filters that say nothing about the position of messages are ignored, and `>` on a time
+may include the message at that time.
 """
 
 import math
@@ -25,12 +26,16 @@ from rmqkit.spark.source.ranges import Ends, QueueKey
 
 _CHOICES = ("topic", "broker", "queue", "tags")
 _BOUNDS = ("queue", "offset", "store_time")
-#: what separates tags in an expression, and what means all of them
+#: Texts with a special meaning in a tag expression: the separator and "all tags".
 _NO_TAG = ("", "*", "|")
 
 
 class ScanBounds(NamedTuple):
-    """What messages must meet: a column's values, and its bounds as [from, to) in whole numbers (times in ms)."""
+    """Necessary conditions on messages.
+
+    `values` maps a column to its allowed values. `begins` and `ends` map a column to its bounds
+    [begin, end), as whole numbers (times in Unix ms).
+    """
 
     values: Mapping[str, frozenset[Any]] = {}
     begins: Mapping[str, int] = {}
@@ -38,7 +43,7 @@ class ScanBounds(NamedTuple):
 
     @property
     def tags(self) -> tuple[str, ...]:
-        """Tags that brokers can look for; none when they cannot."""
+        """The tags that brokers can filter by; empty if a tag cannot be in an expression."""
         tags = self.values.get("tags", frozenset())
         if any(not isinstance(tag, str) or tag.strip() != tag or tag in _NO_TAG or "|" in tag for tag in tags):
             return ()
@@ -49,12 +54,12 @@ EVERYTHING = ScanBounds()
 
 
 def narrowing_of(filters: Iterable[Filter]) -> ScanBounds:
-    """All filters together: a row meets every one of them."""
+    """Return the conditions of all filters together: a row satisfies every filter."""
     values: dict[str, frozenset[Any]] = {}
     begins: dict[str, int] = {}
     ends: dict[str, int] = {}
     for each in filters:
-        # Of a nested field, and of a negation, nothing is taken.
+        # Filters on nested fields and negations are ignored.
         path: tuple[str, ...] = getattr(each, "attribute", ())
         column = path[0] if len(path) == 1 else ""
         value: Any = getattr(each, "value", None)
@@ -86,7 +91,10 @@ def narrowed(
     ends: Mapping[QueueKey, int],
     at_time: Callable[[int], Ends],
 ) -> tuple[Ends, Ends]:
-    """The begins and ends that are left; `at_time` finds the first offsets that were stored at a time (ms) or later."""
+    """Return begins and ends, narrowed by the conditions.
+
+    `at_time` returns the first offsets that were stored at a time (Unix ms) or later.
+    """
     keys = [key for key in begins if key in ends and _meets(narrowing, key)]
     first = {key: max(begins[key], narrowing.begins.get("offset", 0)) for key in keys}
     last = {key: min(ends[key], narrowing.ends.get("offset", ends[key])) for key in keys}
@@ -115,10 +123,10 @@ def _lower(bounds: dict[str, int], column: str, value: int) -> None:
 
 
 def _number(value: Any) -> float:
-    """A number as it is, a time in ms. Spark's timestamps come in UTC."""
+    """Return a number unchanged, and a time as Unix ms. Spark passes timestamps in UTC."""
     if isinstance(value, datetime):
         when = value if value.tzinfo else value.replace(tzinfo=UTC)
         passed = when - datetime(1970, 1, 1, tzinfo=UTC)
-        # Whole milliseconds stay whole: seconds as a float would not.
+        # Computed from integers, so that whole milliseconds stay exact; float seconds would not.
         return (passed.days * 86_400_000 + passed.seconds * 1000) + passed.microseconds / 1000
     return float(value) if isinstance(value, Decimal) else int(value)

@@ -1,17 +1,22 @@
-"""What a stream reads next: offsets in, offsets out, over a view of the cluster. No Spark in here.
+"""Plans the batches of a stream, without Spark: offsets in, offsets out, over a `ClusterView`.
 
 Spark calls, in its streaming process on the driver:
 
-    begin()                     once in the life of a checkpoint
-    freeze()                    with AvailableNow: what is there now is all that is read
-    advance(start)              before each batch: how far it goes; `start` itself when there is nothing to do
-    ranges(start, end)          what the batch reads; for a batch that a restart finds unfinished before any `advance`
-    done(end)                   a batch is over, one batch late
+    begin()                     once per checkpoint: the first offsets
+    freeze()                    with AvailableNow: read only what exists now
+    advance(start)              before each batch: its end; `start` itself if there is nothing to do
+    ranges(start, end)          what the batch reads; after a restart, for an unfinished batch, this
+                                comes before any `advance`
+    done(end)                   a batch is finished; called one batch late
 
-Rules. A queue that a look does not show stays where it is: routes vanish for a while, groups die and come back. A new queue
-enters with its smallest offset and is read from the next batch on. What a slave says of an end only holds a queue back; an
-end below our own offset that the master tells is loss. Nothing is planned of a group that does not answer, so that the
-others go on.
+Rules:
+
+- A queue that is not in the current state of the cluster keeps its offset: routes disappear for a
+  while, and broker groups fail and return.
+- A new queue enters with its smallest offset and is read from the next batch on.
+- The end of a queue at a slave can only limit a batch. An end below our offset is a loss only if
+  the master reports it.
+- For a group that does not respond nothing is planned, so that the other groups continue.
 """
 
 import logging
@@ -41,16 +46,16 @@ from rmqkit.spark.source.topics import ClusterView, TopicSnapshot
 
 LOOK_PAUSE_S = 0.5
 LOOK_EVERY_MS = 100
-#: of a message, where nothing can be measured
+#: Assumed size of a message in bytes, if none can be measured.
 SIZE_UNKNOWN = 1024
-#: queues that are measured for `maxBytesPerTrigger`: those with the most to read
+#: Limit of the queues that are measured for `maxBytesPerTrigger`: those with the most to read.
 MEASURED_MAX = 64
 
 log = logging.getLogger("rmqkit.spark")
 
 
 class BrokerDown(RmqkitError):
-    """A query cannot go on without a broker group that does not answer."""
+    """A query cannot continue without a broker group or name server that does not respond."""
 
 
 def now_ms() -> int:
@@ -65,9 +70,12 @@ def whole_look(
     clock: Callable[[], int] = now_ms,
     sleep: Callable[[float], None] = time.sleep,
 ) -> TopicSnapshot:
-    """A look in which every group answers, those of the `known` queues too. Raises BrokerDown when one does not in time."""
+    """Return a snapshot for which every group responded, including those of the `known` queues.
+
+    Raises BrokerDown if a group does not respond in time.
+    """
     until_ms = clock() + options.max_wait_for_broker
-    told = False
+    has_warned = False
     while True:
         seen = view.look(known)
         absent = absences(options, seen, known)
@@ -76,18 +84,18 @@ def whole_look(
         why = "; ".join(f"{name}: {reason}" for name, reason in absent.items())
         if options.when_down == "fail" or clock() >= until_ms:
             raise BrokerDown(
-                f"no answer of {why} (whenDown={options.when_down}, maxWaitForBroker={options.max_wait_for_broker} ms)"
+                f"no answer from {why} (whenDown={options.when_down}, maxWaitForBroker={options.max_wait_for_broker} ms)"
             )
-        if not told:
+        if not has_warned:
             log.warning("waiting for %s", why)
-            told = True
+            has_warned = True
         sleep(LOOK_PAUSE_S)
 
 
 def absences(options: SourceOptions, seen: TopicSnapshot, known: Sequence[QueueKey] = ()) -> dict[str, str]:
-    """Groups that a look should have shown, by name and topic, with the reason.
+    """Return the groups that are missing in a snapshot (broker and topic), with the reasons.
 
-    A topic without any route may have been deleted; where loss is allowed, nobody waits for it.
+    A topic without any route may have been deleted. If loss is allowed, its groups are not missing.
     """
     routed = {key.topic for key in [*seen.ends, *seen.closed]} | {topic for topic, _ in seen.silent}
     absent = {f"broker {broker} (topic {topic})": why for (topic, broker), why in sorted(seen.silent.items())}
@@ -102,6 +110,8 @@ def absences(options: SourceOptions, seen: TopicSnapshot, known: Sequence[QueueK
 
 
 class StreamPlan:
+    """Plans one stream. Offsets are in the form of `ranges.Offsets`, as Spark stores them."""
+
     def __init__(
         self,
         options: SourceOptions,
@@ -116,25 +126,28 @@ class StreamPlan:
         self._sleep = sleep
         self._accepted = False
         self._frozen = False
-        #: with AvailableNow, the look that says what is read
+        #: With AvailableNow: the snapshot up to which the query reads.
         self._target: TopicSnapshot | None = None
-        #: the newest that is known of each queue, for reports
+        #: The last known end of each queue, for reports.
         self._known: Ends = {}
         self._clusters: tuple[str, ...] = ()
-        #: ends that `endingTimestamp` was found to mean
+        #: The offset of `endingTimestamp` in each queue that has reached that time.
         self._caps: Ends = {}
         self._batch_ms: int | None = None
         self._looked_ms = 0
-        #: the last look brought no batch
+        #: The last `advance` found nothing to read.
         self._rests = False
         self._committed: Ends = {}
-        #: what has been warned of
-        self._told: dict[str, None] = {}
+        #: The warnings that were logged; each is logged once.
+        self._warned: dict[str, None] = {}
 
     # --- what Spark calls
 
     def begin(self) -> dict[str, Any]:
-        """The offsets of a new query. Raises NoRoute, ConfigError, DataLoss, BrokerDown."""
+        """Return the first offsets of a new query.
+
+        Raises NoRoute, ConfigError, DataLoss or BrokerDown.
+        """
         seen = whole_look(self._options, self._view, clock=self._clock, sleep=self._sleep)
         bounds.check_topics(self._options, seen, self._view)
         begins = bounds.begins_of(self._options, self._view, seen)
@@ -143,10 +156,14 @@ class StreamPlan:
         return self._offsets(begins, seen, {})
 
     def freeze(self) -> None:
+        """Read only up to the state of the cluster at the next `advance` (AvailableNow)."""
         self._frozen = True
 
     def advance(self, start: Mapping[str, Any], *, limited: bool = True) -> dict[str, Any]:
-        """How far the next batch goes. `limited`: by what the options allow a batch, else to the end."""
+        """Return the end of the next batch. Without `limited`, the options do not limit its size.
+
+        Raises BrokerDown, ConfigError or DataLoss.
+        """
         begins = flat(start)
         seen = self._seen(start, begins)
         if seen is None:
@@ -158,7 +175,7 @@ class StreamPlan:
         if limited and self._holds_back(count(ready)):
             return dict(start)
         if limited:
-            # What is gone altogether costs nothing: it is passed over at once, not in steps.
+            # A range whose messages are all gone costs nothing: skip it in one batch.
             ready = [each for each in ready if each.end != seen.begins.get(each.key)]
             allowed = self._allowed(ready)
             for each in ready:
@@ -166,17 +183,21 @@ class StreamPlan:
             ends |= {each.key: each.end for each in allowed}
         if ends == begins:
             return dict(start)
-        # A topic made anew since the last batch may have grown beyond where the query stands.
+        # A topic that was recreated since the last batch may already be longer than our offsets.
         self._check_cluster(start, seen)
         self._batch_ms = self._clock()
         self._rests = False
         return self._offsets(ends, seen, start)
 
     def latest(self) -> dict[str, Any] | None:
-        """The newest offsets that the last look showed, for the lag in Spark's progress."""
+        """Return the last known ends of the queues, for the lag in Spark's progress."""
         return nested(self._known, self._clusters) if self._known else None
 
     def ranges(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[OffsetRange]:
+        """Return what a batch reads, split into Spark's partitions.
+
+        Raises BrokerDown, ConfigError or DataLoss.
+        """
         if not self._accepted:
             self._seen(start, flat(start), needed=True)
         found = between(start, end, may_go_back=not self._options.fail_on_data_loss)
@@ -185,12 +206,17 @@ class StreamPlan:
         )
 
     def done(self, end: Mapping[str, Any]) -> None:
+        """Commit the end of a finished batch for the option `commitGroup`."""
         self._publish(flat(end))
 
     # --- looking
 
     def _seen(self, start: Mapping[str, Any], begins: Ends, *, needed: bool = False) -> TopicSnapshot | None:
-        """The look that a batch goes by. None when nobody can be asked, unless it is `needed`."""
+        """Return the snapshot for a batch.
+
+        If no name server responds, return None; if the snapshot is `needed`, raise BrokerDown after
+        `maxWaitForBroker`.
+        """
         if self._target is not None:
             return self._target
         known = list(begins)
@@ -208,7 +234,10 @@ class StreamPlan:
         return seen
 
     def _look(self, known: Sequence[QueueKey], *, patient: bool) -> TopicSnapshot | None:
-        """None when no name server answers, or, if patient, BrokerDown when none does in time."""
+        """Return a snapshot, or None if no name server responds.
+
+        With `patient`, keep trying for `maxWaitForBroker`, then raise BrokerDown.
+        """
         until_ms = self._clock() + self._options.max_wait_for_broker
         self._pause()
         while True:
@@ -216,14 +245,18 @@ class StreamPlan:
                 return self._view.look(known)
             except PeerUnreachable as error:
                 if self._options.when_down == "fail" or (patient and self._clock() >= until_ms):
-                    raise BrokerDown(f"no answer of the name servers: {error}") from None
+                    raise BrokerDown(f"no answer from the name servers: {error}") from None
                 self._warn(f"no name server answers, the query waits: {error}")
                 if not patient:
                     return None
             self._sleep(LOOK_PAUSE_S)
 
     def _pause(self) -> None:
-        """Spark asks every 10 ms while there is nothing: not so often are brokers asked."""
+        """Delay the next snapshot to LOOK_EVERY_MS after the last one, if that found nothing.
+
+        Spark calls `advance` every 10 ms while there is nothing to read; brokers are asked less
+        often.
+        """
         passed_ms = self._clock() - self._looked_ms
         if self._rests and passed_ms < LOOK_EVERY_MS:
             self._sleep((LOOK_EVERY_MS - passed_ms) / 1000)
@@ -236,12 +269,12 @@ class StreamPlan:
     # --- how far
 
     def _ends(self, begins: Ends, seen: TopicSnapshot) -> Ends:
-        """How far each queue could be read; new ones with where they begin."""
+        """Return the offset up to which each queue could be read; for new queues, their begin."""
         down = absences(self._options, seen, list(begins))
         if down and self._options.when_down == "fail":
-            raise BrokerDown("; ".join(f"no answer of {name}: {why}" for name, why in down.items()))
+            raise BrokerDown("; ".join(f"no answer from {name}: {why}" for name, why in down.items()))
         for name, why in down.items():
-            self._warn(f"nothing is read of {name} until it answers: {why}")
+            self._warn(f"nothing is read from {name} until it answers: {why}")
         ends: Ends = {}
         for key, offset in begins.items():
             if key in seen.ends:
@@ -258,7 +291,7 @@ class StreamPlan:
     def _end(self, key: QueueKey, offset: int, seen: TopicSnapshot) -> int:
         first, last = seen.begins[key], seen.ends[key]
         if (key.topic, key.broker) not in seen.by_master:
-            # A slave may lag.
+            # A slave may be behind its master, so an end below our offset is not a loss.
             return max(offset, last)
         if last < offset:
             self._lose(bounds.OffsetBeyond(*key, offset, last, bounds.SHORTER))
@@ -281,7 +314,7 @@ class StreamPlan:
             except PeerUnreachable as error:
                 if options.when_down == "fail" or self._frozen:
                     raise BrokerDown(f"endingTimestamp cannot be looked up: {error}") from None
-                self._warn(f"endingTimestamp cannot be looked up now, its queues wait: {error}")
+                self._warn(f"endingTimestamp cannot be looked up now, the affected queues wait: {error}")
                 return self._caps | dict.fromkeys(reached, 0)
             return self._caps
         if isinstance(options.ending_offsets, str):
@@ -305,11 +338,11 @@ class StreamPlan:
     def _lose(self, error: DataLoss) -> None:
         if self._options.fail_on_data_loss:
             raise error
-        self._warn(f"goes on without what is gone: {error}")
+        self._warn(f"continuing without the lost messages: {error}")
 
     def _warn(self, text: str) -> None:
-        if text not in self._told:
-            self._told[text] = None
+        if text not in self._warned:
+            self._warned[text] = None
             log.warning("%s", text)
 
     # --- checkpoints
@@ -320,7 +353,7 @@ class StreamPlan:
         except OtherLog as error:
             if self._options.fail_on_data_loss:
                 raise
-            self._warn(f"goes on at the offsets of the checkpoint, and what lies before them is not read: {error}")
+            self._warn(f"continuing at the offsets of the checkpoint, without the messages before them: {error}")
 
     def _offsets(self, ends: Ends, seen: TopicSnapshot, start: Mapping[str, Any]) -> dict[str, Any]:
         offsets: dict[str, Any] = nested(ends, {*clusters(start), *seen.clusters})
@@ -328,7 +361,7 @@ class StreamPlan:
         return {WITNESS: witness, **offsets} if witness else offsets
 
     def _publish(self, begins: Ends) -> None:
-        """Tell the group how far the query is: what a batch starts at has been read."""
+        """Commit offsets to `commitGroup`: all messages before a batch's start have been read."""
         group = self._options.commit_group
         if not group or begins == self._committed:
             return
@@ -338,13 +371,16 @@ class StreamPlan:
         except RmqkitError as error:
             problems = [str(error)]
         if problems:
-            self._warn(f"group {group} was not told how far the query is: {problems[0]}")
+            self._warn(f"the query's offsets were not committed to group {group}: {problems[0]}")
         else:
             self._committed = dict(begins)
 
 
 def messages_for(bytes_max: int, ready: Sequence[OffsetRange], sizes: Mapping[QueueKey, float]) -> int:
-    """How many messages make that many bytes when they are shared out as they wait; at least 1."""
+    """Return how many messages, divided among the ranges by their size, make `bytes_max` bytes.
+
+    The result is at least 1.
+    """
     measured = [each for each in ready if each.key in sizes]
     weight = count(measured)
     average = sum(each.size * sizes[each.key] for each in measured) / weight if weight else SIZE_UNKNOWN

@@ -1,12 +1,14 @@
-"""Offsets and ranges of queues: the arithmetic behind every batch, without a cluster, a clock or Spark.
+"""Offsets and ranges of queues: arithmetic without a cluster, a clock or Spark.
 
-Offsets are what Spark keeps in a checkpoint: plain dicts of topic, broker name, queue id (as text) and the offset that is
-read next, sorted at every level, as Spark compares their JSON as text. A key that begins with `@` is no topic (a topic's
-name cannot begin so): `@clusters` holds the names of the clusters that the offsets belong to.
+**Offsets** are what Spark stores in a checkpoint: nested dicts of topic, broker name, queue id (as
+text) and the next offset to read. They are sorted at every level, because Spark compares their JSON
+text. A key that begins with `@` is not a topic (topic names cannot begin so): `@clusters` holds the
+names of the clusters that the offsets belong to.
 
-A queue enters the offsets with the offset it begins at, in a batch that reads nothing of it, and is read from the next
-batch on. So two neighbouring offsets alone say what a batch reads, also when it is planned again after a restart. A queue
-never leaves the offsets, and goes back only where loss is allowed (`failOnDataLoss=false`).
+A new queue enters the offsets at its begin, in a batch that reads nothing of it, and is read from
+the next batch on. So two successive offsets alone say what a batch reads, also when it is planned
+again after a restart. A queue never leaves the offsets. It goes back only if loss is allowed
+(`failOnDataLoss=false`).
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -44,12 +46,12 @@ class OffsetRange(NamedTuple):
         return self.end - self.begin
 
 
-#: the same as Offsets, flat
+#: An offset per queue: the flat form of Offsets.
 Ends = dict[QueueKey, int]
 
 
 def flat(offsets: Mapping[str, Any]) -> Ends:
-    """Offsets by queue, sorted. Raises ValueError for what is not an Offsets dict."""
+    """Return the offsets by queue, sorted. Raises ValueError if `offsets` is malformed."""
     ends: Ends = {}
     for topic, brokers in offsets.items():
         if topic.startswith("@"):
@@ -57,13 +59,13 @@ def flat(offsets: Mapping[str, Any]) -> Ends:
         for broker, queues in brokers.items():
             for queue, offset in queues.items():
                 if isinstance(offset, bool) or not isinstance(offset, int):
-                    raise ValueError(f"offset {offset!r} of {topic} {broker}:{queue} is no number")
+                    raise ValueError(f"offset {offset!r} of {topic} {broker}:{queue} is not a number")
                 ends[QueueKey(topic, broker, int(queue))] = offset
     return dict(sorted(ends.items()))
 
 
 def nested(ends: Mapping[QueueKey, int], clusters: Iterable[str] = ()) -> Offsets:
-    """What Spark keeps. The same queues give the same text, whatever the order they come in."""
+    """Return the form that Spark stores. Equal offsets yield equal JSON, whatever their order."""
     offsets: Offsets = {}
     names = sorted(clusters)
     if names:
@@ -74,7 +76,7 @@ def nested(ends: Mapping[QueueKey, int], clusters: Iterable[str] = ()) -> Offset
 
 
 def clusters(offsets: Mapping[str, Any]) -> tuple[str, ...]:
-    """The clusters that offsets belong to, none if they do not say."""
+    """Return the clusters that the offsets belong to; none if the offsets do not name any."""
     return tuple(offsets.get(CLUSTERS, {}))
 
 
@@ -83,9 +85,10 @@ def topics(offsets: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def between(start: Mapping[str, Any], end: Mapping[str, Any], *, may_go_back: bool = False) -> list[OffsetRange]:
-    """What a batch from `start` to `end` reads: of every queue that both have, if it has grown.
+    """Return what a batch from `start` to `end` reads: each queue that is in both and has grown.
 
-    Raises ValueError for a queue that is gone, or that went back and may not (it reads nothing then).
+    A queue that went back is not read. Raises ValueError for a queue that is missing in `end`, or
+    that went back unless `may_go_back`.
     """
     begins, ends = flat(start), flat(end)
     for key, begin in begins.items():
@@ -97,7 +100,7 @@ def between(start: Mapping[str, Any], end: Mapping[str, Any], *, may_go_back: bo
 
 
 def waiting(begins: Mapping[QueueKey, int], ends: Mapping[QueueKey, int]) -> list[OffsetRange]:
-    """What lies between, for the queues of both, in their order; not of queues that end before they begin."""
+    """Return the ranges between `begins` and `ends`, sorted, for queues in both; not empty ones."""
     return [OffsetRange(*key, begins[key], end) for key, end in sorted(ends.items()) if end > begins.get(key, end)]
 
 
@@ -106,19 +109,21 @@ def count(ranges: Iterable[OffsetRange]) -> int:
 
 
 def share(ranges: Sequence[OffsetRange], messages_max: int) -> list[OffsetRange]:
-    """The first parts of ranges, `messages_max` messages in all, shared out in proportion to what waits.
+    """Return the first parts of the ranges, `messages_max` messages in all.
 
-    Every queue gets at least one message; with more queues than messages they take turns, from batch to batch.
+    They are divided in proportion to the sizes of the ranges. Every queue gets at least one
+    message. With more queues than messages, the queues take turns from batch to batch.
     """
     sizes = share_out([each.size for each in ranges], messages_max, turn=sum(each.begin for each in ranges))
     return [each._replace(end=each.begin + size) for each, size in zip(ranges, sizes, strict=True) if size]
 
 
 def share_out(sizes: Sequence[int], amount: int, *, turn: int = 0) -> list[int]:
-    """`amount` over what waits (`sizes`, all above 0): all of it, or in proportion, at least 1 each.
+    """Divide `amount` among `sizes` (all above 0), in proportion, at least 1 each.
 
-    With more takers than `amount`, those from `turn` on get 1 each. The sum of the begins of all queues is such a `turn`
-    that nobody is left out for ever: it grows by what a batch reads.
+    If `amount` suffices, each gets its whole size. If there are more sizes than `amount`, those
+    from index `turn` on get 1 each. The sum of the begins of all queues is a `turn` that starves no
+    queue, because it grows by the size of each batch.
     """
     total = sum(sizes)
     if total <= amount:
@@ -135,13 +140,14 @@ def share_out(sizes: Sequence[int], amount: int, *, turn: int = 0) -> list[int]:
 
 
 def split(ranges: Sequence[OffsetRange], *, partitions_min: int = 0, messages_max: int = 0) -> list[OffsetRange]:
-    """Cut ranges into pieces of about equal size: none above `messages_max`, at least `partitions_min` in all.
+    """Split ranges into pieces of about equal size.
 
-    0 sets no such bound. There are fewer pieces than asked for when there are fewer messages.
+    No piece is above `messages_max` messages, and there are at least `partitions_min` pieces; 0
+    means no limit. There are fewer pieces if there are fewer messages.
     """
     pieces = [1 if not messages_max else -(-each.size // messages_max) for each in ranges]
     while sum(pieces) < partitions_min:
-        # The coarsest range is cut once more; sizes fall, so this ends.
+        # Split the range with the largest pieces once more. Pieces shrink, so the loop ends.
         place = max(range(len(ranges)), key=lambda place: ranges[place].size / pieces[place], default=None)
         if place is None or ranges[place].size <= pieces[place]:
             break

@@ -1,12 +1,17 @@
-"""Which broker of a group a range is read from: its master if that answers, else a slave, else whoever comes back.
+"""Chooses the broker of a group that a range is read from: the master, or else a slave.
 
-The members are those of the topic's route, asked of the name servers when a range begins and again for every round. A round
-tries each member once, master first; members that did not answer lately come last, so that a broker that is stopped costs
-one timeout a worker and not one a range. When a whole round has brought nothing the reader waits, each time longer, up to
-`wait_ms` since the last progress, or gives up at once if it is told to fail. It never decides that messages are gone: that
-is `reading`'s, by what members answered, and `is_master_now`, as a connection may outlive the rank of who is behind it.
+**Members.** The members of the group come from the topic's route. The name servers are asked for it
+when a range begins, and again for every round.
 
-A slave that acts for its master is shown under the master's id 0, in a route without write permission.
+**Rounds.** A round tries each member once, the master first. Members that failed to respond in
+the last SILENT_S seconds come last, so that a stopped broker costs a worker one timeout, not one
+per range. If a round yields nothing, the reader waits, each time longer, until `wait_ms` have
+passed since the last progress. Without `may_wait` it gives up at once.
+
+**Loss.** This module never decides that messages are gone. `topic_reader` does, from the responses
+of the members and from `is_master_now`, because a connection may outlive the role of its broker.
+
+A slave that acts for its master is in the route under the master's id 0, without write permission.
 
 Source: `client/.../impl/factory/MQClientInstance.java` (`findBrokerAddressInSubscribe`).
 """
@@ -24,17 +29,17 @@ from rmqkit.wire.schemas.nameserver import GetRouteInfoRequest
 
 PAUSE_FIRST_MS = 100
 PAUSE_MAX_MS = 2000
-#: how long a member that did not answer is asked after all others
+#: How long a member that did not respond comes last, in seconds.
 SILENT_S = 30.0
-#: a connection that is not made in this time is not worth waiting for while others are there
+#: Limit of the time to connect to a member, in seconds, before the next member is tried.
 CONNECT_TIMEOUT_S = 3.0
 
-#: address -> until when (monotonic) it comes last
+#: Address -> until when it comes last (monotonic seconds).
 _silent_until_s: dict[Address, float] = {}
 
 
 class ReadReplica(NamedTuple):
-    """A broker of a group. `is_acting`: a slave under its master's id."""
+    """A broker of a group. `is_acting`: it is a slave that has its master's id in the route."""
 
     broker_id: int
     address: Address
@@ -46,12 +51,12 @@ class ReadReplica(NamedTuple):
 
 
 def members_of(namesrv: Sequence[str], topic: str, broker: str, timeout_s: float) -> list[ReadReplica]:
-    """The members of a broker group in the order in which they are to be asked.
+    """Return the members of a broker group in the order in which to try them.
 
-    Raises NoRoute when no name server knows the topic, or none of its brokers has that name; PeerUnreachable when no name
-    server answers.
+    Raises NoRoute if no name server knows the topic with a broker of that name, and PeerUnreachable
+    if no name server responds.
     """
-    last: RmqkitError = NoRoute("no name server is given: set namesrv")
+    last: RmqkitError = NoRoute("no name server is configured: set option namesrv")
     for text in namesrv:
         try:
             address = Address.parse(text)
@@ -76,9 +81,9 @@ def members_of(namesrv: Sequence[str], topic: str, broker: str, timeout_s: float
 
 def _no_route(topic: str, namesrv: str, code: int, remark: str) -> NoRoute:
     if code == ResponseCode.TOPIC_NOT_EXIST:
-        text = f"name server {namesrv} has no route of topic {topic}: it was deleted, or all its brokers are down"
+        text = f"name server {namesrv} has no route for topic {topic}: it was deleted, or all its brokers are down"
     else:
-        text = f"name server {namesrv} gave no route of topic {topic}: {remark or code}"
+        text = f"name server {namesrv} returned no route for topic {topic}: {remark or code}"
     return NoRoute(text, code=code, remark=remark)
 
 
@@ -91,13 +96,13 @@ def _members(route: TopicRoute, broker: str) -> list[ReadReplica]:
         if data.broker_name == broker
         for broker_id, text in data.broker_addrs.items()
     ]
-    # The address of an acting master stands under its own id, too.
+    # The route lists an acting master under its own id, too.
     seen = {member.address: member for member in sorted(found, key=lambda member: -member.broker_id)}
     return sorted(seen.values(), key=lambda member: (_silent_until_s.get(member.address, 0) > now_s, member.broker_id))
 
 
 class Replicas:
-    """The members of one broker group for one range. `link` is the connection to `member`."""
+    """The members of one broker group, for one range. `link` is the connection to `member`."""
 
     def __init__(
         self,
@@ -119,7 +124,7 @@ class Replicas:
         self._wait_s = wait_ms / 1000
         self._timeout_s = request_timeout_ms / 1000
         self._left: list[ReadReplica] = []
-        #: since when nothing goes on (monotonic)
+        #: Since when there is no progress (monotonic seconds); None while there is.
         self._stuck_since_s: float | None = None
         self._why: RmqkitError | None = None
 
@@ -128,10 +133,10 @@ class Replicas:
         return "master" if self.member is not None and self.member.is_master else "slave"
 
     def is_master_now(self, *, or_is_forgotten: bool = False) -> bool:
-        """Whether the member is the group's master by what the name servers say at this moment; not if they do not answer.
+        """Whether the member is the group's master according to the name servers now.
 
-        If it is not, the others are asked next, as they are now. `or_is_forgotten`: yes too when no name server knows the
-        topic any more.
+        False if they do not respond. If it is no longer master, the other members are tried next.
+        `or_is_forgotten`: also True if no name server knows the topic any more.
         """
         if self.member is None or not self.member.is_master:
             return False
@@ -147,14 +152,17 @@ class Replicas:
         return False
 
     def stuck_s(self) -> float:
-        """How long nothing has gone on; the first call after `progressed` starts the count."""
+        """Return the seconds without progress, counted from the first call after `progressed`."""
         now_s = time.monotonic()
         if self._stuck_since_s is None:
             self._stuck_since_s = now_s
         return now_s - self._stuck_since_s
 
     def connected(self) -> Link:
-        """The connection, or one to the next member. Raises NoRoute or PeerUnreachable after the last wait."""
+        """Return the connection; connect to the next member if there is none.
+
+        Raises NoRoute or PeerUnreachable once the waiting time is over.
+        """
         while self.link is None:
             if not self._left:
                 self._next_round()
@@ -171,12 +179,13 @@ class Replicas:
         return self.link
 
     def progressed(self) -> None:
+        """Record that messages were read: the round and the waiting time start again."""
         self.round = 0
         self._left.clear()
         self._stuck_since_s = None
 
     def failed(self, error: RmqkitError) -> None:
-        """The member did not answer, or not in the protocol."""
+        """Record that the member did not respond or violated the protocol; close its connection."""
         self.stuck_s()
         self._why = error
         if self.link is not None:
@@ -185,18 +194,22 @@ class Replicas:
             self.link = None
 
     def turn(self, why: RmqkitError) -> None:
-        """The member answered that it cannot give what is wanted: on to the next."""
+        """Turn to the next member, because this one responded that it lacks the messages."""
         self.stuck_s()
         self._why = why
         self.release()
 
     def release(self) -> None:
+        """Give the connection back for the next range."""
         if self.link is not None:
             give(self.link)
             self.link = None
 
     def _next_round(self) -> None:
-        """Fill the round; before any but the first, wait."""
+        """Begin a round: wait, except before the first, and fetch the members.
+
+        Raises NoRoute or PeerUnreachable if there is no waiting time left.
+        """
         if self.round:
             waited_s = self.stuck_s()
             pause_s = min(PAUSE_FIRST_MS * 2 ** min(self.round - 1, 10), PAUSE_MAX_MS) / 1000
@@ -210,8 +223,8 @@ class Replicas:
             self._why = error
 
     def _given_up(self, waited_s: float) -> RmqkitError:
-        wait = f"after {waited_s:.0f} s" if self._may_wait else "and it is told not to wait"
-        text = f"nobody of broker group {self._broker} can be read for topic {self._topic}, {wait}: {self._why}"
+        wait = f"after {waited_s:.0f} s" if self._may_wait else "without waiting (whenDown=fail)"
+        text = f"no broker of group {self._broker} can be read for topic {self._topic}, {wait}: {self._why}"
         if isinstance(self._why, NoRoute):
             return NoRoute(text, code=self._why.code, remark=self._why.remark)
         return PeerUnreachable(text, kind="timeout", address="")

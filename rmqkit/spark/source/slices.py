@@ -1,11 +1,12 @@
-"""Slices of a buffer as Arrow arrays, and the properties of many messages split at once.
+"""Slices of a buffer as Arrow arrays, and the properties of many messages parsed at once.
 
-Both rest on one trick: an Arrow text array is its bytes and a list of offsets, so with the offsets `begin, end, begin,
-end...` every second entry of an array over the *whole* buffer is a slice that is wanted; `take` copies just those, in C.
+Both use the layout of an Arrow text array: its bytes and a list of offsets. With the offsets
+`begin, end, begin, end...` over the *whole* buffer, every second entry of the array is a wanted
+slice. `take` copies just those entries, in C.
 
-The properties of a batch are copied into one buffer, each record's with a separator before it. The separators are found
-by one look at all bytes; what lies between two `\\x02` is a pair when it has a name, a `\\x01` and a value
-(`wire.properties`).
+The properties of a batch are copied into one buffer, with a separator before those of each record.
+One pass over all bytes finds the separators. The text between two `\\x02` is a pair if it has a
+name, a `\\x01` and a value (`wire.properties`).
 """
 
 from functools import cached_property, lru_cache
@@ -20,20 +21,20 @@ Ints: TypeAlias = "NDArray[np.int64]"
 Bytes: TypeAlias = "NDArray[np.uint8]"
 
 INT32_MAX = 2**31 - 1
-#: with more names than this in a batch, duplicates are looked for by sorting
+#: With more distinct names than this in a batch, duplicates are found by sorting.
 _FEW_NAMES = 64
-#: names are compared as numbers of their size
+#: Size of a name in bytes -> the integer type in which names of this size are compared.
 _AS_NUMBER: dict[int, np.dtype[Any]] = {1: np.dtype("u1"), 2: np.dtype("u2"), 4: np.dtype("u4"), 8: np.dtype("u8")}
 
 
 def gather(data: Bytes, positions: Ints, dtype: np.dtype[Any]) -> NDArray[Any]:
-    """The number that stands at each of the positions, wherever that is."""
+    """Return the number at each of the positions, which need not be aligned."""
     every = np.ndarray((data.size - dtype.itemsize + 1,), dtype, data, strides=(1,))
     return every[positions].astype(dtype.newbyteorder("="), copy=False)
 
 
 def slices(data: Bytes, begins: Ints, ends: Ints, kind: pa.DataType) -> pa.Array:
-    """`data[begin:end]` for each, as an array of `kind`: binary, or string, which is not checked to be UTF-8."""
+    """Return each `data[begin:end]` as an array of `kind`: binary, or string (unchecked UTF-8)."""
     count = len(begins)
     if not count:
         return pa.array([], kind)
@@ -59,26 +60,33 @@ class Properties(Protocol):
     """The properties of many records."""
 
     def named(self, name: bytes) -> pa.Array:
-        """Of each record the last value of that name (of 1, 2, 4 or 8 bytes) as text; null without one."""
+        """Return each record's last value of a name (of 1, 2, 4 or 8 bytes), or null."""
         ...
 
     def maps(self, kind: pa.MapType) -> pa.Array:
-        """A map of each record's pairs; of two with one name the last value wins, in the place of the first."""
+        """Return a map of each record's pairs.
+
+        If a name occurs twice, the last value counts, at the position of the first.
+        """
         ...
 
 
 def properties(data: Bytes, begins: Ints, ends: Ints) -> Properties:
-    """Of the texts `data[begin:end]`; the byte before each is not looked at and must be there."""
+    """Parse the properties in each `data[begin:end]`.
+
+    The byte before each `begin` must exist; its value is ignored.
+    """
     texts, offsets = _joined(data, begins, ends)
     separators = np.flatnonzero((texts - np.uint8(1)) < 2)
     return AlikeProperties.of(texts, offsets, separators) or MixedProperties(texts, offsets, separators)
 
 
 class AlikeProperties:
-    """Records that all have the same names in the same order, as those of one producer have: nothing is looked for twice.
+    """Properties of records that all have the same names in the same order, as from one producer.
 
-    `separators` has a line a record. In column `2 * i` stands what ends pair `i - 1` and in `2 * i + 1` what ends the name
-    of pair `i`; one column more stands for the ends of the last values.
+    `separators` has positions, one row per record. Column `2 * i` is the end of pair `i - 1`, and
+    column `2 * i + 1` the end of the name of pair `i`. The last column is the end of the last
+    value.
     """
 
     def __init__(self, texts: Bytes, separators: Ints, names: list[bytes]) -> None:
@@ -135,10 +143,11 @@ def _repeated(names: tuple[bytes, ...], count: int) -> pa.Array:
 
 
 class MixedProperties:
-    """Records with any pairs.
+    """Properties of records with any names.
 
-    Pair `i` is `texts[name_begins[i]:name_ends[i]]` and `texts[value_begins[i]:value_ends[i]]`; the pairs of record `r` are
-    those from `firsts[r]` to `firsts[r + 1]`.
+    Pair `i` has the name `texts[name_begins[i]:name_ends[i]]` and the value
+    `texts[value_begins[i]:value_ends[i]]`. Record `r` has the pairs from `firsts[r]` up to
+    `firsts[r + 1]` (exclusive).
     """
 
     def __init__(self, texts: Bytes, offsets: Ints, separators: Ints) -> None:
@@ -146,7 +155,7 @@ class MixedProperties:
         self.count = len(offsets) - 1
         is_lead = np.zeros(texts.size, np.bool_)
         is_lead[offsets[:-1]] = True
-        # One separator more behind the end, so that every pair has an end.
+        # Add a separator behind the end, so that every pair has an end.
         at = np.append(separators, texts.size)
         kinds = np.append(texts[separators], np.uint8(2))
         outer = np.flatnonzero(kinds == 2)
@@ -198,7 +207,10 @@ class MixedProperties:
 
 
 def _joined(data: Bytes, begins: Ints, ends: Ints) -> tuple[Bytes, Ints]:
-    """The texts end to end, each with `\\x02` before it, as valid UTF-8; and where each begins and the last ends."""
+    """Return the texts end to end as valid UTF-8, each behind a `\\x02`, and their offsets.
+
+    The offsets are where each text begins, and the end of the last.
+    """
     copied = slices(data, begins - 1, ends, pa.binary())
     offsets = np.frombuffer(copied.buffers()[1], np.int32)[: len(begins) + 1].astype(np.int64)
     texts = np.frombuffer(copied.buffers()[2], np.uint8)[: offsets[-1]].copy()
@@ -208,7 +220,7 @@ def _joined(data: Bytes, begins: Ints, ends: Ints) -> tuple[Bytes, Ints]:
     try:
         texts.tobytes().decode()
     except UnicodeDecodeError:
-        # As Java reads them: each bad byte is U+FFFD.
+        # As in Java, each invalid byte becomes U+FFFD.
         each = [bytes(texts[a:b]).decode("utf-8", "replace").encode() for a, b in pairwise(offsets)]
         offsets = np.append(0, np.cumsum([len(text) for text in each]))
         texts = np.frombuffer(b"".join(each), np.uint8)
@@ -216,7 +228,10 @@ def _joined(data: Bytes, begins: Ints, ends: Ints) -> tuple[Bytes, Ints]:
 
 
 def _kept(rows: Ints, names: pa.Array, count: int) -> tuple[NDArray[np.bool_], Ints] | None:
-    """Which pairs stay, and for each the pair whose value it has; None when no record has a name twice."""
+    """Return a mask of the pairs to keep, and for each pair the pair whose value it has.
+
+    Returns None if no record has a name twice.
+    """
     encoded = names.dictionary_encode()
     codes, width = encoded.indices.to_numpy().astype(np.int64), max(1, len(encoded.dictionary))
     keys = rows * width + codes

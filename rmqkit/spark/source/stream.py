@@ -1,8 +1,8 @@
-"""Streams: `query_plan.py` behind Spark's interface.
+"""Streaming reads: `query_plan.py` behind Spark's interface.
 
-One object lives in Spark's streaming process on the driver and has the client; copies of it go to the workers and read. So
-it connects when it is first asked for offsets, and a pickled copy has no connection. Spark never calls `stop` when a query
-ends: its process does.
+One reader lives in Spark's streaming process on the driver and owns the client. Pickled copies of
+it read in the workers. Therefore it connects only when Spark first asks for offsets, and a copy has
+no connection. Spark does not call `stop` when a query ends: it ends the streaming process.
 """
 
 from collections.abc import Iterator
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Plans the batches of a stream on the driver, and reads their partitions in the workers."""
+
     def __init__(self, options: SourceOptions, schema: "StructType") -> None:
         self._options = options
         self._rows = rows_of(options, schema)
@@ -52,7 +54,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return read_limit(self._options)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        # Options bound a batch together; Spark hands over one limit, ours, or none with Trigger.Once.
+        # Spark passes back the one limit of `read_limit`, or none with Trigger.Once. The plan
+        # applies all limits of the options together.
         return self._planning.advance(start, limited=not isinstance(limit, ReadAllAvailable))
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
@@ -77,7 +80,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def read_limit(options: SourceOptions) -> ReadLimit:
-    """The one of the options that Spark is told."""
+    """Return the first limit of the options: Spark can be given only one."""
     if options.max_messages_per_trigger:
         return ReadMaxRows(options.max_messages_per_trigger)
     if options.max_bytes_per_trigger:

@@ -1,26 +1,31 @@
-"""Reading a range of a queue as Arrow batches: what runs in Spark's workers.
+"""Reads a range of a queue as Arrow batches, in Spark's workers.
 
-Pulls go out ahead of their answers (`pulls`), over one connection (`link`) to the member of the broker group that can be
-read (`replicas`). The records of the answers stay where they were received until there are `batch_rows` of them or
-`BATCH_BYTES_MAX` bytes; then they become columns at once (`decode`).
+Pulls are sent ahead of their responses (`pulls`), over one connection (`link`) to a readable member
+of the broker group (`replicas`). The records of the responses stay in the receive buffer until
+there are `batch_rows` of them or `BATCH_BYTES_MAX` bytes. Then they become columns together
+(`decode`).
 
-Nothing is passed over in silence. What comes next must be the next offset; where it is not:
+No message is skipped silently. The next message must have the next offset. Where it does not:
 
-    the member lacks it, being behind (a slave)     the next member; then wait, `wait_ms` at most
-    below the queue's first offset, at a master     DataLoss: retention
-    at or behind the queue's end, at a master       asked again for a while, then DataLoss: cut, or made anew
-    a master leaves offsets out (no filter is on)   asked again `MISSING_TRIES` times, then DataLoss: damage
-    a record whose parts do not add up              DataLoss: damage; an error where only a slave has it so
-    no member answers                               wait, or fail at once (`when_down`)
+    a slave is behind and lacks the offset          the next member; then wait, up to `wait_ms`
+    a master: below the queue's first offset        DataLoss: retention
+    a master: at or behind the queue's end          ask again for CUT_WAIT_MS, then DataLoss:
+                                                    the queue was truncated or recreated
+    a master skips offsets (without a filter)       ask again `MISSING_TRIES` times, then DataLoss:
+                                                    damage
+    a record whose parts do not add up              DataLoss: damage; an error if read from a slave
+    no member responds                              wait, or fail at once (`when_down`)
 
-Who is master is asked of the name servers again before anything is a loss: brokers change places within a range.
+Before anything counts as lost, the name servers are asked again which broker is master: the role
+may move while a range is read.
 
-With `fail_on_data_loss` off a DataLoss is a warning in the log, and reading goes on behind what is gone. A wait that ends
-is an error either way: what cannot be reached is not gone.
+With `fail_on_data_loss` off, a DataLoss is only logged as a warning, and reading continues behind
+the lost messages. The end of a waiting time is always an error: unreachable messages are not lost.
 
-Tags are compared by the broker by their hash codes, so they are compared here again.
+Brokers compare tags by hash code, so the tags are compared again here.
 
-Source: `client/.../impl/consumer/PullAPIWrapper.java`, `store/.../DefaultMessageStore.java` (`getMessage`).
+Source: `client/.../impl/consumer/PullAPIWrapper.java`, `store/.../DefaultMessageStore.java`
+(`getMessage`).
 """
 
 import logging
@@ -59,10 +64,11 @@ if TYPE_CHECKING:
     from rmqkit.spark.source.ranges import OffsetRange
 
 READER_GROUP = "TOOLS_CONSUMER"
-#: how often offsets that an answer leaves out are asked for
+#: How often offsets that a response skips are requested before they count as lost.
 MISSING_TRIES = 3
 PAUSE_MS = 100
-#: a master may show the end of its queue a little later than it tells of it
+#: A master's pull responses may show the end of a queue later than its statistics do. Messages
+#: behind the end that it shows count as lost after this time, in ms.
 CUT_WAIT_MS = 3000
 ANSWER_BYTES_MAX = 8 * 1024 * 1024
 RECORD_SIZE_MIN = 91
@@ -71,7 +77,7 @@ _FOUND = int(ResponseCode.SUCCESS)
 _NOTHING = {
     int(code) for code in (ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_RETRY_IMMEDIATELY, ResponseCode.PULL_OFFSET_MOVED)
 }
-#: answers that another member or a later time will not change
+#: Response codes that neither another member nor a repeat will change.
 _FINAL = {
     int(code)
     for code in (
@@ -88,11 +94,12 @@ log = logging.getLogger("rmqkit.spark")
 
 
 class ReadSettings(msgspec.Struct, frozen=True):
-    """How a range is read. Goes to the workers pickled.
+    """How a range is read. Pickled for the workers.
 
-    `when_down`: with no broker of a group to be reached, `wait` up to `wait_ms` or `fail` at once. `time_from_ms` and
-    `time_to_ms` bound the store time, the second exclusively. `decode_json_schema` is Spark's JSON text of a struct whose
-    columns, and `_corrupt`, come after `columns`.
+    `when_down`: if no broker of a group can be reached, `wait` up to `wait_ms`, or `fail` at once.
+    `time_from_ms` and `time_to_ms` bound the store time in Unix ms; the second is exclusive.
+    `decode_json_schema` is Spark's JSON text of a struct, whose columns and `_corrupt` follow
+    `columns`.
     """
 
     namesrv: tuple[str, ...]
@@ -109,10 +116,11 @@ class ReadSettings(msgspec.Struct, frozen=True):
 
 
 def read_range(queue_range: "OffsetRange", settings: ReadSettings) -> Iterator[pa.RecordBatch]:
-    """The messages of [begin, end) of one queue in the order of their offsets, as batches of about `batch_rows` rows.
+    """Yield the messages of a range by offset, in batches of about `batch_rows` rows.
 
-    Raises DataLoss for messages that are gone, NoRoute or PeerUnreachable when no member of the broker group gives them in
-    time, BrokerError when the broker refuses, CompressionMissing for a body whose compression is not installed.
+    Raises DataLoss if messages are gone, NoRoute or PeerUnreachable if no member of the broker
+    group returns them in time, BrokerError if the broker refuses, and CompressionMissing if a
+    body's compression is not installed.
     """
     reader = RangeReader(queue_range, settings)
     try:
@@ -122,20 +130,20 @@ def read_range(queue_range: "OffsetRange", settings: ReadSettings) -> Iterator[p
 
 
 class Chunk(NamedTuple):
-    """Records that follow each other: where they start in `buffer`, or in the link's when that is None."""
+    """Consecutive records: their positions in `buffer`, or in the link's buffer if that is None."""
 
     buffer: bytes | None
     starts: list[int]
 
 
 class RangeReader:
-    """One range on its way into batches."""
+    """Reads one range: sends pulls, checks the responses, and builds batches."""
 
     def __init__(self, queue_range: "OffsetRange", settings: ReadSettings) -> None:
         self.range = queue_range
         self.settings = settings
         tags = settings.tags.strip()
-        #: as a broker reads the expression (`FilterAPI.buildSubscriptionData`)
+        #: Parsed as brokers parse the expression (`FilterAPI.buildSubscriptionData`).
         self.tags = [] if tags in ("", "*") else [tag.strip() for tag in tags.split("||") if tag.strip()]
         self.pulls: Pulls[Chunk] = Pulls(queue_range.begin, queue_range.end, is_filtered=bool(self.tags))
         self.replicas = Replicas(
@@ -158,7 +166,7 @@ class RangeReader:
             max_msg_bytes=ANSWER_BYTES_MAX,
         )
         self._requests = PullRequests(request)
-        #: records that are no batch yet
+        #: Records that are not in a batch yet, and their number.
         self._chunks: list[Chunk] = []
         self._rows = 0
         self._missed = (-1, 0)
@@ -245,7 +253,10 @@ class RangeReader:
             self._sort_out(link, pull, answer, starts)
 
     def _sort_out(self, link: Link, pull: Pull[Chunk], answer: LinkReply, starts: list[int]) -> None:
-        """An answer that is not just the next messages: filtered, with inner batches, or with a gap."""
+        """Handle a response that is not simply the next messages.
+
+        It is filtered, contains inner batches, or skips offsets.
+        """
         unwrapped = _unwrapped(link.buffer, answer, starts)
         buffer: Buffer = link.buffer
         if unwrapped is not None:
@@ -253,7 +264,7 @@ class RangeReader:
         offsets = [_i64(buffer, start + POSITION_QUEUE_OFFSET)[0] for start in starts]
         offset_next = _offsets(answer).next_begin_offset
         if offset_next <= pull.begin:
-            raise RemoteProtocolError(f"{link.address} found messages at {pull.begin} and goes on at {offset_next}")
+            raise RemoteProtocolError(f"{link.address} returned messages at {pull.begin}, but next offset {offset_next}")
         kept, upto = [], pull.begin
         for start, offset in zip(starts, offsets, strict=True):
             if pull.begin <= offset < pull.end and (self.tags or offset == upto):
@@ -271,13 +282,13 @@ class RangeReader:
             self.pulls.cut(pull)
 
     def _nothing(self, pull: Pull[Chunk], answer: LinkReply) -> None:
-        """The first pull in flight brought nothing."""
+        """Handle a response without messages to the first pull in flight."""
         found = _offsets(answer)
         is_master = self.replicas.read_from == "master"
         is_beyond = pull.begin >= found.max_offset
         if not is_beyond and found.min_offset <= pull.begin:
             if found.next_begin_offset <= pull.begin:
-                raise _Elsewhere(self._lacks(f"has offsets {found.min_offset} to {found.max_offset}, but gives nothing"))
+                raise _Elsewhere(self._lacks(f"has offsets {found.min_offset} to {found.max_offset}, but returns nothing"))
             if self.tags:
                 self.pulls.brought(pull, Chunk(None, []), min(found.next_begin_offset, pull.end))
                 return
@@ -295,7 +306,7 @@ class RangeReader:
     def _refused(self, pull: Pull[Chunk], answer: LinkReply) -> None:
         broker = self.range.broker
         error = BrokerError(
-            f"{broker} refuses to give {self._name} from offset {pull.begin}: {answer.remark or answer.code}",
+            f"{broker} refuses to return messages of {self._name} from offset {pull.begin}: {answer.remark or answer.code}",
             code=answer.code,
             remark=answer.remark,
         )
@@ -313,8 +324,8 @@ class RangeReader:
         if self._missed[1] < MISSING_TRIES:
             raise _Later
         if self.replicas.read_from != "master":
-            raise _Elsewhere(self._lacks(f"passes over offsets {pull.begin} to {upto - 1}"))
-        cause = "the broker passes over them: their records are damaged, or retention is just deleting them"
+            raise _Elsewhere(self._lacks(f"skips offsets {pull.begin} to {upto - 1}"))
+        cause = "the broker skips them: their records are damaged, or retention is deleting them now"
         self._lost(min(upto, pull.end), min(upto, _offsets(answer).max_offset), cause)
 
     def _wait_for_the_end(self) -> None:
@@ -322,13 +333,16 @@ class RangeReader:
             raise _Later
 
     def _lost(self, upto: int, smallest: int, cause: str, *, or_is_forgotten: bool = False) -> None:
-        """What begins at the position is gone up to `upto`, says the master; if it is still that."""
+        """Report the loss of the offsets from the position up to `upto`, according to the master.
+
+        Raises _Elsewhere if the member is no longer master, and DataLoss if loss is not allowed.
+        """
         if not self.replicas.is_master_now(or_is_forgotten=or_is_forgotten):
-            raise _Elsewhere(self._lacks("was master, which the name servers do not say now; it has not all"))
+            raise _Elsewhere(self._lacks("is no longer master according to the name servers, and lacks messages"))
         wanted = self.pulls.position
         if self.settings.fail_on_data_loss:
             raise DataLoss(self.range.topic, self.range.broker, self.range.queue, wanted, smallest, cause)
-        log.warning("%s: offsets %d to %d are gone and left out; likely cause: %s", self._name, wanted, upto - 1, cause)
+        log.warning("%s: offsets %d to %d are gone and skipped; likely cause: %s", self._name, wanted, upto - 1, cause)
         self.pulls.restart(upto)
         self.replicas.progressed()
 
@@ -338,20 +352,20 @@ class RangeReader:
 
     def _lacks(self, what: str) -> PeerUnreachable:
         member = self.replicas.member
-        who = "nobody" if member is None else f"{self.replicas.read_from} {member.address}"
+        who = "no member" if member is None else f"{self.replicas.read_from} {member.address}"
         return PeerUnreachable(
-            f"{who} {what} of queue {self.range.queue}, wanted is {self.pulls.position}", kind="behind", address=who
+            f"{who} {what} (queue {self.range.queue}, next offset {self.pulls.position})", kind="behind", address=who
         )
 
     def _elsewhere_only(self, offset: int) -> PeerUnreachable:
         who = str(self.replicas.member.address) if self.replicas.member else ""
-        text = f"{who} has a damaged record at offset {offset} of {self._name}, which the group's master may have whole"
+        text = f"{who} has a damaged record at offset {offset} of {self._name}; the group's master may have it intact"
         return PeerUnreachable(text, kind="behind", address=who)
 
     # --- columns
 
     def _flush(self, link: Link) -> Iterator[pa.RecordBatch]:
-        """What was collected, as batches; the link's buffer is free then."""
+        """Yield the collected records as batches, and free the link's buffer."""
         chunks, self._chunks, self._rows = self._chunks, [], 0
         for buffer, some in groupby(chunks, key=lambda chunk: chunk.buffer):
             starts = np.fromiter(chain.from_iterable(chunk.starts for chunk in some), np.int64)
@@ -380,7 +394,7 @@ class RangeReader:
             yield batch if self._decode_json is None else self._decode_json.add(batch, settings.columns)
 
     def _wanted(self, records: DecodedRecords) -> NDArray[np.bool_] | None:
-        """Which records the time and the tags let through; None for all."""
+        """Return a mask of the records with the right times and tags; None for all."""
         settings = self.settings
         wanted = np.ones(records.count, np.bool_)
         if settings.time_from_ms is not None:
@@ -393,7 +407,12 @@ class RangeReader:
         return None if wanted.all() else wanted
 
     def _sound(self, records: DecodedRecords) -> DecodedRecords:
-        """Those whose parts add up; the others are lost, if it is the master that has them so."""
+        """Return the records whose parts add up.
+
+        The others count as lost if the master has the same damaged records.
+
+        Raises PeerUnreachable if the member is not master, and DataLoss if loss is not allowed.
+        """
         sound, view = [], records.data.data
         for start in records.starts.tolist():
             try:
@@ -406,12 +425,12 @@ class RangeReader:
                 loss = DataLoss(self.range.topic, self.range.broker, self.range.queue, offset, offset + 1, str(error))
                 if self.settings.fail_on_data_loss:
                     raise loss from None
-                log.warning("%s: offset %d is left out: %s", self._name, offset, error)
+                log.warning("%s: offset %d is skipped: %s", self._name, offset, error)
         return DecodedRecords(records.data, np.array(sound, np.int64))
 
 
 class _Elsewhere(Exception):
-    """The member cannot give what is wanted: ask the next."""
+    """The member cannot return the next messages: ask the next member."""
 
     def __init__(self, why: RmqkitError) -> None:
         super().__init__(why)
@@ -419,11 +438,14 @@ class _Elsewhere(Exception):
 
 
 class _Later(Exception):
-    """Ask again in a moment."""
+    """Ask the same member again after PAUSE_MS."""
 
 
 def record_starts(buffer: Buffer, begin: int, end: int) -> list[int]:
-    """Where the records between `begin` and `end` of `buffer` start. Raises CorruptRecord unless they fill it."""
+    """Return where the records in `buffer[begin:end]` start.
+
+    Raises CorruptRecord unless they fill it exactly.
+    """
     starts: list[int] = []
     add, size_at, at = starts.append, _i32, begin
     last = end - RECORD_SIZE_MIN
@@ -434,12 +456,12 @@ def record_starts(buffer: Buffer, begin: int, end: int) -> list[int]:
             break
         at += size
     if at != end:
-        raise CorruptRecord("what a broker gave as messages are no records end to end")
+        raise CorruptRecord("the body of a pull response does not consist of whole records")
     return starts
 
 
 def _unwrapped(buffer: bytearray, answer: LinkReply, starts: list[int]) -> bytes | None:
-    """The answer with the messages of inner batches as records of their own; None when it has no inner batch."""
+    """Return the response with inner batches split into records; None if it has no inner batch."""
     if not any(_is_wrapped(buffer, start) for start in starts):
         return None
     return _records_apart(bytes(buffer[answer.begin : answer.end]))
@@ -451,7 +473,11 @@ def _is_wrapped(buffer: Buffer, start: int) -> bool:
 
 
 def _apart(records: DecodedRecords) -> DecodedRecords:
-    """The same with inner batches taken apart. Those of one message are not seen before, as they move no offset."""
+    """Return the records with inner batches split.
+
+    Only inner batches of one message are left here: they do not shift offsets, so `_found` takes
+    their response for plain messages.
+    """
     view = records.data.data
     ends = (records.starts + [_i32(view, start)[0] for start in records.starts.tolist()]).tolist()
     whole = b"".join(bytes(view[begin:end]) for begin, end in zip(records.starts.tolist(), ends, strict=True))
@@ -479,10 +505,10 @@ def _offsets(answer: LinkReply) -> PullMessageResponse:
 def _why_beyond(wanted: int, found: PullMessageResponse) -> str:
     if wanted == found.max_offset:
         return (
-            f"the queue ends at {found.max_offset} now: its end was cut off by a crash before a flush or by a takeover "
-            "without it, or the topic was deleted and made anew"
+            f"the queue now ends at {found.max_offset}: its end was lost in a crash before a flush or in a takeover by "
+            "a broker without it, or the topic was deleted and recreated"
         )
     return (
-        f"the queue ends at {found.max_offset}, before what was read already: the topic was deleted and made anew, "
-        "its end was cut off by a crash or a takeover, or this is another cluster"
+        f"the queue ends at {found.max_offset}, before the next offset: the topic was deleted and recreated, its end "
+        "was lost in a crash or a takeover, or this is another cluster"
     )

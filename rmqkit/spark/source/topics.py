@@ -1,10 +1,12 @@
-"""What a cluster says of the topics that a query reads: their queues, where each begins and ends, and who does not answer.
+"""Queries a cluster for the topics of a Spark query: their queues, and where each begins and ends.
 
-A look asks the name servers for routes and each broker group once a topic for all its queues (202). A group answers by its
-master, else by a slave. What a look does not find it says: brokers that are silent, topics without a route. It draws no
-conclusion; `bounds.py` and `query_plan.py` do.
+`Topics.look` asks the name servers for the routes. It then asks each broker group once per topic
+for all queues of that topic (code 202). The group's master answers or, if it does not, a slave. The
+result, a `TopicSnapshot`, also lists what is missing: broker groups that do not answer, and topics
+without a route. It draws no conclusions; `bounds.py` and `query_plan.py` do.
 
-Runs on the driver, over rmqkit's own client: its route cache keeps what it has learned while name servers are down.
+This runs on the driver, over rmqkit's own client. The client's route cache keeps known routes while
+the name servers are down.
 
 Source: `tools/.../admin/DefaultMQAdminExtImpl.java` (`examineTopicStats`).
 """
@@ -37,64 +39,80 @@ from rmqkit.wire.schemas.topics import GetTopicStatsInfoRequest
 if TYPE_CHECKING:
     from rmqkit.spark.options import SourceOptions
 
-#: no group of a user: the one that tools read in the name of
+#: Apache's tools pull under this group name; user consumers never do.
 READ_GROUP = "TOOLS_CONSUMER"
 PULL_TIMEOUT_MS = 3000
 
 
 class TopicSnapshot(NamedTuple):
-    """One look. Queues are those that may be read and whose broker group answered."""
+    """State of the topics at one moment.
+
+    `begins`, `ends` and `newest_ms` have the readable queues of the broker groups that answered.
+    """
 
     begins: Ends
     ends: Ends
-    #: when the newest message was stored, in ms; 0 for an empty queue
+    #: Store time of the newest message in Unix ms; 0 for an empty queue.
     newest_ms: Ends
-    #: (topic, broker) of the groups whose master answered: what it says is the last word
+    #: (topic, broker) of the groups whose master answered. Only its offsets are authoritative.
     by_master: frozenset[tuple[str, str]] = frozenset()
-    #: (topic, broker) -> why there is no answer of that group
+    #: (topic, broker) of the groups that did not answer -> the reason.
     silent: Mapping[tuple[str, str], str] = {}
-    #: chosen topics that no name server knows
+    #: Selected topics that no name server knows.
     missing: tuple[str, ...] = ()
     clusters: tuple[str, ...] = ()
-    #: ends of queues whose broker has them, but not for readers (fewer read queues than there were)
+    #: End of each queue that a broker has but does not let clients read (readQueueNums was
+    #: reduced).
     closed: Mapping[QueueKey, int] = {}
 
 
 class ClusterView(Protocol):
-    """What planning asks of a cluster. Every method raises ClientError when nobody can tell."""
+    """The queries of planning to a cluster. Methods raise ClientError if no node answers."""
 
     def look(self, known: Iterable[QueueKey] = ()) -> TopicSnapshot:
-        """`known` are queues that are asked for even if no route shows them any more."""
+        """Return the current state of the topics.
+
+        `known` queues are queried even if they are no longer in a route.
+        """
 
     def all_topics(self) -> list[str]: ...
 
     def at_time(self, keys: Iterable[QueueKey], time_ms: int) -> Ends:
-        """Offsets of the first messages that were stored then or later; the end of a queue without one."""
+        """Return the offset of each queue's first message stored at `time_ms` (Unix ms) or later.
+
+        For a queue without such a message, it is the end of the queue.
+        """
 
     def of_group(self, group: str, keys: Iterable[QueueKey]) -> Ends:
-        """How far a group has consumed queues; without those it never consumed."""
+        """Return the committed offsets of a group; without queues that it never consumed."""
 
     def commit(self, group: str, ends: Mapping[QueueKey, int]) -> list[str]:
-        """Store how far a group is; what went wrong, in words. What did is tried again when asked for again."""
+        """Commit offsets of a group and return a text for each failure.
+
+        Offsets that failed are kept and committed by the next call for the same queues.
+        """
 
     def sizes(self, ranges: Iterable[OffsetRange]) -> dict[QueueKey, float]:
-        """Bytes a message as stored, on average, measured where each range begins; without those that gave none."""
+        """Return the average stored size of a message per queue, in bytes.
+
+        It is measured where each range begins. Queues that returned no message are left out.
+        """
 
     def stored_ms(self, key: QueueKey, offset: int) -> int | None:
-        """When the message at that offset was stored; None when it is gone, or nobody can tell."""
+        """Return the message's store time in Unix ms, or None if the message cannot be read."""
 
     def close(self) -> None: ...
 
 
 class Topics:
-    """The cluster behind `namesrv`, for the topics that the options choose."""
+    """The `ClusterView` of the cluster behind `namesrv`, for the topics that the options select."""
 
     def __init__(self, options: "SourceOptions") -> None:
         self._options = options
         self._admin = Admin(options.namesrv)
         self._client = self._admin.core.client
         self._commits: dict[str, RemoteOffsets] = {}
-        #: topics that the pattern meant so far
+        #: The topics that matched the pattern so far; None before the first query.
         self._matched: list[str] | None = None
 
     def close(self) -> None:
@@ -182,7 +200,7 @@ class Topics:
             if self._matched is None:
                 raise
             return self._matched
-        # A name server that was just started knows few topics yet: one that was there stays.
+        # A name server that was just started knows few topics. So keep topics that matched before.
         matched = [name for name in names if chosen(name, options.subscribe_pattern, others)]
         self._matched = sorted({*matched, *(self._matched or ())})
         return self._matched
@@ -194,7 +212,10 @@ class Topics:
         return not self._options.assign or key.queue in self._options.assign.get(key.topic, {}).get(key.broker, ())
 
     async def _route(self, topic: str) -> Route | None:
-        """None when no name server knows the topic, and never did. One that gives no answer to that is as good as away."""
+        """Return the route, or None if no name server knows the topic and none is cached.
+
+        Raises PeerUnreachable if a name server gives another error: that proves nothing.
+        """
         try:
             return await self._client.routes.fetch(topic)
         except NoRoute as error:
@@ -205,12 +226,12 @@ class Topics:
     async def _group(
         self, route: Route, broker: str, known: Iterable[QueueKey]
     ) -> tuple[dict[MessageQueue, TopicOffset], bool] | str:
-        """Queues of one broker group, with whether its master has answered; or why nobody has."""
+        """Return a broker group's queues and whether its master answered, or why none answered."""
         failures = []
         for broker_id, address in sorted(route.brokers[broker].items()):
             try:
                 table = await self._stats(route.topic, address)
-                # Tables of old brokers lack queues that can be read and no longer be written.
+                # The tables of old brokers lack queues that are readable but no longer writable.
                 wanted = [queue for queue in route.subscribe if queue.broker_name == broker]
                 wanted += [_queue(key) for key in known if key.topic == route.topic and key.broker == broker]
                 for queue in wanted:
@@ -220,7 +241,7 @@ class Topics:
             except (PeerUnreachable, BrokerError) as error:
                 failures.append(str(error))
                 self._client.routes.refresh_soon(route.topic)
-        return "; ".join(failures) or "the name servers know no address of it"
+        return "; ".join(failures) or "the name servers have no address for it"
 
     async def _stats(self, topic: str, address: Address) -> dict[MessageQueue, TopicOffset]:
         reply = await self._client.ask(address, RequestCode.GET_TOPIC_STATS_INFO, GetTopicStatsInfoRequest(topic=topic))
@@ -248,7 +269,7 @@ class Topics:
             try:
                 await self._admin.core.create_group(group)
             except ClientError as error:
-                return [f"group {group} is not known, and cannot be created: {error}"]
+                return [f"group {group} does not exist and cannot be created: {error}"]
             errors = await offsets.persist(queues)
         return [str(error) for error in errors]
 

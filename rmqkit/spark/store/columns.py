@@ -1,6 +1,8 @@
-"""The columns of `rocketmq-store`: those of a message, but for what only a running broker tells, and where each row stands.
+"""The columns of `rocketmq-store`.
 
-A row is a message, or bytes in which none can be read: then the columns of the message are null and `damage` says why.
+They are the columns of a message, except those that only a running broker knows, and columns for
+the place of a row in the log. A row is a message, or bytes that contain no readable message: then
+the message's columns are null and `damage` says why.
 """
 
 import pyarrow as pa
@@ -23,7 +25,7 @@ STORE_COLUMNS: dict[str, Column] = {
     **{name: column for name, column in COLUMNS.items() if name not in _ONLY_OF_BROKERS},
     **{column.name: column for column in _TABLE},
 }
-"""By name, in the order in which a query sees them."""
+"""Name -> column, in the order of a query's columns."""
 
-#: of the table, what is read out of records; the rest is said of rows without one, too
+#: The columns that rows without a readable message have, too.
 OF_PLACES = ("file", "physical_offset", "size", "body_crc_ok", "damage")

@@ -1,13 +1,15 @@
-"""The data source `rocketmq-store`: a store folder as a table, with no broker.
+"""The data source `rocketmq-store`: a store folder as a table, without a broker.
 
-`spark.read.format("rocketmq-store").load("/data/store")` reads the commit log of a stopped or copied store, ours or
-Apache's: one Spark partition a file, every record a row in the order of the log, and damage as rows of its own. Nothing is
-written, consume queues and checkpoint are not looked at: what a broker would no longer serve (deleted topics, half
-messages, records behind a cut) is there too.
+`spark.read.format("rocketmq-store").load("/data/store")` reads the commit log of a stopped or
+copied store, ours or Apache's. Each file is one Spark partition. Each record is a row, in the order
+of the log. Damage has rows of its own.
 
-Spark imports this module in every process that looks for data sources: it imports nothing but Spark's own interface.
+Nothing is written. Consume queues and the checkpoint are ignored. So the rows include messages that
+a broker would no longer serve: those of deleted topics, half messages, and records behind a
+truncation.
 
-The folder must have the same path on the driver and on all workers.
+The folder must have the same path on the driver and on all workers. Spark imports this module in
+every process that looks for data sources, so it imports only Spark's interface.
 """
 
 from __future__ import annotations
@@ -53,11 +55,11 @@ class StoreDataSource(DataSource):
         options = parse(given, "store")
         path = given.get("path", "")
         if not path:
-            raise ConfigError(f'{FORMAT} wants a path: .load("/data/store")')
+            raise ConfigError(f'{FORMAT} needs a path: .load("/data/store")')
         for name in schema.names:
             if name not in STORE_COLUMNS:
                 raise ConfigError(
-                    f"{name!r} of the schema is no column of {FORMAT}; choose from {', '.join(STORE_COLUMNS)}"
+                    f"{name!r} of the schema is not a column of {FORMAT}; choose from {', '.join(STORE_COLUMNS)}"
                 )
         settings = StoreSettings(
             columns=tuple(schema.names),
@@ -78,13 +80,15 @@ class StorePartition(InputPartition):
 
 
 class StoreReader(DataSourceReader):
+    """Reads a store folder: lists its files on the driver, reads them in the workers."""
+
     def __init__(self, path: str, patterns: Sequence[str], settings: StoreSettings) -> None:
         self._path = path
         self._patterns = tuple(patterns)
         self._settings = settings
 
     def partitions(self) -> list[InputPartition]:
-        """One a file. Raises ConfigError, StoreInUse."""
+        """Return one partition per file. Raises ConfigError or StoreInUse."""
         from rmqkit.spark.store.files import check_not_in_use, log_files, log_folders
 
         folders = log_folders(self._path)
@@ -95,6 +99,6 @@ class StoreReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         from rmqkit.spark.store.reader import read_file
 
-        # Spark reads an empty list of partitions as one partition of None.
+        # For an empty list of partitions, Spark reads one partition that is None.
         if isinstance(partition, StorePartition):
             yield from read_file(partition.value, self._settings)

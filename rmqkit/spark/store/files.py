@@ -1,12 +1,13 @@
-"""The commit-log files of a store folder: which there are, which are missing, and whether a broker has them open.
+"""Finds the commit-log files of a store folder, and whether a broker has the store open.
 
-A path is a store folder (it has `commitlog/` in it) or a folder of commit-log files; several are separated by commas, as
-Apache's `storePathCommitLog` does it, and make up one log. Files are named by the physical offset of their first byte and
-are of one size, the one that most of them have. What breaks the chain is a `LogFile` too, with a `problem`: a file that is
-missing between others, a file that does not belong there.
+A path is a store folder (it contains `commitlog/`) or a folder of commit-log files. Several paths
+are separated by commas, as in Apache's `storePathCommitLog`, and form one log. A file is named by
+the physical offset of its first byte. All files have one size, the one that most of them have.
+Whatever breaks this chain is a `LogFile` too, with a `problem`: a missing file between two others,
+or a file that does not belong there.
 
-Whether a broker runs is told by the lock on the first byte of `lock`, which brokers of ours and Apache's hold; the file
-`abort` alone says only that the last one was killed. The lock is tried and given back at once.
+A running broker, ours or Apache's, holds a lock on the first byte of the file `lock`. The lock is
+tried and released at once. The file `abort` alone proves nothing: a killed broker leaves it.
 """
 
 import os
@@ -26,15 +27,16 @@ FILES_MAX = 100_000
 
 
 class StoreInUse(RmqkitError):
-    """A broker runs on the folder."""
+    """A running broker has the store folder open."""
 
 
 class LogFile(NamedTuple):
     """One file of a commit log.
 
-    `base` is the physical offset of its first byte (-1 for a file without one), `full_size` the size that files of this log
-    have, `is_followed` whether a later file holds anything. With a `problem` there is nothing to be scanned: its `size`
-    bytes are missing or do not belong there.
+    `base` is the physical offset of its first byte (-1 for a file without one). `size` is its size
+    and `full_size` the regular size of this log's files, both in bytes. `is_followed`: a later file
+    holds data. With a `problem` there is nothing to scan: its `size` bytes are missing or do not
+    belong to the log.
     """
 
     path: str
@@ -46,58 +48,65 @@ class LogFile(NamedTuple):
 
 
 def log_folders(path: str) -> list[Path]:
-    """The folders with commit-log files that `path` names. Raises ConfigError for one that is none."""
+    """Return the folders with commit-log files that `path` names.
+
+    Raises ConfigError if a part of the path is not such a folder.
+    """
     folders = []
     for part in path.split(","):
         named = Path(_local(part.strip()))
         if not part.strip() or not named.is_dir():
             raise ConfigError(
-                f"path: {part.strip() or path!r} is no folder; name a store folder, or one of commit-log files"
+                f"path: {part.strip() or path!r} is not a folder; name a store folder, or one with commit-log files"
             )
         inner = named / LOG_FOLDER
         folder = inner if inner.is_dir() else named
         if folder is named and not any(_is_name(name) for name in os.listdir(folder)):
-            raise ConfigError(f"path: {named} holds neither {LOG_FOLDER}/ nor files of a commit log")
+            raise ConfigError(f"path: {named} contains neither {LOG_FOLDER}/ nor commit-log files")
         folders.append(folder.resolve())
     return folders
 
 
 def _local(path: str) -> str:
-    """Tables give the path as a URL: `file:/a%20b`."""
+    """Return the path without its URL form: tables pass `file:/a%20b`."""
     return unquote(urlsplit(path).path) if path.startswith("file:") else path
 
 
 def check_not_in_use(folders: Sequence[Path]) -> None:
-    """Raises StoreInUse when a broker has one of these stores open."""
+    """Raise StoreInUse if a broker has one of these stores open."""
     for folder in folders:
         for lock in (folder / "lock", folder.parent / "lock"):
             if _is_locked(lock):
                 raise StoreInUse(
-                    f"a broker runs on {lock.parent}: stop it or copy the folder, or set allowRunning=true to read what is "
-                    "whole at this moment"
+                    f"a broker runs on {lock.parent}: stop it or copy the folder, or set allowRunning=true to read the "
+                    "messages that are complete now"
                 )
 
 
 def log_files(folders: Sequence[Path], patterns: Sequence[str] = ()) -> list[LogFile]:
-    """The log's files in order. `patterns` (`*` and `?`) choose by name. Raises ConfigError."""
+    """Return the log's files in order, then files that do not belong to it.
+
+    `patterns` (with `*` and `?`), if given, select by name. Raises ConfigError if two files are the
+    same part of the log, if there are more than FILES_MAX, or if no name matches.
+    """
     found: dict[int, Path] = {}
-    strangers = []
+    unknown = []
     for folder in folders:
         for path in sorted(folder.iterdir()):
             if path.name.startswith(".") or not path.is_file():
                 continue
             if not _is_name(path.name):
-                strangers.append(path)
+                unknown.append(path)
             elif int(path.name) in found:
-                raise ConfigError(f"path: {found[int(path.name)]} and {path} are the same part of a log; name one of them")
+                raise ConfigError(f"path: {found[int(path.name)]} and {path} are the same part of a log; pass only one")
             else:
                 found[int(path.name)] = path
     if len(found) > FILES_MAX:
-        raise ConfigError(f"{len(found)} commit-log files, more than {FILES_MAX}: choose some with the option files")
+        raise ConfigError(f"{len(found)} commit-log files exceed the limit of {FILES_MAX}: select some with option files")
     files = _chain(found)
     files += [
-        LogFile(str(path), -1, path.stat().st_size, 0, False, "does not belong into a folder of commit-log files")
-        for path in strangers
+        LogFile(str(path), -1, path.stat().st_size, 0, False, "does not belong in a folder of commit-log files")
+        for path in unknown
     ]
     chosen = [file for file in files if not patterns or any(fnmatchcase(Path(file.path).name, p) for p in patterns)]
     if patterns and not chosen:
@@ -116,7 +125,9 @@ def _chain(found: dict[int, Path]) -> list[LogFile]:
         if 0 <= base + full_size < after and full_size:
             missing = found[base].with_name(f"{base + full_size:0{NAME_DIGITS}d}")
             size = after - base - full_size
-            files.append(LogFile(str(missing), base + full_size, size, size, True, "missing, with what follows it"))
+            files.append(
+                LogFile(str(missing), base + full_size, size, size, True, "missing, with all files up to the next one")
+            )
         files.append(LogFile(str(found[base]), base, sizes[base], full_size, is_followed))
         is_followed = is_followed or _holds_anything(found[base], sizes[base])
         after = base
@@ -132,7 +143,7 @@ def _holds_anything(path: Path, size: int) -> bool:
             if hasattr(os, "SEEK_DATA"):
                 os.lseek(fd, 0, os.SEEK_DATA)
         except OSError:
-            return False  # one hole from the first byte to the last
+            return False  # the whole file is a hole
         return Bytes(fd, size).data_end > 0
     finally:
         os.close(fd)
@@ -145,7 +156,7 @@ def _is_name(name: str) -> bool:
 def _is_locked(path: Path) -> bool:
     try:
         import fcntl
-    except ImportError:  # no broker runs there
+    except ImportError:  # Windows: no broker runs there
         return False
     try:
         fd = os.open(path, os.O_RDONLY)

@@ -1,7 +1,8 @@
-"""A commit-log file as Arrow batches: what runs in Spark's workers for `rocketmq-store`.
+"""Reads a commit-log file into Arrow batches, in Spark's workers, for `rocketmq-store`.
 
-Rows come in the order of the file. Filters of topic and time apply to sound messages; damage is always told, as nobody
-knows what it was. The columns that `rocketmq` has too are made by `rmqkit.spark.decode`.
+Rows come in the order of the file. Filters on topic and time apply to intact messages only. Damage
+is always reported, because its topic and time are unknown. `rmqkit.spark.decode` makes the columns
+that `rocketmq` has too.
 """
 
 import os
@@ -25,13 +26,16 @@ from rmqkit.spark.store.scan import Bytes, Gap, RecordSlice, Scan
 _I32, _I64 = np.dtype(">i4"), np.dtype(">i8")
 _FLAG_AT = 16
 _SYS_FLAG_AT = 36
-#: from a record's begin to its prepared offset, with IPv4 hosts
+#: Position of the prepared offset in a record with IPv4 hosts, in bytes.
 _PREPARED_AT = 76
 
 
 @dataclass(frozen=True)
 class StoreSettings:
-    """How files are read. Goes to the workers pickled. Times are ms, [from, to); no topics and no pattern mean all."""
+    """How files are read. Pickled for the workers.
+
+    Times are store times in Unix ms, [from, to). Without topics and pattern, all topics are read.
+    """
 
     columns: tuple[str, ...]
     topics: tuple[str, ...] = ()
@@ -42,7 +46,7 @@ class StoreSettings:
 
 
 def read_file(file: LogFile, settings: StoreSettings) -> Iterator[pa.RecordBatch]:
-    """The rows of one commit-log file. Raises OSError when it cannot be opened."""
+    """Yield the rows of one commit-log file. Raises OSError if it cannot be opened."""
     if file.problem:
         yield _damage_row(file, Gap(0, file.size, file.problem), settings.columns)
         return
@@ -86,7 +90,7 @@ def _rows(file: LogFile, piece: RecordSlice, settings: StoreSettings) -> Iterato
 
 
 def _chosen(piece: RecordSlice, settings: StoreSettings) -> NDArray[np.bool_] | None:
-    """Which records are wanted; None for all."""
+    """Return a mask of the records that the settings select; None for all."""
     if not (
         settings.topics or settings.topic_pattern or settings.time_from_ms is not None or settings.time_to_ms is not None
     ):
@@ -111,14 +115,14 @@ def _is_wanted(topic: str, settings: StoreSettings) -> bool:
 
 
 def _damage_row(file: LogFile, gap: Gap, names: Sequence[str]) -> pa.RecordBatch:
-    told: dict[str, Any] = {
+    values: dict[str, Any] = {
         "file": file.path,
         "physical_offset": file.base + gap.at if file.base >= 0 else None,
         "size": gap.size,
         "body_crc_ok": None,
         "damage": gap.why,
     }
-    arrays = {name: pa.array([told.get(name)], STORE_COLUMNS[name].arrow_type) for name in names}
+    arrays = {name: pa.array([values.get(name)], STORE_COLUMNS[name].arrow_type) for name in names}
     return _batch(names, arrays, 1)
 
 

@@ -1,20 +1,24 @@
-"""Which bytes of a commit-log file are records, which are damaged, and where the written part ends.
+"""Finds records, damage and the end of the written part in a commit-log file.
 
-`Scan` cuts a file into pieces that follow each other without a gap, so that their sizes add up to the file's:
+`Scan` cuts a file into pieces that follow each other without a gap, so that their sizes add up to
+the size of the file:
 
-- `RecordSlice`: whole records one after the other, as positions within a buffer. Sizes add up, each says that it stands
-  where it was found, the body's CRC fits. A record whose parts add up but whose bytes are not what was written (CRC, place,
-  zeroes in its properties) comes alone, with `damage` saying why, when the log goes on behind it.
-- `Gap`: bytes without a record that can be read, and why. The scan goes on at the next sound record (magic, sizes, place,
-  CRC) or at the filler that ends the file.
-- `Filler`: the blank record at a file's end, or the zeroes behind the written part of the last file.
+- `RecordSlice`: intact records, one after the other, as positions within a buffer. Their sizes add
+  up, each states the physical offset where it was found, and the CRC of the body is right. A record
+  with consistent sizes but wrong content (CRC, physical offset, zeroes in its properties) is a
+  slice of its own, with the reason in `damage`, provided that the log continues behind it.
+- `Gap`: bytes without a readable record, and the reason. The scan continues at the next intact
+  record (magic, sizes, physical offset, CRC) or at the blank record that ends the file.
+- `Filler`: the blank record at the end of a file, or the zeroes behind the written part of the last
+  file.
 
-The plain case costs one small loop a record (sizes, CRC); everything else is checked for thousands of records at once with
-numpy. Bytes come by `pread` in bounded windows, not through a mapping: a bad sector or a file that gets shorter would end
-the process there, here it is a reason. A sector that cannot be read counts as zeroes and as damage.
+An intact record costs one step of a small loop (sizes, CRC). All other checks run on thousands of
+records at once with numpy. The file is read with `pread` in bounded windows, not mapped: with a
+mapping, a bad sector or a truncated file would kill the process (SIGBUS). Here it becomes a reason.
+A sector that cannot be read counts as zeroes and as damage.
 
-Source: `store/.../CommitLog.java` (`checkMessageAndReturnSize`); stricter in one point, as `rmqkit.store.log.scan` is:
-a record's own physical offset must be right.
+Source: `store/.../CommitLog.java` (`checkMessageAndReturnSize`); stricter in one point, as in
+`rmqkit.store.log.scan`: the physical offset in a record must be right.
 """
 
 import os
@@ -31,14 +35,14 @@ from numpy.typing import NDArray
 from rmqkit.spark.source.slices import Ints, gather
 from rmqkit.wire.record import MAGIC_BLANK, MAGIC_V1, MAGIC_V2, PROPERTY_CRC_SIZE, property_crc_is_right
 
-#: bytes of a file that are held at once, unless a record is larger
+#: Bytes of a file held in memory at once, unless a record is larger.
 WINDOW_SIZE = 8_388_608
-#: what cannot be read is told in pieces of this size
+#: Unreadable bytes are reported in pieces of this size, in bytes.
 SECTOR_SIZE = 4096
 ROWS_MAX = 8192
 RECORD_SIZE_MIN = 91
 BLANK_SIZE = 8
-#: with IPv4 hosts: where a record has the size of its body, and how much longer an IPv6 host is
+#: Position of the body's size in a record with IPv4 hosts, and the extra bytes of an IPv6 host.
 _BODY_SIZE_AT = 84
 _V6_MORE = 12
 _HEAD_MAX = _BODY_SIZE_AT + 2 * _V6_MORE + 4
@@ -46,13 +50,16 @@ _TOPIC_SIZE_MAX = 32767
 _SIZE_MAGIC = Struct(">ii")
 _I16, _I32, _I64 = np.dtype(">i2"), np.dtype(">i4"), np.dtype(">i8")
 _MARKS = re.compile(rb"\xda\xa3\x20[\xa7\xab]|\xcb\xd4\x31\x94")
-#: no text has so many in a row: a page that never came to the platter
+#: Properties never contain so many zeroes in a row: these come from a page that was not written.
 _HOLE = bytes(16)
 _CRC_NAME = b"__CRC32#\x01"
 
 
 class RecordSlice(NamedTuple):
-    """Whole records in `data`, which starts at byte `at` of the file: `starts` are positions in `data`, `sizes` bytes."""
+    """Whole records in `data`, which begins at byte `at` of the file.
+
+    `starts` are positions in `data`, `sizes` are in bytes. With `damage` the slice is one record.
+    """
 
     data: bytes
     at: int
@@ -67,7 +74,7 @@ class RecordSlice(NamedTuple):
 
 
 class Gap(NamedTuple):
-    """`size` bytes from byte `at` of the file in which no record can be read."""
+    """`size` bytes from byte `at` of the file that contain no readable record, and why."""
 
     at: int
     size: int
@@ -75,7 +82,10 @@ class Gap(NamedTuple):
 
 
 class Filler(NamedTuple):
-    """`size` bytes from byte `at` that hold nothing by rights. `kind`: blank, zeroes, or tail while a broker writes."""
+    """`size` bytes from byte `at` of the file that legitimately hold no record.
+
+    `kind` is blank, zeroes, or tail (of a file that a broker may be writing).
+    """
 
     at: int
     size: int
@@ -83,7 +93,10 @@ class Filler(NamedTuple):
 
 
 class _Look(NamedTuple):
-    """What stands at a place: its size when its parts add up, else 0; and what is wrong, "" for a sound record."""
+    """The record at a position: its size in bytes, or 0 if its parts do not add up, and its damage.
+
+    `why` is "" for an intact record.
+    """
 
     size: int
     why: str
@@ -91,7 +104,11 @@ class _Look(NamedTuple):
 
 
 class Bytes:
-    """The bytes of an open file, a window of which is held. `unreadable` lists [from, to) of what the disk refused."""
+    """Reads an open file and holds one window of it in memory.
+
+    `data` is the window and `at` its position in the file. `unreadable` lists the byte ranges
+    [from, to) that the disk could not read, and `error` has the last reason.
+    """
 
     def __init__(self, fd: int, size: int, window_size: int = WINDOW_SIZE) -> None:
         self.size = size
@@ -103,20 +120,21 @@ class Bytes:
         self.window_size = window_size
 
     def hold(self, at: int, size: int) -> int:
-        """Hold `size` bytes from `at` (fewer where the file ends); where they begin within `data`."""
+        """Hold `size` bytes from `at` (fewer at the file's end). Return their index in `data`."""
         end = min(at + size, self.size)
         if at < self.at or end > self.at + len(self.data):
             self.data, self.at = self.read(at, max(size, self.window_size)), at
         return at - self.at
 
     def peek(self, at: int, size: int) -> bytes:
-        """A few bytes, from the window if they are there."""
+        """Return a few bytes, from the window if it has them; the window stays."""
         index = at - self.at
         if index >= 0 and index + size <= len(self.data):
             return self.data[index : index + size]
         return self.read(at, size)
 
     def read(self, at: int, size: int) -> bytes:
+        """Return bytes of the file; sectors that cannot be read are zeroes."""
         size = max(0, min(size, self.size - at))
         try:
             return self._whole(at, size)
@@ -139,7 +157,7 @@ class Bytes:
         data = os.pread(self._fd, size, at)
         while len(data) < size:
             more = os.pread(self._fd, size - len(data), at + len(data))
-            if not more:  # the file got shorter since its size was asked
+            if not more:  # the file was truncated after its size was read
                 return data.ljust(size, b"\0")
             data += more
         return data
@@ -149,7 +167,7 @@ class Bytes:
 
     @cached_property
     def data_end(self) -> int:
-        """One past the last byte that is not zero, or could not be read."""
+        """The position behind the last byte that is not zero or could not be read."""
         position = self.size
         while position > 0:
             start = max(0, position - self.window_size)
@@ -162,11 +180,12 @@ class Bytes:
 
 
 class Scan:
-    """The pieces of one file.
+    """Cuts one file into pieces.
 
-    `base` is the physical offset of its first byte, `full_size` the size that files of this log have. `is_followed`: a
-    later file holds records, so zeroes at this one's end are lost bytes. `is_live`: a broker may be writing, what is not
-    whole at the end is no damage. A batch of records is at most `rows_max` long.
+    `base` is the physical offset of its first byte, `full_size` the regular size of this log's
+    files in bytes. `is_followed`: a later file holds records, so zeroes at the end of this one are
+    lost bytes. `is_live`: a broker may be writing, so an incomplete end is not damage. A slice has
+    at most `rows_max` records.
     """
 
     def __init__(
@@ -188,7 +207,7 @@ class Scan:
         self._topics: set[bytes] = set()
 
     def pieces(self) -> Iterator[RecordSlice | Gap | Filler]:
-        """From the first byte to the last, none twice."""
+        """Yield the pieces from the first byte to the last, without gaps or overlaps."""
         at, end = 0, self._source.size
         while at < end:
             for piece in self._next(at):
@@ -207,20 +226,20 @@ class Scan:
             return [filler]
         look = self._look(at)
         if look.size and not look.why:
-            # Too large for the rest of the window.
+            # The record is too large for the rest of the window.
             run = self._run(source.hold(at, look.size), rows_max=1)
-            assert run is not None, "a sound record is one in whatever window"
+            assert run is not None, "an intact record is intact in every window"
             return [run]
-        if look.size and self._goes_on_at(at + look.size):
+        if look.size and self._continues_at(at + look.size):
             index = source.hold(at, look.size)
             starts, sizes = np.array([index], np.int64), np.array([look.size], np.int64)
             return [RecordSlice(source.data, source.at, starts, sizes, look.why, look.crc_ok)]
         return self._gap(at, look.why)
 
-    # --- the plain case -------------------------------------------------------------------------------------------------
+    # --- the plain case: intact records
 
     def _run(self, index: int, rows_max: int = 0) -> RecordSlice | None:
-        """The sound records from `index` of the window on, or None."""
+        """Return the intact records from `index` of the window on, or None if there is none."""
         data = self._source.data
         end, rows_max = len(data), rows_max or self._rows_max
         places: list[int] = []
@@ -247,7 +266,7 @@ class Scan:
     def _checked(
         self, data: bytes, starts: list[int], bodies: list[int], topics: list[int], properties: list[int], ends: list[int]
     ) -> int:
-        """How many of these records, from the first on, hold what their checksums say."""
+        """Return how many of these records, from the first on, have right checksums and texts."""
         view, known = memoryview(data), self._topics
         for number, start in enumerate(starts):
             body_at, topic_at, properties_at, end = bodies[number], topics[number], properties[number], ends[number]
@@ -265,7 +284,7 @@ class Scan:
                 return number
         return len(starts)
 
-    # --- everything else ------------------------------------------------------------------------------------------------
+    # --- everything else
 
     def _filler(self, at: int) -> Filler | None:
         source = self._source
@@ -280,25 +299,28 @@ class Scan:
     def _is_blank(self, at: int, head: bytes) -> bool:
         return len(head) >= BLANK_SIZE and _SIZE_MAGIC.unpack_from(head) == (self._full_size - at, MAGIC_BLANK)
 
-    def _goes_on_at(self, at: int) -> bool:
-        """Whether the log goes on there, or ends by rights: then what stands before has the size it says."""
+    def _continues_at(self, at: int) -> bool:
+        """Whether another record begins at `at`, or the log legitimately ends there.
+
+        If so, the size that the previous record states is right.
+        """
         if at >= self._source.size or self._filler(at) is not None:
             return True
         return self._look(at).size > 0
 
     def _look(self, at: int) -> _Look:
-        """What stands at `at`; reads a body only when the sizes around it add up."""
+        """Examine the record at `at`. Reads the body only if the sizes around it add up."""
         source = self._source
         head = source.peek(at, min(_HEAD_MAX, source.size - at))
         if len(head) < BLANK_SIZE:
-            return _Look(0, f"{len(head)} bytes are no record")
+            return _Look(0, f"{len(head)} bytes are too few for a record")
         size, magic = _SIZE_MAGIC.unpack_from(head)
         if magic == MAGIC_BLANK:
             return _Look(0, f"a blank record of {size} bytes where {self._full_size - at} are left")
         if not any(head[:BLANK_SIZE]):
             return _Look(0, "zeroes where a record should be")
         if magic not in (MAGIC_V1, MAGIC_V2):
-            return _Look(0, f"magic {magic & 0xFFFFFFFF:#010x} is no record's")
+            return _Look(0, f"magic {magic & 0xFFFFFFFF:#010x} is not a record's")
         if not RECORD_SIZE_MIN <= size <= source.size - at:
             return _Look(0, f"a record of {size} bytes where {source.size - at} are left")
         sys_flag = head[39]
@@ -321,10 +343,10 @@ class Scan:
     def _inner(
         self, at: int, size: int, head: bytes, body_at: int, body_size: int, topic: bytes, properties_at: int
     ) -> _Look:
-        """A record whose parts add up: whether its bytes are those that were written."""
+        """Check whether a record with consistent sizes has the content that was written."""
         record = self._source.peek(at, size)
         if self._source.is_unreadable(at, size):
-            return _Look(size, f"bytes of it could not be read ({self._source.error})", False)
+            return _Look(size, f"some of its bytes could not be read ({self._source.error})", False)
         crc_ok = not body_size or crc32(record[body_at : body_at + body_size]) & 0x7FFFFFFF == int.from_bytes(
             head[8:12], "big"
         )
@@ -332,15 +354,15 @@ class Scan:
             return _Look(size, "its body does not have the CRC it was stored with", False)
         place = int.from_bytes(head[28:36], "big", signed=True)
         if place != self._base + at:
-            return _Look(size, f"says that it stands at physical offset {place}")
+            return _Look(size, f"it states physical offset {place}, which is not its own")
         if int.from_bytes(head[12:16], "big", signed=True) < 0 or int.from_bytes(head[20:28], "big", signed=True) < 0:
             return _Look(size, "its queue id or offset is negative")
         if not _is_text(topic):
-            return _Look(size, "its topic is no text")
+            return _Look(size, "its topic is not text")
         return _Look(size, _properties_problem(record, 0, properties_at, size))
 
     def _gap(self, at: int, why: str) -> list[RecordSlice | Gap | Filler]:
-        """What cannot be read, up to where the scan can go on."""
+        """Return the unreadable bytes from `at` to the position where the scan can continue."""
         source = self._source
         if self._source.is_unreadable(at, BLANK_SIZE):
             why = f"could not be read ({self._source.error})"
@@ -350,11 +372,11 @@ class Scan:
         end = source.size if self._is_followed else source.data_end
         if self._is_live and not self._is_followed:
             return [Filler(at, source.size - at, "tail")]
-        gap = Gap(at, end - at, f"{why}; no sound record up to the end of what was written")
+        gap = Gap(at, end - at, f"{why}; no intact record up to the end of the written part")
         return [gap, *([Filler(end, source.size - end, "zeroes")] if end < source.size else [])]
 
     def _next_sound(self, at: int) -> int | None:
-        """Where the first sound record, or the blank record of the file's end, stands from `at` on."""
+        """Return where the first intact record, or the file's blank record, begins from `at` on."""
         source = self._source
         while at + BLANK_SIZE <= source.size:
             data = source.read(at, source.window_size)
@@ -362,7 +384,8 @@ class Scan:
                 place = at + mark.start() - 4
                 if self._is_blank(place, data[mark.start() - 4 : mark.end()]):
                     return place
-                # The place first: a look at a record of a damaged size would read all of it.
+                # Check the physical offset first. To examine a record with a damaged size would
+                # read all of that size.
                 if int.from_bytes(source.peek(place + 28, 8), "big") == self._base + place:
                     look = self._look(place)
                     if look.size and not look.why:
@@ -374,7 +397,10 @@ class Scan:
 
 
 def _parts(data: NDArray[np.uint8], starts: Ints, ends: Ints, base: int) -> tuple[Ints, Ints, Ints, NDArray[np.bool_]]:
-    """Where bodies, topics and properties begin, and which records' parts add up and say the right place."""
+    """Return where bodies, topics and properties begin, and which records are consistent.
+
+    A record is consistent if its parts add up to its size and its physical offset is right.
+    """
     last = len(data) - 8
     flags = gather(data, starts + 36, _I32)
     bodies = starts + _BODY_SIZE_AT + _V6_MORE * ((flags >> 4 & 1) + (flags >> 5 & 1)) + 4
@@ -403,10 +429,10 @@ def _is_text(topic: bytes) -> bool:
 
 
 def _properties_problem(data: bytes, start: int, properties_at: int, end: int) -> str:
-    """What is wrong with the properties of the record data[start:end], "" for nothing that can be told."""
+    """Return what is wrong with the properties of the record data[start:end]; "" if nothing is."""
     if data.find(_HOLE, properties_at, end) >= 0 or (end > properties_at and data[end - 1] == 0):
-        return "zeroes in its properties, as a lost page leaves them"
+        return "zeroes in its properties, as if a page had not been written"
     crc_at = end - PROPERTY_CRC_SIZE
     if crc_at >= properties_at and data.startswith(_CRC_NAME, crc_at) and not property_crc_is_right(data[start:end]):
-        return "does not have the CRC that its properties name"
+        return "it does not have the CRC that its properties state"
     return ""

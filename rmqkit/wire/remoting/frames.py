@@ -45,23 +45,23 @@ class FrameBuffer:
     `pending` is the number of bytes of a frame that is not complete yet.
     """
 
-    __slots__ = ("_held", "_size_need", "error", "size_max")
+    __slots__ = ("_buffer", "_size_need", "error", "size_max")
 
     def __init__(self, size_max: int = FRAME_SIZE_MAX) -> None:
         self.size_max = size_max
         self.error: RemoteProtocolError | None = None
-        self._held = bytearray()
+        self._buffer = bytearray()
         self._size_need = 8
 
     @property
     def pending(self) -> int:
-        return len(self._held)
+        return len(self._buffer)
 
     def feed(self, data: bytes) -> list[Frame]:
         """Return the frames that `data` completes, in order; nothing once `error` is set."""
         if self.error is not None:
             return []
-        held = self._held
+        held = self._buffer
         if held:
             held += data
             # A large frame arrives in many chunks: parse again only once it can be complete.

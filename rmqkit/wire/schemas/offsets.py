@@ -27,7 +27,7 @@ class GetAllConsumerOffsetResponse(Ext, kw_only=True):
     - `more`: the slave should ask for further changes at once.
     - `topics_version`, `groups_version`: DataVersions as JSON.
     - `delay_offsets`: a DelayOffsetTable as JSON. `log_end` is the end of the log when it was read.
-    - `log_of`: the start id of the master whose log this is, "" if unknown.
+    - `log_of`: the start id of the master that wrote the sender's log, "" if unknown.
     - `special_progress`: JSON, progress of the other special duties by name.
     """
 

@@ -411,7 +411,7 @@ def test_what_is_wrong_is_said_in_one_line(run, spark, own):
     known = ("ingest", topic, "--to", "lake", "--namesrv", own.namesrv)
     for words, code, says in (
         (("ingest", f"{topic}x", *known[2:]), FAILED, f"there is no topic {topic}x; did you mean {topic}?"),
-        ((*known, "--option", "tagz=A"), USAGE, "option tagz is unknown; did you mean tags?"),
+        ((*known, "--option", "tagz=A"), USAGE, "option tagz is not known; did you mean tags?"),
         ((*known, "--master", "local[7]"), USAGE, "this process has a Spark session on local[2]"),
         (("compact", "nowhere"), FAILED, "there is no lake at"),
         (

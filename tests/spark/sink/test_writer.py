@@ -76,7 +76,7 @@ def test_an_abort_says_what_stays(capsys):
     messages = [writer.Sent(0, {"SEND_OK": 4}, 0), None, writer.Sent(2, {"SEND_OK": 3}, 1)]
     made.abort(messages)
     said = capsys.readouterr().err
-    assert said.endswith("sent again they have the same DEDUP_KEY\n")
+    assert said.endswith("If sent again, they have the same DEDUP_KEY\n")
     assert said.startswith("rmqkit: run r failed after 7 rows of 2 other tasks had been sent; these messages remain")
     writer.stream_writer({"topic": "T"}, schema("body string"), False).abort(messages, 8)
     assert capsys.readouterr().err.startswith("rmqkit: batch 8 failed after 7 rows")

@@ -1,1 +1,1 @@
-"""Requests of administrators: topics, groups, settings, queues, figures."""
+"""Requests of administrators: topics, groups, settings, queues, statistics."""

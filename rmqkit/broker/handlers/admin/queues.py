@@ -59,11 +59,11 @@ def query_queue(broker: "BrokerView", call: Call[QueryConsumeQueueRequest]) -> R
         entries = broker.store.entries(topic, queue_id, position, end - position)
         if not entries:
             break
-        body.queue_data += [_shown(entry, subscription) for entry in entries]
+        body.queue_data += [_queue_data(entry, subscription) for entry in entries]
     return call.ok(body=body.encode())
 
 
-def _shown(entry: "Entry", subscription: SubscriptionData | None) -> ConsumeQueueData:
+def _queue_data(entry: "Entry", subscription: SubscriptionData | None) -> ConsumeQueueData:
     shown = ConsumeQueueData(physic_offset=entry.phy_offset, physic_size=entry.size, tags_code=entry.tags_code)
     if not entry.size:
         shown.msg = "no message at this offset"
