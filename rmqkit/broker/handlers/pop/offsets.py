@@ -5,8 +5,8 @@ committed as a consumer offset when the checkpoints of all pops before it are st
 durable: after a power loss a message must not be behind the committed offset without a checkpoint.
 If a checkpoint cannot be stored, the next offset goes back to its messages.
 
-A pop starts at the greater of the next and the committed offset. After a start, the checkpoints that
-were read may be ahead of both (`ReviveReader.taken`). A reset by the server beats all.
+A pop starts at the greater of the next and the committed offset. After a start, the checkpoints
+that were read may be ahead of both (`ReviveReader.taken`). A reset by the server beats all.
 
 Source: `broker/.../processor/PopMessageProcessor.java` (`getPopOffset`, `getInitOffset`,
 `resetPopOffset`).
