@@ -1,4 +1,7 @@
-"""Timer messages on one broker in virtual time: accepted, indexed, delivered, recalled, after each kind of stop."""
+"""Timer messages on one broker in virtual time: accepted, indexed, delivered, recalled.
+
+After each kind of stop, too.
+"""
 
 import json
 import struct
@@ -9,8 +12,8 @@ from rmqkit.broker.roles.role import CLIENT_CODES
 from rmqkit.broker.special.timer.delivery import MESSAGES_PER_TURN
 from rmqkit.broker.special.timer.duty import TimerDuty
 from rmqkit.broker.special.timer.index import FOLLOWING
-from rmqkit.broker.special.timer.parking import window_slots
 from rmqkit.broker.special.timer.progress import LATE_MAX, TimerProgress
+from rmqkit.broker.special.timer.slot_choice import window_slots
 from rmqkit.errors import RemoteProtocolError
 from rmqkit.store.contract import Put, PutStatus
 from rmqkit.store.timer_log import UNIT_SIZE
@@ -452,7 +455,10 @@ def test_a_timer_log_with_garbage_at_its_end_is_cut(lab):
 
 
 def test_files_are_apaches_byte_for_byte(lab):
-    """Units of 52 bytes that chain the slot backwards; a checkpoint of one page (`TimerLog`, `TimerCheckpoint`)."""
+    """Units of 52 bytes chain the slot backwards; the checkpoint has one page.
+
+    Source: `TimerLog`, `TimerCheckpoint`.
+    """
     at = lab.now_ms // 1000 * 1000 + 9_500
     for _ in range(2):
         lab.try_send(TIMER_DELIVER_MS=str(at))
@@ -475,7 +481,7 @@ def test_files_are_apaches_byte_for_byte(lab):
 
 
 def test_units_that_apache_wrote_twice_are_delivered_once(lab):
-    """After a kill Apache indexes the last second again: the chain of a slot then has the same offsets twice."""
+    """After a kill Apache indexes the last second again: a slot's chain has some offsets twice."""
     at = lab.now_ms // 1000 * 1000 + 9_500
     for number in range(3):
         lab.try_send(b"%d" % number, TIMER_DELIVER_MS=str(at), UNIQ_KEY=f"K{number}")

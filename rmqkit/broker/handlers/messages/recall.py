@@ -9,7 +9,7 @@ Source: `broker/.../processor/RecallMessageProcessor.java`.
 
 from typing import TYPE_CHECKING
 
-from rmqkit.broker.handlers.messages.timed import TIMERS, due_slot
+from rmqkit.broker.handlers.messages.timer_sends import TIMERS, due_slot
 from rmqkit.broker.put_answers import STORED
 from rmqkit.broker.special.timer.rewrite import DELETE
 from rmqkit.config import BrokerRole

@@ -4,7 +4,7 @@ This is the hot path of the product. A plain send costs a few dictionary look-up
 properties to find special ones, and `store.append`. Nothing is decoded without need. The answer
 waits in `broker.puts` until the turn's write is done (`puts.py`). A message with a delay level is
 appended by `broker/special/delay` instead, one with a due time by `broker/special/timer`
-(`timed.py`), a half message by `broker/special/transactions`.
+(`timer_sends.py`), a half message by `broker/special/transactions`.
 
 What is refused:
 
@@ -23,7 +23,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from rmqkit.broker.handlers.admin.table_saves import handled_when_saved
-from rmqkit.broker.handlers.messages import timed
+from rmqkit.broker.handlers.messages import timer_sends
 from rmqkit.broker.names import dlq_topic, topic_fault
 from rmqkit.errors import RemoteProtocolError
 from rmqkit.runtime.calls import LATER, Call, Handlers, Refused, Response
@@ -131,7 +131,7 @@ def send(broker: "BrokerView", call: Call[SendRequest]) -> Response:
     )  # fmt: skip
     if level:
         if level < HALF:
-            return timed.store(broker, call, put, -level, unique, wait)
+            return timer_sends.store(broker, call, put, -level, unique, wait)
         # Counted there now, and in its own topic on delivery.
         args.topic = HALF_TOPIC if level == HALF else SCHEDULE_TOPIC
         result = broker.transactions.append(put) if level == HALF else broker.delay.append(put, level)
@@ -146,7 +146,8 @@ def send(broker: "BrokerView", call: Call[SendRequest]) -> Response:
 def _properties(broker: "BrokerView", args: SendRequest) -> tuple[bytes, bytes, int, bool, int]:
     """Return (properties as stored, unique key, tag code, wait for the disk, delay).
 
-    The delay is 0, a level, `HALF`, or for a due time the negative slot in ms (`timed.due_slot`).
+    The delay is 0, a level, `HALF`, or for a due time the negative slot in ms
+    (`timer_sends.due_slot`).
     Properties are decoded only if one of them is special. Raises Refused.
     """
     sent = (args.properties or "").encode()
@@ -205,7 +206,7 @@ def _send_batch(broker: "BrokerView", call: Call[SendRequest], config: "TopicCon
     shared = (args.properties or "").encode()
     if args.sys_flag & MessageSysFlag.TRANSACTION_MASK or _is_half(args.properties or ""):
         raise Refused(ResponseCode.MESSAGE_ILLEGAL, _BATCH_HALF)
-    if _level(props.find(shared, b"DELAY") or b"") or any(props.find(shared, name.encode()) for name in timed.TIMERS):
+    if _level(props.find(shared, b"DELAY") or b"") or any(props.find(shared, name.encode()) for name in timer_sends.TIMERS):
         raise Refused(ResponseCode.MESSAGE_ILLEGAL, _BATCH_DELAYED)
     try:
         entries = decode_batch(call.body)
@@ -313,15 +314,15 @@ def _special(broker: "BrokerView", args: SendRequest, properties: bytes) -> tupl
         if broker.config.send.reject_transaction_message:
             address = broker.config.network.broker_ip1
             raise Refused(ResponseCode.NO_PERMISSION, f"the broker[{address}] sending transaction message is forbidden")
-        if level or any(name in mapping for name in timed.TIMERS):
+        if level or any(name in mapping for name in timer_sends.TIMERS):
             raise Refused(ResponseCode.MESSAGE_ILLEGAL, _HALF_DELAYED)
         level = HALF
     elif level:
         # A delay level takes precedence over timers (`HookUtils.checkIfTimerMessage`).
-        for name in timed.TIMERS:
+        for name in timer_sends.TIMERS:
             mapping.pop(name, None)
-    elif any(name in mapping for name in timed.TIMERS):
-        level = -timed.due_slot(broker, mapping)
+    elif any(name in mapping for name in timer_sends.TIMERS):
+        level = -timer_sends.due_slot(broker, mapping)
     if any(name in mapping for name in ("INNER_NUM", "INNER_BASE", "INNER_MULTI_DISPATCH")):
         raise Refused(ResponseCode.MESSAGE_ILLEGAL, "inner batches and multi-dispatch are not supported by this broker yet")
     wait = props.waits_for_store(properties)

@@ -1,16 +1,16 @@
 """Timers: messages with an arbitrary due time wait in rmq_sys_wheel_timer.
 
-duty       the special duty: accepts, indexes, delivers, and keeps the progress
-progress   which timers are delivered (`config/timercheck`, code 60)
-index      follows the timer topic: a unit in the timer log, a place in the wheel
-parking    the slot in which a timer waits
-wheel      where the units of each slot are
-slot       the work of one slot that is due
-covered    drops the slots that the copied progress covers
-late       timers outside the wheel: their slot has passed
-delivery   puts due timers into their topics
-rewrite    turns a sent message into a waiting one, and that into a delivered or rolled one
-counts     what waits, comes and goes: for code 28, code 61 and metrics
+duty           the special duty: accepts, indexes, delivers, and keeps the progress
+progress       which timers are delivered (`config/timercheck`, code 60)
+index          follows the timer topic: a unit in the timer log, a place in the wheel
+slot_choice    the slot in which a timer waits
+wheel          where the units of each slot are
+slot           the work of one slot that is due
+covered_slots  drops the slots that the copied progress covers
+late           timers outside the wheel: their slot has passed
+delivery       puts due timers into their topics
+rewrite        turns a sent message into a waiting one, and that into a delivered or rolled one
+counts         what waits, comes and goes: for code 28, code 61 and metrics
 
 What is on disk. The timer log (`rmqkit/store/timer_log.py`) and `timercheck` are Apache's, byte for
 byte. The file `timerwheel` is not written: after a start both Apache and this broker rebuild the

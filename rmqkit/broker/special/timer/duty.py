@@ -17,7 +17,7 @@ from collections.abc import Callable
 
 from rmqkit.broker.special.contract import Destination, SpecialParts
 from rmqkit.broker.special.timer.counts import TimerCounts
-from rmqkit.broker.special.timer.covered import CoveredSlots
+from rmqkit.broker.special.timer.covered_slots import CoveredSlots
 from rmqkit.broker.special.timer.delivery import TimerDelivery
 from rmqkit.broker.special.timer.index import CUTTING, FOLLOWING, SCANNING, WAITING, TimerIndex
 from rmqkit.broker.special.timer.late import LateTimers

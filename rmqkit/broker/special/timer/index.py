@@ -25,9 +25,9 @@ from enum import StrEnum
 
 from rmqkit.broker.special.contract import SpecialParts
 from rmqkit.broker.special.timer.late import LateTimer, LateTimers
-from rmqkit.broker.special.timer.parking import slot_of
 from rmqkit.broker.special.timer.progress import TimerProgress
 from rmqkit.broker.special.timer.rewrite import DELETE, OUT, REAL_TOPIC
+from rmqkit.broker.special.timer.slot_choice import slot_of
 from rmqkit.broker.special.timer.wheel import NONE, SLOTS, TimerWheel
 from rmqkit.errors import CorruptRecord
 from rmqkit.runtime.states import Moves, StateMachine
