@@ -22,7 +22,7 @@ COUNT = 5
 
 
 def sent(place: Place, kind: str) -> int:
-    """Start a broker, send the messages, wait for the first ones; return when the later ones are due."""
+    """Start a broker, send, wait for the first messages; return when the later ones are due."""
     place.start(kind)
     with with_topic(place) as producer:
         for number in range(COUNT):

@@ -1,4 +1,4 @@
-"""Timer messages on one broker in virtual time: accepted, indexed, delivered, recalled, after each kind of stop."""
+"""Timer messages on one broker in virtual time, up to each kind of stop."""
 
 import json
 import struct
@@ -452,7 +452,7 @@ def test_a_timer_log_with_garbage_at_its_end_is_cut(lab):
 
 
 def test_files_are_apaches_byte_for_byte(lab):
-    """Units of 52 bytes that chain the slot backwards; a checkpoint of one page (`TimerLog`, `TimerCheckpoint`)."""
+    """A chain of 52-byte units per slot; a checkpoint of one page (`TimerLog`, `TimerCheckpoint`)."""
     at = lab.now_ms // 1000 * 1000 + 9_500
     for _ in range(2):
         lab.try_send(TIMER_DELIVER_MS=str(at))
@@ -475,7 +475,7 @@ def test_files_are_apaches_byte_for_byte(lab):
 
 
 def test_units_that_apache_wrote_twice_are_delivered_once(lab):
-    """After a kill Apache indexes the last second again: the chain of a slot then has the same offsets twice."""
+    """After a kill Apache indexes the last second again: a slot then has offsets twice."""
     at = lab.now_ms // 1000 * 1000 + 9_500
     for number in range(3):
         lab.try_send(b"%d" % number, TIMER_DELIVER_MS=str(at), UNIQ_KEY=f"K{number}")

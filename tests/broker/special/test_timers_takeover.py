@@ -112,7 +112,7 @@ def test_timers_are_delivered_once_over_takeover_and_return():
 
 
 def test_what_the_copy_of_the_progress_lacks_is_found_in_the_log():
-    """The master dies right after a delivery: the slave's copy of the progress is older, its log is not."""
+    """The master dies right after a delivery: the slave's copy of the progress is older."""
     lab = Lab()
     lab.send(2_000, 30)
     lab.until(lambda: len(lab.records(A0)) == 30)

@@ -96,7 +96,7 @@ class TimerDelivery:
     # --- a turn -----------------------------------------------------------------------------------
 
     def run(self, to: Destination, now_ms: int) -> bool:
-        """Put what is due, within the limits of a turn. Return whether there is more to do at once."""
+        """Put what is due, within the limits of a turn; return whether more can be done at once."""
         self._messages_left, self._bytes_left = MESSAGES_PER_TURN, BYTES_PER_TURN
         if self.late or self.late.markers:
             self._put_late(to, now_ms)
@@ -167,7 +167,7 @@ class TimerDelivery:
     # --- puts -------------------------------------------------------------------------------------
 
     def _put_next(self, to: Destination, slot: TimerSlot) -> bool:
-        """Put the next timer of the slot; return False if a put to the same queue must end first."""
+        """Put the slot's next timer; return False if a put to the same queue must end first."""
         unit = self._index.log.read(slot.next())
         if unit is None:
             slot.take()

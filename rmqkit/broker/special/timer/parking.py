@@ -28,7 +28,7 @@ def window_slots(config: NodeConfig) -> int:
 
 
 def slot_of(config: NodeConfig, store_ms: int, out_ms: int) -> tuple[int, bool]:
-    """Return the slot in ms of a timer stored at `store_ms` for `out_ms`, and whether it is rolled."""
+    """Return a timer's slot in ms, and whether it is rolled there."""
     precision_ms, slots = config.timers.precision_ms, window_slots(config)
     from_ms = store_ms - store_ms % precision_ms
     beyond_ms = out_ms - from_ms - slots * precision_ms

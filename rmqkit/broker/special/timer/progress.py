@@ -85,7 +85,7 @@ class TimerProgress(NamedTuple):
         )
 
     def limited(self, limit: "TimerProgress | None", offset_end: int) -> "TimerProgress":
-        """Return the progress after the log was cut: at most `limit`, and only offsets that exist."""
+        """Return the progress after the log was cut: at most `limit`, and offsets that exist."""
         limit = self if limit is None else limit
         is_same_slot = limit.read_ms == self.read_ms
         return self._replace(
