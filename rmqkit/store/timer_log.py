@@ -127,10 +127,18 @@ class TimerLog:
         return TimerUnit(previous, magic, write_ms, delay_ms, phy_offset, record_size, topic_hash)
 
     def _load_block(self, position: int) -> None:
-        """Read the block that ends with this unit: a chain leads backwards."""
+        """Read the block that ends with this unit, since a chain leads backwards.
+
+        After a unit before this one, the block begins here: the timers of a slot are put forwards.
+        """
         floor = self._files.floor(position)
-        end = position + UNIT_SIZE - floor
-        begin = max(0, end - BLOCK_SIZE)
+        begin, end = position - floor, position + UNIT_SIZE - floor
+        if self._block and 0 <= position - self._block_start < 2 * BLOCK_SIZE:
+            # Bytes behind the written end would be out of date once units are added there.
+            written = (self._buffered_from if self._buffers else self.end) - floor
+            end = max(end, min(begin + BLOCK_SIZE, written, self._files.file_size))
+        else:
+            begin = max(0, end - BLOCK_SIZE)
         self._block_start = floor + begin
         self._block = self._disk.read(self._files.path(position), begin, end - begin)
 

@@ -146,7 +146,8 @@ def remove(properties: bytes, name: bytes) -> bytes:
 
 def put(properties: bytes, name: bytes, value: bytes) -> bytes:
     """Return the properties with this pair at the end, replacing earlier pairs of that name."""
-    properties = remove(properties, name)
+    if name in properties:
+        properties = remove(properties, name)
     if properties and properties[-1] != 2:
         properties += b"\x02"
     return properties + name + b"\x01" + value + b"\x02"

@@ -4,7 +4,7 @@
 
 1. `count` timers are stored, spread over two days. The broker is on real files; the clock is the
    benchmark's own. Counted: µs per timer to accept (append and index), and the growth of the
-   process's memory.
+   process's private memory.
 2. The broker is dropped without a stop, as by kill -9, and started again on the same folder.
    Counted: seconds until the index is complete, by the timer log, and by the topic alone (without a
    timer log).
@@ -17,6 +17,7 @@ import gc
 import json
 import os
 import platform
+import random
 import shutil
 import sys
 import tempfile
@@ -50,8 +51,6 @@ class TimerBench:
         settings = ["brokerName=a", f"storePathRootDir={folder}", "bindAddress=127.0.0.1", "diskMaxUsedSpaceRatio=98"]
         node_config = config.load([], settings, "broker", host=config.Host())
         self.disk = OsDisk(folder, wake=lambda: None)
-        import random
-
         ports = Ports(self.clock, self.disk, random.Random(1), stderr_log("error"))
         self.node = Broker("a", ports, node_config, found.broker_parts(node_config))
         self.node.start()
@@ -92,11 +91,12 @@ class TimerBench:
         self.disk.close()
 
 
-def resident_mib() -> float:
+def private_mib() -> float:
+    """Return the private memory of this process: mapped parts of the log do not count."""
     for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith("VmRSS"):
+        if line.startswith("RssAnon"):
             return int(line.split()[1]) / 1024
-    raise RuntimeError("no VmRSS")
+    raise RuntimeError("no RssAnon in /proc/self/status")
 
 
 def measure(count: int, burst: int) -> dict[str, float]:
@@ -107,7 +107,7 @@ def measure(count: int, burst: int) -> dict[str, float]:
         bench = TimerBench(folder, wall_ms)
         bench.until(lambda: bench.node.serving and bench.duty.is_on)
         gc.collect()
-        before = resident_mib()
+        before = private_mib()
         began = time.perf_counter()
         for number in range(count):
             bench.put(number, wall_ms + 60_000 + number * SPREAD_MS // count)
@@ -116,9 +116,8 @@ def measure(count: int, burst: int) -> dict[str, float]:
         bench.until(bench.indexed)
         figures["accept_us"] = (time.perf_counter() - began) * 1e6 / count
         gc.collect()
-        figures["memory_mib"] = resident_mib() - before
+        figures["memory_mib"] = private_mib() - before
         figures["timer_log_mib"] = bench.duty.index.log.end / 2**20
-        bench.until(lambda: bench.duty.progress.log_position == 0 and not bench.duty._is_dirty)
         bench.drop()
         bench = TimerBench(folder, bench.clock.wall_ms)
         bench.until(lambda: bench.node.serving)
