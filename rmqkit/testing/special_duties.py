@@ -172,7 +172,7 @@ class SpecialDutyContract(ABC):
         return snapshot
 
     def progress_of(self, table: ConsumerOffsetTable) -> Snapshot:
-        """Return the snapshot that these consumer offsets hold; for a row without a code."""
+        """Return the snapshot that the offsets in `table` hold; only for a row without a code."""
         raise AssertionError("a row without a code says how consumer offsets hold its progress")
 
     # --- on and off
