@@ -452,7 +452,7 @@ def test_a_timer_log_with_garbage_at_its_end_is_cut(lab):
 
 
 def test_files_are_apaches_byte_for_byte(lab):
-    """A chain of 52-byte units per slot; a checkpoint of one page (`TimerLog`, `TimerCheckpoint`)."""
+    """A chain of 52-byte units per slot; a checkpoint of one page (`TimerCheckpoint`)."""
     at = lab.now_ms // 1000 * 1000 + 9_500
     for _ in range(2):
         lab.try_send(TIMER_DELIVER_MS=str(at))
