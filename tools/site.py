@@ -10,12 +10,13 @@ then be selected, and they follow the theme.
 from __future__ import annotations
 
 import re
-from typing import Any
-
-from mkdocs.config.defaults import MkDocsConfig
-from mkdocs.structure.files import File, Files
+from typing import TYPE_CHECKING, Any
 
 from tools.docs import DOCS
+
+if TYPE_CHECKING:
+    from mkdocs.config.defaults import MkDocsConfig
+    from mkdocs.structure.files import Files
 
 #: files of the project's root that the site includes
 ABOVE = ("CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md")
@@ -26,6 +27,8 @@ IMAGE = re.compile(r'<img [^>]*src="[./]*(pictures/[\w-]+\.svg)"[^>]*>')
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
+    from mkdocs.structure.files import File
+
     for name in ABOVE:
         text = (DOCS.parent / name).read_text()
         files.append(File.generated(config, name, content=text.replace("](docs/", "](")))

@@ -36,7 +36,7 @@ FIRST_SEEN: Mapping[str, Iterable[int]] = {
 #: reason -> codes that have no handler for that reason
 REASONS: Mapping[str, Iterable[int]] = {
     "Apache 5.x does not answer it either": _codes("13 22 23 27 47 209-214 301 302"),
-    "timer messages are not built yet": _codes("370 5001"),
+    "timers in RocksDB are not built": _codes("5001"),
     "the store of pop records in RocksDB is not built": _codes("200056"),
     "slaves do not record what their master has flushed (`syncMasterFlushOffsetWhenStartup`)": _codes("908"),
     "controller mode is not built yet": _codes("1001-1013"),
