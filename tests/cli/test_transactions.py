@@ -30,6 +30,7 @@ def listed(up):
     return {each["id"]: each for each in up.json("transaction", "list")}
 
 
+@pytest.mark.long
 def test_an_operator_decides(up, halves):
     first, second = halves
     until(lambda: listed(up)[first]["producers"] == 0)

@@ -534,6 +534,7 @@ def test_the_short_checkpoint_of_old_releases_is_read():
     assert TimerProgress.decode(struct.pack(">4q", 5_000, 52, 3, 4)) == TimerProgress(5_000, 3, log_position=52)
 
 
+@pytest.mark.long
 def test_old_files_of_the_timer_log_go_with_the_commit_log():
     lab = Lab("mappedFileSizeTimerLog=4096", "mappedFileSizeCommitLog=65536", "fileReservedTime=0", "deleteWhen=0")
     for number in range(500):
