@@ -19,6 +19,14 @@ LIMIT_S = 60
 Done = subprocess.CompletedProcess[str]
 
 
+def is_alive(pid: int) -> bool:
+    """Whether the process runs. A zombie has ended: its parent has not collected it yet."""
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
 def write(folder: Path, **files: str) -> None:
     """Write files: `test_a="..."` becomes test_a.py, `ini="..."` the options in pytest.ini."""
     for name, text in files.items():
@@ -175,7 +183,7 @@ def test_a_session_of_tests(tmp_path):
     assert "serving" in done.stdout, "the log's lines"
     pids = [int(pid) for pid in (tmp_path / "pids").read_text().split()]
     assert len(pids) == 3
-    assert not [pid for pid in pids if psutil.pid_exists(pid)]
+    until(lambda: not [pid for pid in pids if is_alive(pid)], "the nodes are gone")
 
 
 def test_a_killed_pytest_leaves_no_node(tmp_path):
