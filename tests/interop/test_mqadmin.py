@@ -56,7 +56,7 @@ def world(target: Target, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         printed(made, f"create topic to {address} success.", f"topicName={TOPIC}", "readQueueNums=4", "writeQueueNums=4")
         until("a route of the topic", lambda: "#BrokerName" in admin("topicRoute", "-t", TOPIC, "-l").out)
         for number in range(12):
-            # Each call begins at a random queue; checks need three messages in the last one's queue.
+            # Else each call takes a random queue; checks need three messages in one queue.
             words = ("-k", f"key{number} common", "-c", "TagM", "-b", broker, "-i", str(number % 4))
             sent = admin("sendMessage", "-t", TOPIC, "-p", f"body {number}", *words)
         _broker, queue, status, unique_id = sent.rows[0]
