@@ -38,6 +38,7 @@ FEATURES = (
     "delay level",
     "transaction",
     "timer",
+    "pop",
     "retry → DLQ",
     "query by key and id",
     "offset reset",

@@ -1,10 +1,12 @@
 """The compatibility page is complete, and the recorded results match its tables."""
 
+import importlib
 import json
 
 import pytest
 
 from rmqkit.wire.codes import RequestCode
+from tests.interop import ledger
 from tools.pages.code_history import FIRST_SEEN, REASONS, SINCE, WHY_NOT
 from tools.pages.compatibility import RECORDS, answered_by, page, refusal
 
@@ -41,3 +43,22 @@ def test_records_make_columns(tmp_path):
     assert "| 100 | PUT_KV_CONFIG | 4.1.0 | name server |  |" in lines
     first = lines.index("| sync | 2 |")
     assert lines[first + 1] == "| tag | – |"
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        "test_java_client",
+        "test_java_older",
+        "test_cpp_client",
+        "test_node_client",
+        "test_mqadmin",
+        "test_our_client",
+        "test_our_features",
+    ],
+)
+def test_interop_checks_name_only_features_of_the_table(module: str) -> None:
+    """`make interop` writes its results at its end; an unknown feature would fail it there."""
+    loaded = importlib.import_module(f"tests.interop.{module}")
+    shown = {**getattr(loaded, "SHOWS", {}), **getattr(loaded, "OURS_SHOWS", {})}
+    assert shown and set(shown) <= set(ledger.FEATURES)
