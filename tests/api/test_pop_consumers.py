@@ -51,7 +51,7 @@ def test_members_share_one_queue(own):
     assert sorted(heard[0].bodies + heard[1].bodies) == sorted(bodies)
     assert all(each.bodies for each in heard)
     assert {queue.queue_id for each in consumers for queue in each.assignment} == {-1}
-    connections = own.admin.consumers(group)
+    connections = own.admin.consumer_connections(group)
     assert connections.consume_type == "CONSUME_POP"
 
 
@@ -69,6 +69,7 @@ def test_what_a_closed_member_did_not_begin_goes_to_another_one(own):
     assert busy.wait(10)
     closing = threading.Thread(target=first.close)
     closing.start()
+    until(lambda: all(work.stopped for work in first._core.works.values()))
     go_on.set()
     closing.join(20)
     heard = Heard()
@@ -83,9 +84,7 @@ def test_batches_and_coroutines(own):
 
     async def main():
         seen = []
-        consumer = aio.PushConsumer(
-            own.group(), namesrv=own.namesrv, mode="pop", consume_from="first", batch_max=8
-        )
+        consumer = aio.PushConsumer(own.group(), namesrv=own.namesrv, mode="pop", consume_from="first", batch_max=8)
         await consumer.subscribe(topic)
 
         async def handle(messages):
