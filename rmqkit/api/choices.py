@@ -63,7 +63,7 @@ def choose_model(model: str) -> bool:
 
 
 def choose_pop(
-    mode: str, settings: PushConsumerSettings, *, invisible_ms: int, batch_nums: int, threshold: int
+    mode: str, settings: PushConsumerSettings, invisible_ms: int, batch_nums: int, threshold: int
 ) -> PopConsumerSettings | None:
     """Return the settings of a consumer in pop mode, or None if `mode` is pull.
 

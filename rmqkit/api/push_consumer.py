@@ -205,13 +205,7 @@ class PushConsumer(User):
             suspend_current_queue_time_ms=suspend_current_queue_time_ms,
             persist_interval_ms=persist_interval_ms,
         )
-        self._pop = choices.choose_pop(
-            mode,
-            self._settings,
-            invisible_ms=pop_invisible_time_ms,
-            batch_nums=pop_batch_nums,
-            threshold=pop_threshold_for_queue,
-        )
+        self._pop = choices.choose_pop(mode, self._settings, pop_invisible_time_ms, pop_batch_nums, pop_threshold_for_queue)
         self._close_wait_s = close_wait_ms / 1000
         self._listener: Listener | None = None
         self._started = False
@@ -222,10 +216,13 @@ class PushConsumer(User):
         threads = ORDERLY_THREADS_MAX if orderly else consume_threads
         self._runner: Runner = ListenerPool(f"rmqkit-{group}", threads, self._consume, self.discard)
         self._io = acquire(self, namesrv, instance_name, consumer_group=group)
+        self._core = self._make_core(offset_folder)
+
+    def _make_core(self, folder: str | None) -> ListenerConsumer[Any]:
         try:
-            self._core = self._io.wait("PushConsumer()", lambda: start(self._make(offset_folder)))
+            return self._io.wait("PushConsumer()", lambda: start(self._make(folder)))
         except BaseException:
-            release(self, self._io, group)
+            release(self, self._io, self.group)
             raise
 
     async def _make(self, folder: str | None) -> ListenerConsumer[Any]:
