@@ -109,3 +109,21 @@ def test_a_group_begins_at_the_end_by_default(own):
     until(lambda: consumer.assignment)
     own.producer().send(Message(topic, b"new"))
     heard.has(b"new")
+
+
+def test_what_a_member_in_pull_mode_failed_on_is_popped(own):
+    """Members in pull mode leave failed messages in `%RETRY%<group>`; pops read it too."""
+    topic, group = own.topic(queue_nums=1), own.group()
+    pulling = own.push_consumer(group, consume_from="first", max_reconsume_times=16)
+    pulling.subscribe(topic)
+    failing = Heard(fail=lambda message: True)
+    pulling.start(failing)
+    own.producer().send(Message(topic, b"failed"))
+    failing.has(b"failed")
+    pulling.close()
+    heard = Heard()
+    popping(own, topic, heard, group=group)
+    heard.has(b"failed")
+    (message,) = heard.messages
+    assert (message.topic, message.queue.topic, message.reconsume_times) == (topic, f"%RETRY%{group}", 1)
+    until(lambda: not own.admin.pop_in_flight(group).total)

@@ -67,7 +67,7 @@ class Worker:
 
 @pytest.fixture
 def peers():
-    return Peers(routes={"T": ON_A, "%RETRY%CG": ON_A})
+    return Peers(routes={"T": ON_A})
 
 
 # --- joining, and what is popped
@@ -78,7 +78,7 @@ def test_the_heartbeat_says_that_it_pops(peers):
     assert worker.started.done
     data = peers.last_body(RequestCode.HEART_BEAT, A)["consumerDataSet"][0]
     assert (data["consumeType"], data["messageModel"]) == ("CONSUME_POP", "CLUSTERING")
-    assert [each["topic"] for each in data["subscriptionDataSet"]] == ["T"]
+    assert [each["topic"] for each in data["subscriptionDataSet"]] == ["T", "%RETRY%CG"]
     assert peers.last_body(ASSIGNMENT) == {
         "clientId": CLIENT_ID,
         "consumerGroup": "CG",
@@ -205,6 +205,22 @@ def test_start_offsets_that_cannot_be_read_are_an_error(peers, starts):
     assert not worker.batches
 
 
+def test_the_retry_topic_of_pulls_is_popped_too_and_acked_by_its_own_name(peers):
+    peers.routes["%RETRY%CG"] = ON_A
+    worker = Worker(peers)
+    assert peers.times(ASSIGNMENT) == 1
+    (pop,) = [asked for asked in peers.asked if asked.code == POP and asked.ext["topic"] == "%RETRY%CG"]
+    peers.asked.remove(pop)
+    peers.asked.insert(0, pop)
+    failed = [record(n, topic="%RETRY%CG", properties=b"RETRY_TOPIC\x01T\x02", reconsume_times=1) for n in (3, 4)]
+    worker.found(*failed, starts="1 0 3")
+    assert [message.topic for batch in worker.batches for message in batch.messages] == ["T", "T"]
+    worker.finish(True, True)
+    acks = peers.take_all(ACK)
+    assert [(each.ext["topic"], each.ext["offset"]) for each in acks] == [("%RETRY%CG", "3"), ("%RETRY%CG", "4")]
+    assert acks[0].ext["extraInfo"] == "3 1700000000000 60000 3 1 broker-a 0 3"
+
+
 # --- outcomes
 
 
@@ -289,6 +305,7 @@ def test_a_failed_message_is_hidden_by_the_table_of_popDelayLevel(peers, times, 
 @pytest.mark.parametrize(("times", "has_listener"), [(16, True), (17, False)])
 def test_a_message_that_failed_too_often_goes_to_the_dead_letters_and_is_acked(peers, times, has_listener):
     worker = Worker(peers)
+    peers.routes["%RETRY%CG"] = ON_A
     worker.found(record(7, reconsume_times=times))
     assert len(worker.batches) == has_listener
     if has_listener:
@@ -304,6 +321,7 @@ def test_a_message_that_failed_too_often_goes_to_the_dead_letters_and_is_acked(p
 
 def test_a_message_that_no_broker_buries_comes_again(peers):
     worker = Worker(peers)
+    peers.routes["%RETRY%CG"] = ON_A
     worker.found(record(7, reconsume_times=16))
     worker.finish(False)
     for _ in range(3):

@@ -19,6 +19,7 @@ from rmqkit.client.client import decoded
 from rmqkit.errors import ClientError
 from rmqkit.wire.bodies import MessageQueue, QueryAssignmentRequest, QueryAssignmentResponse
 from rmqkit.wire.codes import RequestCode
+from rmqkit.wire.topic_names import RETRY_PREFIX
 
 if TYPE_CHECKING:
     from rmqkit.client.client import Client
@@ -35,7 +36,8 @@ async def queues_to_pop(client: "Client", group: str, topic: str) -> list[Messag
     Raises NoRoute or PeerUnreachable if the topic has no route.
     """
     route = await client.routes.find(topic)
-    assigned = await _assigned(client, group, route)
+    # Brokers assign a retry topic to be pulled, always.
+    assigned = [] if topic.startswith(RETRY_PREFIX) else await _assigned(client, group, route)
     if assigned:
         return sorted(assigned)
     names = sorted({queue.broker_name for queue in route.subscribe})

@@ -13,6 +13,9 @@ reports its outcome.
 A message that comes with more failed deliveries than `max_reconsume_times` goes to the dead letters
 without a listener. So a message that kills its workers ends there too.
 
+Popping a topic also gives what was popped before and failed. The retry topic of pulls is popped
+besides: members in pull mode leave failed messages there, and a requeued dead letter comes from it.
+
 Each queue has one pop in flight, which the broker holds for up to 15 s. Pops of a queue pause while
 more than `pop_threshold_for_queue` messages of it are not acked. A message that waits for a thread
 longer than its invisible time is not delivered: another member may have it by then.
@@ -45,6 +48,7 @@ from rmqkit.errors import ClientError, RmqkitError
 from rmqkit.wire.bodies import ConsumerData, ConsumerRunningInfo, PopProcessQueueInfo
 from rmqkit.wire.codes import ResponseCode
 from rmqkit.wire.fastjson import MessageQueue
+from rmqkit.wire.topic_names import RETRY_PREFIX
 
 if TYPE_CHECKING:
     from rmqkit.client.client import Client
@@ -137,7 +141,7 @@ class PopConsumerCore:
 
     async def start(self) -> None:
         """Join the group. Raises the errors of `GroupMembership.join`."""
-        await self._membership.join()
+        await self._membership.join(RETRY_PREFIX + self.group)
         if self.closed:
             return
         self.started = True

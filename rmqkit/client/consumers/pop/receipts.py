@@ -27,6 +27,7 @@ from rmqkit.runtime.connection import Address
 from rmqkit.wire.bodies.pop import BatchAck, BatchAckRequest
 from rmqkit.wire.codes import RequestCode, ResponseCode
 from rmqkit.wire.schemas.pop import AckMessageRequest, ChangeInvisibleTimeRequest
+from rmqkit.wire.topic_names import RETRY_PREFIX
 
 if TYPE_CHECKING:
     from rmqkit.client.client import Client
@@ -100,12 +101,20 @@ class PopReceipts:
     def _flush(self, now_ms: int) -> None:
         waiting, self._acks = self._acks, {}
         for acks in waiting.values():
-            together = [each for each in acks if 0 <= _span(each) <= BATCH_SPAN_MAX]
+            together = [each for each in acks if self._may_share(each)]
             for begin in range(0, len(together), BATCH_ACKS_MAX):
                 self._send(self._ask_acks, together[begin : begin + BATCH_ACKS_MAX])
             for each in acks:
-                if not 0 <= _span(each) <= BATCH_SPAN_MAX:
+                if not self._may_share(each):
                     self._send(self._ask_acks, [each])
+
+    def _may_share(self, popped: PoppedMessage) -> bool:
+        """Return whether an ack can be part of a batch.
+
+        A batch names a topic and a flag. For the retry topic of pulls they would mean another one.
+        """
+        is_of_pulls = popped.work.queue.topic == RETRY_PREFIX + self._group
+        return not is_of_pulls and 0 <= _span(popped) <= BATCH_SPAN_MAX
 
     async def _ask_acks(self, acks: Sequence[PoppedMessage]) -> None:
         """Ack messages of one broker, in one request if it knows batch acks."""
@@ -183,7 +192,7 @@ class PopReceipts:
 
     def _may_repeat(self, error: ClientError, popped: PoppedMessage) -> bool:
         if isinstance(error, PeerUnreachable):
-            self._client.routes.refresh_soon(popped.message.topic)
+            self._client.routes.refresh_soon(popped.work.queue.topic)
             return not self._closed
         is_passing = isinstance(error, BrokerError) and (error.retriable or error.code == ResponseCode.FLOW_CONTROL)
         return is_passing and not self._closed
@@ -206,7 +215,7 @@ def batch_ack(group: str, acks: Sequence[PoppedMessage]) -> BatchAckRequest:
     rows: dict[tuple[str, int, str, int, int], BatchAck] = {}
     bits: dict[tuple[str, int, str, int, int], int] = {}
     for popped in acks:
-        handle, topic = popped.handle, popped.message.topic
+        handle, topic = popped.handle, popped.work.queue.topic
         key = topic, handle.queue_id, handle.flag, handle.start_offset, handle.pop_ms
         bits[key] = bits.get(key, 0) | 1 << _span(popped)
         if key not in rows:

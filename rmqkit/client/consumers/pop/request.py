@@ -15,6 +15,10 @@ the first message of a queue is where the pop began.
 `bornTime` is 0, which stands for the broker's clock. Java's clients send their own clock, and a
 broker whose clock is ahead by more than the poll time then answers every pop at once.
 
+The retry topic of pulls (`%RETRY%<group>`) is popped like any other: it has what members in pull
+mode failed on, and dead letters that were requeued. Its handles have the flag of a retry topic, but
+their topic is this one.
+
 The broker compares only hash codes of tags, so messages whose tag is not subscribed to are marked
 `unwanted`.
 
@@ -38,6 +42,7 @@ from rmqkit.wire.codes import RequestCode, ResponseCode
 from rmqkit.wire.fastjson import MessageQueue
 from rmqkit.wire.record import Record, iter_records
 from rmqkit.wire.schemas.pop import PopMessageRequest, PopMessageResponse
+from rmqkit.wire.topic_names import RETRY_PREFIX
 
 INIT_MIN, INIT_MAX = 0, 1
 FLAGS = ("0", "1", "2")
@@ -104,13 +109,18 @@ async def pop(client: Client, settings: PopConsumerSettings, work: PopWork, subs
     answer = fields(reply, PopMessageResponse)
     popped = decoded(reply, lambda body: _handles(body, answer, queue.broker_name))
     deadline_ms = arrived_ms + answer.invisible_time - delayed_ms
+    retry_of_pulls = RETRY_PREFIX + settings.group
     tags = frozenset(tag.encode() for tag in subscription.tags_set)
     messages: list[PoppedMessage] = []
     unwanted: list[PoppedMessage] = []
     for record, handle, receipt in popped:
         message = MessageExt(record, queue.broker_name)
-        message.topic = queue.topic
-        topic = real_topic(queue.topic, settings.group, handle.flag)
+        if queue.topic == retry_of_pulls:
+            topic = queue.topic
+            message.topic = message.properties.get(props.PROPERTY_RETRY_TOPIC, topic)
+        else:
+            topic = real_topic(queue.topic, settings.group, handle.flag)
+            message.topic = queue.topic
         message.queue = MessageQueue(topic, queue.broker_name, handle.queue_id)
         is_wanted = not tags or props.find(record.properties, _TAGS) in tags
         (messages if is_wanted else unwanted).append(PoppedMessage(message, handle, receipt, deadline_ms, work))
