@@ -114,12 +114,12 @@ def test_a_group_begins_at_the_end_by_default(own):
 def test_what_a_member_in_pull_mode_failed_on_is_popped(own):
     """Members in pull mode leave failed messages in `%RETRY%<group>`; pops read it too."""
     topic, group = own.topic(queue_nums=1), own.group()
-    pulling = own.push_consumer(group, consume_from="first", max_reconsume_times=16)
+    pulling = own.push_consumer(group, consume_from="first", persist_interval_ms=50)
     pulling.subscribe(topic)
     failing = Heard(fail=lambda message: True)
     pulling.start(failing)
-    own.producer().send(Message(topic, b"failed"))
-    failing.has(b"failed")
+    queue = own.producer().send(Message(topic, b"failed")).queue
+    until(lambda: own.admin.group_offset(group, queue) == 1)
     pulling.close()
     heard = Heard()
     popping(own, topic, heard, group=group)
