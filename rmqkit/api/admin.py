@@ -4,8 +4,8 @@
         admin.create_topic("T", queue_nums=4)
 
 The methods are coroutines of `rmqkit.client.admin`: of the class `AdminCore`, and functions of
-`messages`, `stats`, `dead_letters` and `transactions`. `AdminFlows` lists them, and `Flow` makes a
-method of each.
+`messages`, `stats`, `dead_letters`, `transactions` and `pop`. `AdminFlows` lists them, and `Flow`
+makes a method of each.
 """
 
 import os
@@ -17,7 +17,7 @@ from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
 from rmqkit.api.io_thread import User, acquire, release
 from rmqkit.client.admin import dead_letters as letters
-from rmqkit.client.admin import messages, stats, transactions
+from rmqkit.client.admin import messages, pop, stats, transactions
 from rmqkit.client.admin.groups import AdminCore as Core
 from rmqkit.client.flow import Deferred, start
 from rmqkit.errors import ClientClosed
@@ -136,6 +136,10 @@ class AdminFlows:
     prepared_transactions = Flow(transactions.prepared_transactions)
     end_transaction = Flow(transactions.end_transaction)
     resume_transaction = Flow(transactions.resume_transaction)
+
+    pop_in_flight = Flow(pop.pop_in_flight)
+    request_modes = Flow(pop.request_modes)
+    set_request_mode = Flow(pop.set_request_mode)
 
 
 class Admin(User, BlockingAdmin, AdminFlows):

@@ -22,9 +22,10 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from rmqkit import api
 from rmqkit.api.admin import AdminFlows, AsyncAdmin
+from rmqkit.api.choices import mono_ms
 from rmqkit.api.log import logger
 from rmqkit.api.transaction_producer import checked_state
-from rmqkit.client.consumers.push_queue import ListenerBatch
+from rmqkit.client.consumers.listener import ListenerCall
 from rmqkit.client.flow import Deferred
 from rmqkit.client.message import Message, MessageExt
 from rmqkit.client.producers.transactions import TransactionResult, TransactionState
@@ -380,10 +381,10 @@ class _Tasks:
         self._consumer = consumer
         self._loop = loop
         self._limit = asyncio.Semaphore(tasks_max)
-        self._running: dict[Future[None], ListenerBatch] = {}
+        self._running: dict[Future[None], ListenerCall] = {}
         self._closed = False
 
-    def submit(self, batch: ListenerBatch) -> None:
+    def submit(self, batch: ListenerCall) -> None:
         if self._closed or self._loop.is_closed():
             self._consumer.inner.discard(batch)
             return
@@ -391,9 +392,9 @@ class _Tasks:
         self._running[future] = batch
         future.add_done_callback(lambda done: self._running.pop(done, None))
 
-    async def _handle(self, batch: ListenerBatch) -> None:
+    async def _handle(self, batch: ListenerCall) -> None:
         async with self._limit:
-            if self._closed or (batch.work.is_idle and batch.answer is None):
+            if self._closed or not batch.may_begin(mono_ms()):
                 self._consumer.inner.discard(batch)
                 return
             self._consumer.inner.began(batch)
@@ -492,11 +493,11 @@ class PushConsumer(_Consumer):
 
     @property
     def assignment(self) -> list[MessageQueue]:
-        """The queues that this member consumes now, sorted."""
+        """The queues that this member consumes now, as in `rmqkit.PushConsumer`."""
         return self._inner.assignment
 
     def suspend(self) -> None:
-        """Stop pulling until `resume`. Messages that are already held are still delivered."""
+        """Stop asking for messages until `resume`. Messages that are held are still delivered."""
         self._inner.suspend()
 
     def resume(self) -> None:

@@ -11,6 +11,13 @@ from typing import Any
 from rmqkit.client.allocators import ALLOCATORS, Allocator
 from rmqkit.client.client import Client
 from rmqkit.client.consumers.offset_store import LocalOffsets, OffsetStore, RemoteOffsets
+from rmqkit.client.consumers.pop.messages import (
+    BATCH_NUMS_MAX,
+    INVISIBLE_MS_MAX,
+    INVISIBLE_MS_MIN,
+    PopConsumerSettings,
+)
+from rmqkit.client.consumers.push_queue import PushConsumerSettings
 from rmqkit.client.consumers.subscriptions import ConsumeFrom
 from rmqkit.client.fault_policy import FAULT_POLICIES, FaultPolicy
 from rmqkit.client.producers.outgoing_message import check_topic
@@ -20,6 +27,7 @@ from rmqkit.hookspecs import Factory
 #: Default of `consume_timestamp_ms`: 30 minutes before the consumer is created, as in Apache.
 CONSUME_TIMESTAMP_BACK_MS = 30 * 60 * 1000
 MODELS = ("clustering", "broadcasting")
+MODES = ("pull", "pop")
 
 
 def choose_fault_policy(policy: str | FaultPolicy) -> FaultPolicy:
@@ -54,6 +62,44 @@ def choose_model(model: str) -> bool:
     return model == "broadcasting"
 
 
+def choose_pop(
+    mode: str, settings: PushConsumerSettings, invisible_ms: int, batch_nums: int, threshold: int
+) -> PopConsumerSettings | None:
+    """Return the settings of a consumer in pop mode, or None if `mode` is pull.
+
+    Raises ClientError for an unknown mode, a value out of range, or a setting that pops exclude.
+    """
+    if mode not in MODES:
+        raise ClientError(f"mode {mode!r} is not known; choose one of {', '.join(MODES)}")
+    if not INVISIBLE_MS_MIN <= invisible_ms <= INVISIBLE_MS_MAX:
+        raise ClientError(
+            f"pop_invisible_time_ms is {invisible_ms}, and must be from {INVISIBLE_MS_MIN} to {INVISIBLE_MS_MAX} ms"
+        )
+    if not 1 <= batch_nums <= BATCH_NUMS_MAX:
+        raise ClientError(f"pop_batch_nums is {batch_nums}, and must be from 1 to {BATCH_NUMS_MAX}")
+    if threshold < 1:
+        raise ClientError(f"pop_threshold_for_queue is {threshold}, and must be at least 1")
+    if mode == "pull":
+        return None
+    if settings.orderly:
+        raise ClientError('mode="pop" excludes orderly: members share a queue, so its order is lost; use mode="pull"')
+    if settings.broadcasting:
+        raise ClientError('mode="pop" excludes model="broadcasting": a message goes to one member; use mode="pull"')
+    if settings.consume_from is ConsumeFrom.TIMESTAMP:
+        raise ClientError(
+            'mode="pop" begins at consume_from="first" or "last"; for a time, set the offsets with `rmqkit offset set`'
+        )
+    return PopConsumerSettings(
+        group=settings.group,
+        consume_from=settings.consume_from,
+        consume_message_batch_max_size=settings.consume_message_batch_max_size,
+        max_reconsume_times=settings.max_reconsume_times,
+        pop_invisible_time_ms=invisible_ms,
+        pop_batch_nums=batch_nums,
+        pop_threshold_for_queue=threshold,
+    )
+
+
 def choose_begin(consume_from: str) -> ConsumeFrom:
     """Return the `ConsumeFrom` for a name. Raises ClientError for an unknown name."""
     try:
@@ -80,6 +126,11 @@ def choose_offsets(client: Client, group: str, broadcasting: bool, folder: str |
         return RemoteOffsets(client, group)
     path = os.path.abspath(os.path.expanduser(folder or "~/.rocketmq_offsets"))
     return LocalOffsets(client.ports.disk, path, client.settings.client_id, group)
+
+
+def mono_ms() -> int:
+    """Return the monotonic time in ms: the I/O thread's clock, read at once."""
+    return time.monotonic_ns() // 1_000_000
 
 
 def wall_ms() -> int:

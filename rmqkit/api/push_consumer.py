@@ -16,6 +16,8 @@ call are redelivered:
 
 - by default later, to any member of the group;
 - with `orderly`, after a pause, before any message behind them in their queue.
+
+With `mode="pop"` the members do not divide the queues: any number of them share each one.
 """
 
 import os
@@ -29,8 +31,10 @@ from rmqkit.api.listener_pool import ListenerPool
 from rmqkit.api.log import logger
 from rmqkit.api.pull_consumer import CLOSE_WAIT_S
 from rmqkit.client.allocators import Allocator
-from rmqkit.client.consumers import push_consumer as core
-from rmqkit.client.consumers.push_queue import ListenerBatch, PushConsumerSettings
+from rmqkit.client.consumers.listener import ListenerCall, ListenerConsumer
+from rmqkit.client.consumers.pop.consumer import PopConsumerCore
+from rmqkit.client.consumers.push_consumer import PushConsumerCore
+from rmqkit.client.consumers.push_queue import PushConsumerSettings
 from rmqkit.client.flow import start
 from rmqkit.client.message import MessageExt
 from rmqkit.client.producers.outgoing_message import check_group, check_topic
@@ -49,7 +53,7 @@ Listener = Callable[[Any], bool | None]
 class Runner(Protocol):
     """Runs listeners: a pool of threads, or tasks of an asyncio loop."""
 
-    def submit(self, batch: ListenerBatch) -> None:
+    def submit(self, batch: ListenerCall) -> None:
         """Run the listener for a batch. Called in the I/O thread, so it must not block."""
 
     def close(self, wait_s: float) -> bool:
@@ -76,6 +80,11 @@ class PushConsumer(User):
         instance_name: Part of the client id, `<ip>@<instance_name>`. By default all objects of a
             process with the same name servers share one client id, except a second consumer of a
             group.
+        mode: `pull` divides the queues among the members. `pop` lets all members share every queue:
+            the broker gives each message to one of them, and hides it from the others until it is
+            acked or `pop_invisible_time_ms` is over. This member pops whatever mode the broker has
+            for the group (`rmqkit group mode` sets it for Java's clients). Excludes `orderly` and
+            `model="broadcasting"`.
         model: `clustering` shares the queues among the members. `broadcasting` gives every member
             all messages and stores offsets in files below `offset_folder`. There a failed message
             is logged and dropped, unless `orderly`.
@@ -106,6 +115,12 @@ class PushConsumer(User):
             back.
         suspend_current_queue_time_ms: With `orderly`, the pause of a queue in ms after a failed
             message.
+        pop_invisible_time_ms: With `mode="pop"`, how long a message is hidden from other members,
+            from 5,000 to 300,000 ms. It must cover the wait for a thread and the slowest call of
+            the listener, or the message is delivered twice.
+        pop_batch_nums: With `mode="pop"`, messages per request, from 1 to 32.
+        pop_threshold_for_queue: With `mode="pop"`, messages of one broker and topic that are not
+            acked before requests for more pause.
         persist_interval_ms: Interval between two commits of offsets, in ms.
         close_wait_ms: How long `close` waits for running listeners, in ms.
         offset_folder: Folder for the offsets of broadcasting consumers. Default:
@@ -142,6 +157,7 @@ class PushConsumer(User):
         *,
         namesrv: str | Sequence[str] | None = None,
         instance_name: str | None = None,
+        mode: str = "pull",
         model: str = "clustering",
         orderly: bool = False,
         consume_from: str = "last",
@@ -157,6 +173,9 @@ class PushConsumer(User):
         consume_timeout_ms: int = 900_000,
         retry_delay_ms: int = 5000,
         suspend_current_queue_time_ms: int = 1000,
+        pop_invisible_time_ms: int = 60_000,
+        pop_batch_nums: int = 32,
+        pop_threshold_for_queue: int = 96,
         persist_interval_ms: int = 5000,
         close_wait_ms: int = 5000,
         offset_folder: str | None = None,
@@ -167,6 +186,7 @@ class PushConsumer(User):
         if batch_max < 1:
             raise ClientError("batch_max must be at least 1")
         self.group = group
+        self._batch_max = batch_max
         self._settings = PushConsumerSettings(
             group=group,
             broadcasting=choices.choose_model(model),
@@ -185,6 +205,7 @@ class PushConsumer(User):
             suspend_current_queue_time_ms=suspend_current_queue_time_ms,
             persist_interval_ms=persist_interval_ms,
         )
+        self._pop = choices.choose_pop(mode, self._settings, pop_invisible_time_ms, pop_batch_nums, pop_threshold_for_queue)
         self._close_wait_s = close_wait_ms / 1000
         self._listener: Listener | None = None
         self._started = False
@@ -195,13 +216,16 @@ class PushConsumer(User):
         threads = ORDERLY_THREADS_MAX if orderly else consume_threads
         self._runner: Runner = ListenerPool(f"rmqkit-{group}", threads, self._consume, self.discard)
         self._io = acquire(self, namesrv, instance_name, consumer_group=group)
+        self._core = self._make_core(offset_folder)
+
+    def _make_core(self, folder: str | None) -> ListenerConsumer[Any]:
         try:
-            self._core = self._io.wait("PushConsumer()", lambda: start(self._make(offset_folder)))
+            return self._io.wait("PushConsumer()", lambda: start(self._make(folder)))
         except BaseException:
-            release(self, self._io, group)
+            release(self, self._io, self.group)
             raise
 
-    async def _make(self, folder: str | None) -> core.PushConsumerCore:
+    async def _make(self, folder: str | None) -> ListenerConsumer[Any]:
         client, settings = self._io.client, self._settings
         if self._trace_topic:
             io = self._io
@@ -213,8 +237,10 @@ class PushConsumer(User):
                 ask_flush=lambda: io.post(dispatch.flush),
             )
             self._trace = ConsumerTrace(dispatch, self.group)
+        if self._pop is not None:
+            return PopConsumerCore(client, self._pop, self._dispatch)
         offsets = choices.choose_offsets(client, settings.group, settings.broadcasting, folder)
-        return core.PushConsumerCore(client, settings, offsets, self._dispatch)
+        return PushConsumerCore(client, settings, offsets, self._dispatch)
 
     # --- before and while running
 
@@ -306,7 +332,9 @@ class PushConsumer(User):
                 raise
 
     def suspend(self) -> None:
-        """Stop pulling until `resume`. Messages that are already held are still delivered."""
+        """Stop pulling, or popping, until `resume`. Messages that are already held are still
+        delivered.
+        """
         self._check()
         self._io.post(lambda: setattr(self._core, "suspended", True))
 
@@ -322,7 +350,9 @@ class PushConsumer(User):
 
     @property
     def assignment(self) -> list[MessageQueue]:
-        """The queues that this member consumes now, sorted."""
+        """The queues that this member consumes now, sorted. With `mode="pop"`, queue id -1 stands
+        for all queues of a broker.
+        """
         return sorted(self._core.works)
 
     def wait(self, timeout_s: float | None = None) -> bool:
@@ -342,7 +372,8 @@ class PushConsumer(User):
         """Wait for running listeners, store the offsets and leave the group.
 
         Safe to call twice, from any thread and from a listener. Messages whose listener does not
-        end within `close_wait_ms` are redelivered.
+        end within `close_wait_ms` are redelivered. With `mode="pop"`, messages that no listener had
+        are visible to the other members after 1 s.
         """
         with self._close_guard:
             if self._closed.is_set():
@@ -391,19 +422,19 @@ class PushConsumer(User):
 
     # --- deliveries
 
-    def _dispatch(self, batch: ListenerBatch) -> None:
+    def _dispatch(self, batch: ListenerCall) -> None:
         self._runner.submit(batch)
 
-    def _consume(self, batch: ListenerBatch) -> None:
+    def _consume(self, batch: ListenerCall) -> None:
         """Process a batch in a thread of the pool."""
-        if batch.work.is_idle and batch.answer is None:
+        if not batch.may_begin(choices.mono_ms()):
             self.discard(batch)
             return
         self.began(batch)
         ok, error = self._call(batch.messages)
         self.finished(batch, ok, error)
 
-    def began(self, batch: ListenerBatch) -> None:
+    def began(self, batch: ListenerCall) -> None:
         """Record that a listener begins with a batch. For runners of `start_with`.
 
         Args:
@@ -413,7 +444,7 @@ class PushConsumer(User):
         if self._trace is not None:
             self._trace.began(batch, choices.wall_ms())
 
-    def finished(self, batch: ListenerBatch, ok: bool, error: str) -> None:
+    def finished(self, batch: ListenerCall, ok: bool, error: str) -> None:
         """Report the outcome of a batch. For runners of `start_with`.
 
         Args:
@@ -425,7 +456,7 @@ class PushConsumer(User):
             self._trace.ended(batch, choices.wall_ms(), ok, error)
         self._io.post(lambda: self._core.finished(batch, ok, error))
 
-    def discard(self, batch: ListenerBatch) -> None:
+    def discard(self, batch: ListenerCall) -> None:
         """Report that no listener will see a batch. For runners of `start_with`.
 
         Args:
@@ -452,4 +483,4 @@ class PushConsumer(User):
         Returns:
             The only message, or the list if `batch_max` is above 1.
         """
-        return messages[0] if self._settings.consume_message_batch_max_size == 1 else messages
+        return messages[0] if self._batch_max == 1 else messages

@@ -41,7 +41,7 @@ from rmqkit.broker.handlers.admin import broker, groups, topics
 from rmqkit.broker.handlers.consumers import clients, locks, offsets, relays
 from rmqkit.broker.handlers.members import metadata, replicas, roles, special_progress
 from rmqkit.broker.handlers.messages import pull, recall, reply, send, send_back, transactions
-from rmqkit.broker.handlers.pop import acks, assignment, lookups, pops
+from rmqkit.broker.handlers.pop import acks, assignment, in_flight, lookups, pops
 from rmqkit.broker.handlers.pop.offsets import PopOffsets
 from rmqkit.broker.handlers.pop.waiters import PopWaiters
 from rmqkit.broker.hosts import Hosts
@@ -107,6 +107,7 @@ AREAS = Handlers(
     pops.rows,
     acks.rows,
     lookups.rows,
+    in_flight.rows,
     assignment.rows,
 )
 #: the request codes of a broker without plug-ins

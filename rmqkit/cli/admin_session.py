@@ -18,7 +18,7 @@ from rmqkit.cli.cluster_lookup import find_namesrv, local_cluster
 from rmqkit.cli.errors import Failed, Unreachable, UsageError
 from rmqkit.errors import BrokerError, ClientError, NoRoute, PeerUnreachable
 from rmqkit.suggestions import suggest
-from rmqkit.wire.codes import RequestCode, ResponseCode
+from rmqkit.wire.codes import OwnRequestCode, RequestCode, ResponseCode
 from rmqkit.wire.topic_names import DLQ_PREFIX, RETRY_PREFIX, SYSTEM_PREFIX
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ T = TypeVar("T")
 
 #: queues that Apache's client asks for when its send creates a topic
 QUEUES_OF_A_SEND = 4
+OWN_CODES = frozenset(OwnRequestCode)
 SYSTEM_PREFIXES = (RETRY_PREFIX, DLQ_PREFIX, SYSTEM_PREFIX.upper(), SYSTEM_PREFIX)
 
 
@@ -55,10 +56,13 @@ def _request_name(remark: str) -> str:
     number = re.search(r"\d+", remark)
     if number is None:
         return f": {remark}" if remark else ""
+    code = int(number[0])
+    if code in OWN_CODES:
+        return f": {code} {OwnRequestCode(code).name}, which only brokers of rmqkit do"
     try:
-        return f": {number[0]} {RequestCode(int(number[0])).name}"
+        return f": {code} {RequestCode(code).name}"
     except ValueError:
-        return f": {number[0]}"
+        return f": {code}"
 
 
 def system_topics(admin: Admin) -> set[str]:

@@ -29,6 +29,11 @@ OURS_SHOWS = {
     "ordered": ["orderly_groups_keep_order_over_a_change_of_members"],
     "SQL92": ["sql_filters_pushed_and_pulled", "a_bad_expression_is_refused_before_the_start"],
     "delay level": ["delay_level"],
+    "pop": [
+        "popping_members_share_one_queue",
+        "popped_messages_come_again_until_they_are_dead_letters",
+        "a_member_in_pop_mode_reads_what_one_in_pull_mode_failed_on",
+    ],
     "retry → DLQ": ["failing_messages_end_as_dead_letters"],
     "query by key and id": ["a_message_is_found_by_each_of_its_ids"],
     "offset reset": ["a_reset_group_consumes_again"],
@@ -237,3 +242,133 @@ def test_batch_of_many_is_read_in_order(apache_cluster: ApacheCluster, producer:
     producer.send_batch([Message(topic, f"m{i:03}") for i in range(100)])
     found = read_all(apache_cluster, topic, 100)
     assert [message.body for message in found] == [f"m{i:03}".encode() for i in range(100)]
+
+
+# --- pop
+
+
+def test_popping_members_share_one_queue(apache_cluster: ApacheCluster, admin: Admin, producer: Producer) -> None:
+    topic = make_topic(admin, 1)
+    seen: dict[str, list[bytes]] = {"a": [], "b": []}
+
+    def member(name: str) -> PushConsumer:
+        made = PushConsumer(
+            "ours-pop",
+            namesrv=apache_cluster.namesrv,
+            instance_name=f"pop-{name}",
+            mode="pop",
+            consume_from="first",
+            pop_batch_nums=2,
+            pop_threshold_for_queue=2,
+        )
+        made.subscribe(topic)
+        return made.start(lambda message: seen[name].append(message.body))
+
+    with member("a"), member("b"):
+        wanted = send_all(producer, topic, "m", 60)
+        until("all messages", lambda: len(seen["a"]) + len(seen["b"]) >= len(wanted))
+        online = admin.consumer_connections("ours-pop")
+        assert online is not None
+        assert online.consume_type == "CONSUME_POP"
+    assert sorted(seen["a"] + seen["b"]) == wanted
+    assert seen["a"]
+    assert seen["b"]
+
+
+def test_popped_messages_come_again_until_they_are_dead_letters(
+    apache_cluster: ApacheCluster, admin: Admin, producer: Producer, topic: str
+) -> None:
+    """One message fails once, one always, one kills its member's listener until its time is over.
+
+    The group allows one retry, which the client delays by 10 s.
+    """
+    seen: list[tuple[bytes, int, float]] = []
+    consumer = PushConsumer(
+        "ours-pop-dead",
+        namesrv=apache_cluster.namesrv,
+        mode="pop",
+        consume_from="first",
+        max_reconsume_times=1,
+        pop_invisible_time_ms=5_000,
+    )
+    consumer.subscribe(topic)
+
+    def handle(message: MessageExt) -> bool:
+        seen.append((message.body, message.reconsume_times, time.monotonic()))
+        if message.body == b"slow" and not message.reconsume_times:
+            time.sleep(8)
+        return message.body != b"poison" and (message.body != b"shaky" or message.reconsume_times > 0)
+
+    def times(body: bytes) -> list[int]:
+        return [count for each, count, _ in seen if each == body]
+
+    dead = MessageQueue("%DLQ%ours-pop-dead", "broker-a", 0)
+    with consumer.start(handle):
+        for body in ("fine", "shaky", "slow"):
+            producer.send(Message(topic, body))
+        sent = producer.send(Message(topic, "poison", keys="poison-key", properties={"color": "red"}))
+        until("the dead letter", lambda: dead.topic in admin.topics() and admin.offset_max(dead) == 1)
+        until("the others", lambda: times(b"shaky") == times(b"slow") == [0, 1])
+    assert times(b"fine") == [0]
+    assert times(b"poison") == [0, 1]
+    first, second = [at_s for body, _, at_s in seen if body == b"shaky"]
+    assert second - first >= 9
+    (letter,) = admin.query_messages(dead.topic, "poison-key")
+    assert (letter.body, letter.properties["color"]) == (b"poison", "red")
+    assert (letter.properties["RETRY_TOPIC"], letter.properties["ORIGIN_MESSAGE_ID"]) == (topic, sent.msg_id)
+
+
+def test_a_member_in_pop_mode_reads_what_one_in_pull_mode_failed_on(
+    apache_cluster: ApacheCluster, admin: Admin, producer: Producer, topic: str
+) -> None:
+    seen: list[tuple[str, bytes, int]] = []
+
+    def start(mode: str, outcome: bool) -> PushConsumer:
+        made = PushConsumer(
+            "ours-pull-pop",
+            namesrv=apache_cluster.namesrv,
+            mode=mode,
+            consume_from="first",
+            persist_interval_ms=200,
+        )
+        made.subscribe(topic)
+
+        def handle(message: MessageExt) -> bool:
+            seen.append((mode, message.body, message.reconsume_times))
+            return outcome
+
+        return made.start(handle)
+
+    with start("pull", False):
+        queue = producer.send(Message(topic, "failed")).queue
+        until("the failure is sent back", lambda: admin.group_offset("ours-pull-pop", queue) == 1)
+    with start("pop", True):
+        until("the message again", lambda: len(seen) > 1)
+    assert seen == [("pull", b"failed", 0), ("pop", b"failed", 1)]
+
+
+def test_popped_messages_are_filtered_by_tags_and_expressions(
+    apache_cluster: ApacheCluster, producer: Producer, topic: str
+) -> None:
+    seen: dict[str, list[bytes]] = {"tags": [], "sql": []}
+    filters = {"tags": "Tag0", "sql": sql("n > 5")}
+    members = []
+    for name, expression in filters.items():
+        made = PushConsumer(f"ours-pop-{name}", namesrv=apache_cluster.namesrv, mode="pop", consume_from="first")
+        made.subscribe(topic, expression)
+        members.append(made.start(lambda message, name=name: seen[name].append(message.body)))
+    send_numbered(producer, topic)
+    until("by tags", lambda: len(seen["tags"]) >= 6)
+    until("by expression", lambda: len(seen["sql"]) >= 4)
+    for each in members:
+        each.close()
+    assert sorted(seen["tags"]) == sorted(b"m%d" % i for i in range(0, 12, 2))
+    assert sorted(seen["sql"]) == sorted([b"m6", b"m7", b"m9", b"m10"])
+
+
+def test_the_mode_of_a_group_and_what_only_our_brokers_know(admin: Admin, topic: str) -> None:
+    admin.create_group("ours-mode")
+    assert admin.set_request_mode("ours-mode", topic, "pop") == ["broker-a"]
+    assert admin.request_modes("ours-mode") == {topic: "pop"}
+    with pytest.raises(RmqkitError, match="REQUEST_CODE_NOT_SUPPORTED"):
+        admin.pop_in_flight("ours-mode")

@@ -32,7 +32,12 @@ LEFT_OUT = {
     "PullMessageRequest": {"liteTopic"},
     "SearchOffsetRequest": {"liteTopic"},
 }
-NO_JAVA_CLASS = {"HeartBeatResponse", "GetAllConsumerOffsetRequest", "GetAllConsumerOffsetResponse"}
+NO_JAVA_CLASS = {
+    "GetPopInFlightRequest",
+    "HeartBeatResponse",
+    "GetAllConsumerOffsetRequest",
+    "GetAllConsumerOffsetResponse",
+}
 BOUNDS = {"i": 2**31 - 1, "l": 2**63 - 1}
 
 JAVA = {

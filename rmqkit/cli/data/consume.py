@@ -8,6 +8,8 @@ With a group it is a member of that group. It shares the queues with the other m
 the group's offsets (at `--from` where there are none). It commits what it has printed: each batch
 is flushed before the next poll, so messages that a closed pipe or Ctrl-C cut off are redelivered.
 
+With `--pop` it shares every queue of the group with the other members (`rmqkit.cli.pop.consume`).
+
 `--filter` selects tags if it looks like tags (`A || B`; a single word is a tag). Otherwise it is an
 expression over properties, which the broker evaluates.
 
@@ -43,6 +45,8 @@ BATCH = 32
 SHARE_S = 10.0
 #: longer than a slave of `cluster up` needs to act for a stalled master (16 s)
 TIMEOUT_S = 20.0
+#: words of `--from`, as consumers name them
+BEGINS = {"earliest": "first", "latest": "last"}
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
@@ -71,6 +75,10 @@ Format = Annotated[
         metavar="line|body|json|TEMPLATE",
         help="Format of a message: line on a terminal, body elsewhere; or a template such as '{keys} {body}'.",
     ),
+]
+Pop = Annotated[bool, typer.Option("--pop", help="Pop: share every queue with the group's other members, and ack.")]
+Invisible = Annotated[
+    str, typer.Option("--invisible", metavar="TIME", help="With --pop: how long messages are hidden from others.")
 ]
 Timeout = Annotated[
     float | None,
@@ -113,13 +121,16 @@ def consume(
     tags: Filter = "*",
     format: Format = None,
     timeout: Timeout = None,
+    pop: Pop = False,
+    invisible: Invisible = "60s",
     namesrv: Namesrv = None,
     json: Json = False,
 ) -> None:
     """Read the messages of a topic.
 
     Without --group: begins at the earliest message, commits nothing, and ends when caught up. With
-    --group: continues at the offsets of the group.
+    --group: continues at the offsets of the group. With --pop as well: ends after 3 s without a
+    message.
     """
     from rmqkit.cli.data.message_output import printer, tolerant
 
@@ -130,7 +141,9 @@ def consume(
     addresses = find_namesrv(namesrv)
     sink = Sink(show, most)
     try:
-        if group is None:
+        if pop:
+            take_pops(addresses, topic, group, start, follow, tags, sink, invisible)
+        elif group is None:
             read(addresses, topic, start, end, follow, tags, sink, timeout)
         else:
             take_part(addresses, topic, group, start, follow, tags, sink, timeout)
@@ -276,9 +289,8 @@ def take_part(
 ) -> None:
     from rmqkit import PullConsumer, sql
 
-    words = {"earliest": "first", "latest": "last"}
     with PullConsumer(
-        group, namesrv=addresses, consume_from=words.get(start.word, "timestamp"), consume_timestamp_ms=start.time_ms
+        group, namesrv=addresses, consume_from=BEGINS.get(start.word, "timestamp"), consume_timestamp_ms=start.time_ms
     ) as consumer:
         consumer.subscribe(topic, tags if are_tags(tags) else sql(tags))
         ends = {queue: consumer.offset_max(queue) for queue in consumer.queues(topic)}
@@ -294,3 +306,24 @@ def take_part(
             patience.check(left, positions)
             if not follow and not mine and time.monotonic() > until_s:
                 raise Failed(f"other members of group {group} have all queues of {topic}")
+
+
+def take_pops(
+    addresses: str,
+    topic: str,
+    group: str | None,
+    start: Place,
+    follow: bool,
+    tags: str,
+    sink: Sink,
+    invisible: str,
+) -> None:
+    if group is None:
+        raise UsageError("--pop needs --group: the broker keeps what a group has in flight")
+    if not start.word:
+        raise UsageError("--pop takes --from earliest or latest: the broker chooses the messages")
+    from rmqkit import sql
+    from rmqkit.cli.pop.consume import pop_messages
+
+    expression = tags if are_tags(tags) else sql(tags)
+    pop_messages(addresses, topic, group, BEGINS[start.word], expression, invisible=invisible, follow=follow, sink=sink)

@@ -10,6 +10,7 @@ from rmqkit.cli.cluster_lookup import Json, Namesrv
 from rmqkit.cli.commands import group
 from rmqkit.cli.data.progress import NO_GROUPS, Group, clone, counts, progress, reset
 from rmqkit.cli.errors import Failed
+from rmqkit.cli.pop.groups import mode, pop
 from rmqkit.wire.codes import Version
 
 app = group("group")
@@ -72,6 +73,8 @@ def version_name(number: int) -> str:
 app.command(name="progress")(progress)
 app.command(name="reset")(reset)
 app.command(name="clone")(clone)
+app.command(name="pop")(pop)
+app.command(name="mode")(mode)
 
 
 @app.command(name="connections", help="List the members of a group; the same as members.")

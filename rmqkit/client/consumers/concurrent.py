@@ -16,13 +16,13 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from rmqkit.client.consumers.push_queue import ListenerBatch, QueueWork
+from rmqkit.client.consumers.subscriptions import MAX_RECONSUME_TIMES
 from rmqkit.client.flow import start
 from rmqkit.client.message import MessageExt
 
 if TYPE_CHECKING:
     from rmqkit.client.consumers.push_consumer import PushConsumerCore
 
-MAX_RECONSUME_TIMES = 16
 #: Delay level of messages whose listener took too long.
 EXPIRED_LEVEL = 3
 

@@ -26,27 +26,27 @@ from collections.abc import Callable, Mapping, Sequence
 
 from rmqkit.client.client import Client
 from rmqkit.client.consumers.concurrent import ConcurrentConsumption
+from rmqkit.client.consumers.membership import GroupMembership
 from rmqkit.client.consumers.offset_store import OffsetStore
 from rmqkit.client.consumers.orderly import UNLOCK_DELAY_MS, OrderlyConsumption
 from rmqkit.client.consumers.pull import PullResult, PullStatus, pull
 from rmqkit.client.consumers.push_queue import Consumption, ListenerBatch, PushConsumerSettings, QueueWork
-from rmqkit.client.consumers.rebalance import UNBALANCED_MS, Rebalance
+from rmqkit.client.consumers.rebalance import Rebalance
 from rmqkit.client.consumers.redelivery import Redelivery
 from rmqkit.client.consumers.subscriptions import (
     FLOW_CONTROL_MS,
     MIB,
     RETRY_AFTER_BUSY_MS,
-    check_filter,
     first_offset,
     heartbeat_of,
-    subscription,
 )
+from rmqkit.client.consumers.topic_rounds import INCOMPLETE_MS
 from rmqkit.client.flow import Deferred, gather, start
 from rmqkit.client.message import MessageExt
 from rmqkit.client.routes import MASTER_ID
 from rmqkit.errors import ClientError, RmqkitError
 from rmqkit.wire import properties as props
-from rmqkit.wire.bodies import ConsumerData, ConsumerRunningInfo, ProcessQueueInfo, SubscriptionData
+from rmqkit.wire.bodies import ConsumerData, ConsumerRunningInfo, ProcessQueueInfo
 from rmqkit.wire.codes import ResponseCode
 from rmqkit.wire.fastjson import MessageQueue
 from rmqkit.wire.topic_names import RETRY_PREFIX
@@ -68,7 +68,8 @@ class PushConsumerCore:
         self.group = settings.group
         self.offsets = offsets
         self.retry_topic = RETRY_PREFIX + settings.group
-        self.subscriptions: dict[str, SubscriptionData] = {}
+        self._membership = GroupMembership(client, self, self.members_changed)
+        self.subscriptions = self._membership.subscriptions
         self.works: dict[MessageQueue, QueueWork] = {}
         self.closed = False
         self.started = False
@@ -99,57 +100,21 @@ class PushConsumerCore:
         """Subscribe to a topic, before or after `start`. Raises ClientError for an invalid
         expression.
         """
-        data = subscription(topic, expression, expression_type, self.client.clock.wall_ms)
-        if topic not in self.subscriptions:
-            self.client.routes.watch(topic)
-        self.subscriptions[topic] = data
-        self._changed()
+        self._membership.subscribe(topic, expression, expression_type)
 
     async def check(self, topic: str, expression: str, expression_type: str) -> None:
         """If started: ask brokers to check a subscription. Raises ClientError if it is invalid."""
-        if self.started:
-            data = subscription(topic, expression, expression_type, self.client.clock.wall_ms)
-            await check_filter(self.client, self.group, data)
+        await self._membership.check(topic, expression, expression_type)
 
     def unsubscribe(self, topic: str) -> None:
         """Unsubscribe from a topic and release its queues."""
-        if self.subscriptions.pop(topic, None) is not None:
-            self.client.routes.unwatch(topic)
+        if self._membership.unsubscribe(topic):
             for work in [work for work in self.works.values() if work.queue.topic == topic]:
                 self._release(work)
-            self._changed()
-
-    def _changed(self) -> None:
-        if self.started:
-            self.client.heartbeats.soon()
-            self._rebalance.soon()
 
     async def start(self) -> None:
-        """Join the group.
-
-        An unknown topic or an unreachable broker is no error: a later rebalance finds it. Raises
-        ClientError without a subscription, or if this client already consumes for the group, and
-        BrokerError if a broker refuses a filter.
-        """
-        if not self.subscriptions:
-            raise ClientError(f"group {self.group} subscribes to nothing; call subscribe() before start()")
-        if not self.settings.broadcasting and self.retry_topic not in self.subscriptions:
-            self.subscribe(self.retry_topic, "*", "TAG")
-        self.client.add_consumer(self)
-        for topic in list(self.subscriptions):
-            try:
-                await self.client.routes.find(topic)
-            except ClientError as error:
-                if topic != self.retry_topic:
-                    self.client.log.warning("no-route-yet", group=self.group, topic=topic, error=str(error))
-        try:
-            for data in list(self.subscriptions.values()):
-                await check_filter(self.client, self.group, data)
-        except ClientError:
-            await self.client.remove_consumer(self)
-            raise
-        # The round of rebalance that follows must find this client in the group.
-        await self.client.heartbeats.beat_all()
+        """Join the group. Raises the errors of `GroupMembership.join`."""
+        await self._membership.join(None if self.settings.broadcasting else self.retry_topic)
         if self.closed:
             return
         self.started = True
@@ -178,10 +143,8 @@ class PushConsumerCore:
             await gather([start(self._consumption.leave(work)) for work in works])
             for work in works:
                 work.dropped = True
-        for topic in self.subscriptions:
-            self.client.routes.unwatch(topic)
         await self._redelivery.close()
-        await self.client.remove_consumer(self)
+        await self._membership.leave()
 
     def _persist(self, now_ms: int) -> int:
         async def persist() -> None:
@@ -233,7 +196,7 @@ class PushConsumerCore:
         if self.works.get(work.queue) is work:
             del self.works[work.queue]
         work.dropped = True
-        self.client.timers.after(UNBALANCED_MS, self.members_changed)
+        self.client.timers.after(INCOMPLETE_MS, self.members_changed)
 
     def drop(self, work: QueueWork, why: str) -> None:
         """Release a queue because of an error. A rebalance takes it up again."""

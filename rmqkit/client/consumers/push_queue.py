@@ -6,7 +6,7 @@
 The wait lets the previous member of the queue store its offset before this member reads it.
 
 `Consumption` is the part that differs between concurrent and orderly listeners. A `ListenerBatch`
-is the input of one listener call.
+is the input of one listener call, a `ListenerCall`.
 
 Source: `client/.../impl/consumer/{DefaultMQPushConsumerImpl,ProcessQueue,PullRequest}.java`.
 """
@@ -97,6 +97,10 @@ class ListenerBatch:
     @property
     def queue(self) -> MessageQueue:
         return self.work.queue
+
+    def may_begin(self, now_ms: int) -> bool:
+        """Return whether a listener may still get it: its queue was not released."""
+        return self.answer is not None or not self.work.is_idle
 
 
 class Consumption(Protocol):

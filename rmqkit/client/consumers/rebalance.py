@@ -1,33 +1,30 @@
 """Rebalance: decides which queues of its topics a consumer works on.
 
-A round runs every 20 s, at once when a broker reports a change of the group (40) or a route
-changes, and every second while the last round is incomplete. It sorts the queues of each topic and
-the client ids of the members. The allocator picks this member's share, and `apply` makes the
-consumer work on exactly these queues. In broadcasting every member has all queues.
+A round (`topic_rounds.py`) runs every 20 s, and at once when a broker reports a change of the group
+(40). It sorts the queues of each topic and the client ids of the members. The allocator picks this
+member's share, and `apply` makes the consumer work on exactly these queues. In broadcasting every
+member has all queues.
 
 A round changes nothing if it does not know the group: no broker returns the members, or this member
 is not yet among them.
 
-Source: `client/.../impl/consumer/RebalanceImpl.java` (`rebalanceByTopic`), `RebalanceService.java`,
+Source: `client/.../impl/consumer/RebalanceImpl.java` (`rebalanceByTopic`),
 `impl/factory/MQClientInstance.java` (`findConsumerIdList`).
 """
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from rmqkit.client.allocators import sorted_ids
 from rmqkit.client.client import Client, decoded
 from rmqkit.client.consumers.subscriptions import ConsumerSettings
-from rmqkit.client.flow import start
+from rmqkit.client.consumers.topic_rounds import TopicRounds
 from rmqkit.client.routes import Route
-from rmqkit.errors import ClientError, PeerUnreachable, RmqkitError
+from rmqkit.errors import ClientError, PeerUnreachable
 from rmqkit.wire.bodies import ConsumerListByGroup
 from rmqkit.wire.codes import RequestCode
 from rmqkit.wire.fastjson import MessageQueue
 from rmqkit.wire.schemas.groups import GetConsumerListByGroupRequest
-from rmqkit.wire.topic_names import RETRY_PREFIX
-
-UNBALANCED_MS = 1000
 
 #: Takes the topic, this member's queues, and whether it is the only member. Returns whether the
 #: consumer now works on all of these queues.
@@ -42,62 +39,23 @@ class Rebalance:
     settings: ConsumerSettings
     topics: Collection[str]
     apply: Apply
-    _running: bool = False
-    _run_again: bool = False
-    _stopped: bool = False
-    _last_error: str = ""
+    rounds: TopicRounds = field(init=False)
 
-    @property
-    def _duty(self) -> str:
-        return f"rebalance-{self.settings.group}"
+    def __post_init__(self) -> None:
+        group, interval_ms = self.settings.group, self.settings.rebalance_interval_ms
+        self.rounds = TopicRounds(self.client, group, interval_ms, self.topics, self._topic)
 
     def start(self) -> None:
         """Run the first round and listen to route changes."""
-        self.client.duties.add(self._duty, self._run, self.client.clock.mono_ms)
-        self.client.routes.on_change.append(self._route_changed)
+        self.rounds.start()
 
     def stop(self) -> None:
         """Run no more rounds. The result of a running one is ignored."""
-        if not self._stopped:
-            self._stopped = True
-            self.client.duties.remove(self._duty)
-            if self._route_changed in self.client.routes.on_change:
-                self.client.routes.on_change.remove(self._route_changed)
+        self.rounds.stop()
 
     def soon(self) -> None:
         """Run a round now or, during a round, right after it."""
-        self._run_again = self._running
-        self.client.duties.wake(self._duty, self.client.clock.mono_ms)
-
-    def _route_changed(self, topic: str) -> None:
-        if topic in self.topics:
-            self.soon()
-
-    def _run(self, now_ms: int) -> int | None:
-        if not self._running:
-            self._running = True
-            start(self._round())
-        return None
-
-    async def _round(self) -> None:
-        balanced = True
-        for topic in list(self.topics):
-            try:
-                done = await self._topic(topic)
-                self._last_error = ""
-            except RmqkitError as error:
-                # Brokers create a group's retry topic later. Until then it needs no work.
-                done = topic.startswith(RETRY_PREFIX)
-                if not done and str(error) != self._last_error:
-                    self._last_error = str(error)
-                    self.client.log.warning("rebalance-failed", group=self.settings.group, topic=topic, error=str(error))
-            if self._stopped:
-                return
-            balanced = balanced and done
-        self._running = False
-        pause_ms = 0 if self._run_again else self.settings.rebalance_interval_ms if balanced else UNBALANCED_MS
-        self._run_again = False
-        self.client.duties.wake(self._duty, self.client.clock.mono_ms + pause_ms)
+        self.rounds.soon()
 
     async def _topic(self, topic: str) -> bool:
         route = await self.client.routes.find(topic)
@@ -106,7 +64,7 @@ class Rebalance:
             return self.apply(topic, queues, True)
         ids = sorted_ids(await self._members(route))
         client_id = self.client.settings.client_id
-        if client_id not in ids or self._stopped:
+        if client_id not in ids or self.rounds.is_stopped:
             return False
         allocator = self.settings.allocator
         try:

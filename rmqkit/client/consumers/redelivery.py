@@ -66,6 +66,18 @@ class Redelivery:
         self._client.log.warning("send-back-failed", message=message.msg_id, error=error, copy=str(outcome))
         return False
 
+    async def send_to_dead_letters(self, message: MessageExt) -> bool:
+        """Send a copy to the dead letters. Returns whether a broker has taken it.
+
+        Popped messages go this way: a redelivered one is stored in the retry topic of its pops, and
+        a broker that is asked to send it back (36) would name that topic as its origin.
+        """
+        # The copy counts one more failure than the message, so at least 1.
+        outcome = await self._send_copy(message, times_max=0)
+        if outcome is not None:
+            self._client.log.warning("dead-letter-not-sent", message=message.msg_id, error=str(outcome))
+        return outcome is None
+
     async def close(self) -> None:
         """Close the producer of the copies."""
         if self._producer is not None:
@@ -115,6 +127,8 @@ def copy_for_retry(message: MessageExt, group: str, times_max: int) -> OutgoingM
     # Clients before 4.6.1 left this property in the copy, so the broker took it for a half message
     # of a transaction.
     properties.pop(props.PROPERTY_TRANSACTION_PREPARED, None)
+    # The handle of a popped message is worthless for the copy.
+    properties.pop(props.PROPERTY_POP_CK, None)
     properties.setdefault(props.PROPERTY_ORIGIN_MESSAGE_ID, message.msg_id)
     properties[props.PROPERTY_RETRY_TOPIC] = message.topic
     properties[props.PROPERTY_DELAY_TIME_LEVEL] = str(FIRST_LEVEL + message.reconsume_times)

@@ -38,6 +38,8 @@ REBALANCE_MS = 20_000
 RETRY_AFTER_BUSY_MS = 20
 FLOW_CONTROL_MS = 50
 MIB = 1024 * 1024
+#: Redeliveries before a message goes to the dead letters, if `max_reconsume_times` is -1.
+MAX_RECONSUME_TIMES = 16
 
 
 class ConsumeFrom(StrEnum):

@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from rmqkit.client.client import Client
-from rmqkit.client.consumers.push_queue import ListenerBatch
+from rmqkit.client.consumers.listener import ListenerCall
 from rmqkit.client.flow import Deferred
 from rmqkit.client.message import Message, SendResult, SendStatus
 from rmqkit.client.producers.outgoing_message import OutgoingMessage, Prepare
@@ -228,9 +228,9 @@ class ConsumerTrace:
     def __init__(self, dispatch: TraceDispatch, group: str) -> None:
         self.dispatch = dispatch
         self._group = group
-        self._begun: dict[ListenerBatch, list[TraceRecord]] = {}
+        self._begun: dict[ListenerCall, list[TraceRecord]] = {}
 
-    def began(self, batch: ListenerBatch, wall_ms: int) -> None:
+    def began(self, batch: ListenerCall, wall_ms: int) -> None:
         """Record that a listener begins with a batch.
 
         A message that an administrator sent directly to the listener is not traced.
@@ -257,7 +257,7 @@ class ConsumerTrace:
             begun.append(record)
             self.dispatch.append(record)
 
-    def ended(self, batch: ListenerBatch, wall_ms: int, ok: bool, error: str) -> None:
+    def ended(self, batch: ListenerCall, wall_ms: int, ok: bool, error: str) -> None:
         """Record the outcome. The duration is divided evenly among the messages, as in Java."""
         code = ConsumeCode.SUCCESS if ok else ConsumeCode.EXCEPTION if error else ConsumeCode.FAILED
         for record in self._begun.pop(batch, ()):

@@ -1,6 +1,6 @@
 """The state that a consumer reports: 307 (running info) and 309 (consume one message directly)."""
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from msgspec import field
 
@@ -29,6 +29,14 @@ class ProcessQueueInfo(Body, kw_only=True):
     try_unlock_times: Int64 = 0
 
 
+class PopProcessQueueInfo(Body, kw_only=True):
+    """`remoting/.../protocol/body/PopProcessQueueInfo.java`; `droped` is upstream's spelling."""
+
+    droped: bool = False
+    last_pop_timestamp: Int64 = 0
+    wait_ack_count: Int32 = 0
+
+
 class ConsumeStatus(Body, kw_only=True):
     """Consumption rates of one topic, per second; the two `_rt` values are milliseconds."""
 
@@ -46,7 +54,7 @@ class ConsumerRunningInfo(Body, kw_only=True):
     HAS_QUEUES: ClassVar[bool] = True
 
     jstack: str | None = None
-    mq_pop_table: dict[MessageQueue, Any] = field(default_factory=dict)
+    mq_pop_table: dict[MessageQueue, PopProcessQueueInfo] = field(default_factory=dict)
     mq_table: dict[MessageQueue, ProcessQueueInfo] = field(default_factory=dict)
     properties: dict[str, str] = field(default_factory=dict)
     status_table: dict[str, ConsumeStatus] = field(default_factory=dict)

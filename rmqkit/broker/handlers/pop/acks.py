@@ -27,6 +27,7 @@ from rmqkit.broker.handlers.pop.checks import (
     check_queue,
     checked_handle,
 )
+from rmqkit.broker.handlers.pop.in_flight import client_of
 from rmqkit.broker.put_answers import STORED
 from rmqkit.broker.special.pop.pending import Key
 from rmqkit.broker.special.pop.records import ack_put, checkpoint_put
@@ -130,7 +131,7 @@ def change_invisible_time(broker: "BrokerView", call: Call[ChangeInvisibleTimeRe
     )
     wall_ms, host = broker.clock.wall_ms, broker.hosts.store_host
     first = checkpoint_put(checkpoint, broker.revive.topic, delivery.revive_queue, wall_ms, host)
-    return _store(broker, call, [first, _ack_of(broker, delivery, args.offset)], call.ok(answer))
+    return _store(broker, call, [first, _ack_of(broker, delivery, args.offset)], call.ok(answer), args.consumer_group)
 
 
 # --- deliveries
@@ -198,16 +199,21 @@ def _store(
     call: Call[AckMessageRequest] | Call[ChangeInvisibleTimeRequest] | Call[NoFields],
     puts: list[Put],
     success: Response,
+    group: str = "",
 ) -> Response:
-    """Append records, in order; answer with `success` once all are stored."""
+    """Append records, in order; answer with `success` once all are stored.
+
+    With a group, the first record is a checkpoint of it, which the caller holds from now on.
+    """
     call.changing()
+    client_id = client_of(broker, call.conn, group) if group else ""
     left = len(puts)
     worst = PutStatus.PUT_OK
 
     def ended(answer: Answer, put: Put, result: PutResult, status: PutStatus) -> None:
         nonlocal left, worst
         if status in STORED:
-            broker.revive.appended(put.queue_id, result.queue_offset)
+            broker.revive.appended(put.queue_id, result.queue_offset, client_id if put is puts[0] else "")
         else:
             worst = status
         left -= 1

@@ -12,10 +12,10 @@ Source: `broker/.../processor/{PeekMessageProcessor,NotificationProcessor}.java`
 from typing import TYPE_CHECKING
 
 from rmqkit.broker.handlers.pop.checks import check_master, check_not_ordered, check_readable, checked_topic
-from rmqkit.broker.handlers.pop.pops import retry_topics, wait_until
+from rmqkit.broker.handlers.pop.pops import wait_until
 from rmqkit.runtime.calls import Answer, Call, Handlers, Refused, Response
 from rmqkit.runtime.connection import Buffer
-from rmqkit.wire.bodies.pop import retry_topic
+from rmqkit.wire.bodies.pop import retry_topic, retry_topics
 from rmqkit.wire.codes import RequestCode, ResponseCode
 from rmqkit.wire.schemas.pop import (
     NotificationRequest,

@@ -24,6 +24,7 @@ from rmqkit.broker.handlers.pop.checks import (
     check_readable,
     checked_topic,
 )
+from rmqkit.broker.handlers.pop.in_flight import client_of
 from rmqkit.broker.handlers.pop.queue_reads import QueueReads, TakenMessages, redelivered
 from rmqkit.broker.put_answers import STORED
 from rmqkit.broker.special.pop.records import checkpoint_put
@@ -32,7 +33,7 @@ from rmqkit.runtime.calls import Answer, Call, Handlers, Refused, Response
 from rmqkit.runtime.connection import Buffer
 from rmqkit.store.contract import PutResult, PutStatus
 from rmqkit.wire.bodies import parse_subscription
-from rmqkit.wire.bodies.pop import MESSAGES_MAX, OffsetTexts, PopCheckpoint, ReceiptHandle, flag_of, retry_topic
+from rmqkit.wire.bodies.pop import MESSAGES_MAX, OffsetTexts, PopCheckpoint, ReceiptHandle, flag_of, retry_topics
 from rmqkit.wire.codes import RequestCode, ResponseCode
 from rmqkit.wire.schemas.pop import PopMessageRequest, PopMessageResponse
 
@@ -119,6 +120,7 @@ def _store(
 ) -> None:
     """Store the checkpoints, then answer with the messages whose checkpoint is stored."""
     args, revive = call.args, broker.revive
+    client_id = client_of(broker, call.conn, args.consumer_group)
     stored: dict[int, TakenMessages] = {}
     left = len(reads.found)
 
@@ -127,7 +129,7 @@ def _store(
         taken = reads.found[number]
         if status in STORED:
             broker.pop_offsets.stored(taken.taken)
-            revive.appended(revive_queue, result.queue_offset)
+            revive.appended(revive_queue, result.queue_offset, client_id)
             stored[number] = taken
         else:
             broker.log.warning("checkpoint-not-stored", topic=taken.topic, group=args.consumer_group, status=status.name)
@@ -144,22 +146,26 @@ def _store(
             remark = f"service not available now: the checkpoint is not stored ({status.name})"
             answer(call.error(ResponseCode.SERVICE_NOT_AVAILABLE, remark))
 
-    for number, taken in enumerate(reads.found):
-        checkpoint = PopCheckpoint(
-            broker_name=broker.config.identity.broker_name,
-            group=args.consumer_group,
-            differences=[offset - taken.start for offset in taken.offsets],
-            invisible_ms=args.invisible_time,
-            count=len(taken.offsets),
-            pop_ms=pop_ms,
-            queue_id=taken.queue_id,
-            revive_ms=pop_ms + args.invisible_time,
-            start=taken.start,
-            topic=taken.topic,
-        )
+    for number, each in enumerate(reads.found):
+        checkpoint = _checkpoint(broker, args, each, pop_ms)
         put = checkpoint_put(checkpoint, revive.topic, revive_queue, broker.clock.wall_ms, broker.hosts.store_host)
         result = broker.store.append(put)
         broker.puts.await_own(put.topic, result, partial(ended, number, result), copies=True)
+
+
+def _checkpoint(broker: "BrokerView", args: PopMessageRequest, taken: TakenMessages, pop_ms: int) -> PopCheckpoint:
+    return PopCheckpoint(
+        broker_name=broker.config.identity.broker_name,
+        group=args.consumer_group,
+        differences=[offset - taken.start for offset in taken.offsets],
+        invisible_ms=args.invisible_time,
+        count=len(taken.offsets),
+        pop_ms=pop_ms,
+        queue_id=taken.queue_id,
+        revive_ms=pop_ms + args.invisible_time,
+        start=taken.start,
+        topic=taken.topic,
+    )
 
 
 def _found(
@@ -238,8 +244,3 @@ def wait_until(broker: "BrokerView", born_ms: int, poll_ms: int) -> int | None:
     """Return the monotonic time until which a call may wait; None if it may not wait."""
     left_ms = min(born_ms + poll_ms - EARLY_MS - broker.clock.wall_ms, POLL_MS_MAX)
     return None if poll_ms <= 0 or left_ms <= 0 else broker.clock.mono_ms + left_ms
-
-
-def retry_topics(topic: str, group: str) -> tuple[str, str]:
-    """Return both forms of name of a retry topic."""
-    return retry_topic(topic, group, is_v2=False), retry_topic(topic, group, is_v2=True)

@@ -1,0 +1,1 @@
+"""Commands for pop consumption: `rmqkit consume --pop`, `rmqkit group pop` and `group mode`."""
