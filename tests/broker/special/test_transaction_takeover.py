@@ -6,6 +6,7 @@ The returning master leaves them alone.
 import pytest
 
 from rmqkit.broker.special.transactions.checks import TransactionChecks
+from rmqkit.broker.special.transactions.halves import Halves
 from rmqkit.broker.special.transactions.progress import GROUP
 from rmqkit.sim.cluster import SimCluster
 from rmqkit.sim.world import World
@@ -48,7 +49,11 @@ class Lab:
         return results[0]
 
     def decide(self, number):
-        self.world.call(A0, lambda broker: self.checks(A0).decide(number, is_commit=False))
+        def end(broker):
+            checks = self.checks(A0)
+            checks.decide(Halves(broker.context, broker.store).at(number), is_commit=False)
+
+        self.world.call(A0, end)
 
     def end(self, name, half, outcome, group="PG"):
         """Send END_TRANSACTION for a half to this broker; return the answer."""

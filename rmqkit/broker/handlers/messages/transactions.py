@@ -75,7 +75,7 @@ def end_transaction(broker: "BrokerView", call: Call[EndTransactionRequest]) -> 
     offset = half.queue_offset
     if args.commit_or_rollback == ROLLBACK:
         call.changing()
-        broker.transactions.decide(offset, is_commit=False)
+        broker.transactions.decide(half, is_commit=False)
         return call.ok()
     put = rewrite.committed(half, broker.hosts.store_host)
     if put is None:
@@ -90,7 +90,7 @@ def end_transaction(broker: "BrokerView", call: Call[EndTransactionRequest]) -> 
 
     def ended(answer: Answer, status: PutStatus) -> None:
         if status in _STORED:
-            broker.transactions.decide(offset, is_commit=True)
+            broker.transactions.decide(half, is_commit=True)
             answer(call.ok())
         else:
             broker.transactions.failed_commit(offset)
@@ -107,10 +107,7 @@ def _end_while_acting(broker: "BrokerView", call: Call[EndTransactionRequest], h
             ResponseCode.SYSTEM_BUSY, f"{DECISIONS_MAX} outcomes wait for the master: the half will be checked again"
         )
     call.changing()
-    offset = half.queue_offset
-    return call.later(
-        lambda answer: transactions.keep_decision(offset, is_commit=is_commit, then=lambda: answer(call.ok()))
-    )
+    return call.later(lambda answer: transactions.keep_decision(half, is_commit=is_commit, then=lambda: answer(call.ok())))
 
 
 def _half(broker: "BrokerView", args: EndTransactionRequest) -> Record:

@@ -36,6 +36,7 @@ from functools import partial
 
 from rmqkit.broker.special.contract import UNKNOWN, Destination, SpecialParts
 from rmqkit.broker.special.transactions import rewrite
+from rmqkit.broker.special.transactions.counts import TransactionCounts
 from rmqkit.broker.special.transactions.decisions import Decisions
 from rmqkit.broker.special.transactions.halves import Halves
 from rmqkit.broker.special.transactions.ops import OpBatch
@@ -104,7 +105,7 @@ class TransactionChecks:
         #: end of the half queue when the round began; -1 between two rounds
         self._round_end = -1
         self._failures = 0
-        self._counts = dict.fromkeys(("committed", "rolledBack", "asked", "noProducer", "givenUp"), 0)
+        self.counts = TransactionCounts(parts.context, parts.store, self._halves)
 
     # --- on and off -------------------------------------------------------------------------------
 
@@ -239,11 +240,11 @@ class TransactionChecks:
     def failed_commit(self, offset: int) -> None:
         self._ending.pop(offset, None)
 
-    def decide(self, offset: int, *, is_commit: bool) -> None:
+    def decide(self, half: Record, *, is_commit: bool) -> None:
         """Record that this half is committed, or rolled back."""
-        self._ending.pop(offset, None)
-        self._counts["committed" if is_commit else "rolledBack"] += 1
-        self._decided(offset)
+        self.counts.decided(half, is_commit=is_commit)
+        self._ending.pop(half.queue_offset, None)
+        self._decided(half.queue_offset)
         while self._flight is None and self._head in self._outcomes.finished:
             self._moved(self._store.offset_max)
 
@@ -262,13 +263,13 @@ class TransactionChecks:
         """Whether an acting master can keep no more decisions."""
         return self._decisions.is_full
 
-    def keep_decision(self, offset: int, *, is_commit: bool, then: Callable[[], None]) -> None:
+    def keep_decision(self, half: Record, *, is_commit: bool, then: Callable[[], None]) -> None:
         """Decide a half on an acting master. Call `then` once the decision is on disk."""
         if is_commit:
-            self._decisions.commit(offset)
+            self._decisions.commit(half.queue_offset)
             self._decisions.wake()
         else:
-            self.decide(offset, is_commit=False)
+            self.decide(half, is_commit=False)
         self._decisions.save(then)
 
     def _adopt(self) -> None:
@@ -299,7 +300,11 @@ class TransactionChecks:
         """The put of such a message has ended."""
         if status in _NEVER:
             self._context.log.error("half-message-dropped", offset=offset, why=status.name)
-        self.decide(offset, is_commit=True)
+        half = self._halves.at(offset)
+        if half is not None:
+            self.decide(half, is_commit=True)
+        else:
+            self._decided(offset)
         self._context.duties.wake(CHECK, self._context.clock.mono_ms)
 
     # --- a round ----------------------------------------------------------------------------------
@@ -373,7 +378,7 @@ class TransactionChecks:
     def _give_up(self, record: Record) -> None:
         self._topics.create_system(CHECK_MAX_TIME_TOPIC, 1, PermName.PERM_READ | PermName.PERM_WRITE)
         self._context.log.warning("transaction-given-up", offset=record.queue_offset, checks=checks_of(record.properties))
-        self._counts["givenUp"] += 1
+        self.counts.given_up += 1
         self._put(HalfPut(record, is_question=False), rewrite.given_up(record, self._host))
 
     def _put(self, flight: HalfPut, put: Put) -> None:
@@ -407,7 +412,10 @@ class TransactionChecks:
             self._decided(place.queue_offset)
             return
         is_sent = self._questions.ask(record, place)
-        self._counts["asked" if is_sent else "noProducer"] += 1
+        if is_sent:
+            self.counts.asked += 1
+        else:
+            self.counts.no_producer += 1
 
     # --- what it shows ----------------------------------------------------------------------------
 
@@ -424,5 +432,9 @@ class TransactionChecks:
         known = self._store.queue_range(HALF_TOPIC, 0)
         head = self.snapshot().half
         prepared = max(0, known.offset_max - max(head, known.offset_min) - len(self._outcomes.finished))
-        counts = {f"transactions{name[0].upper()}{name[1:]}": str(count) for name, count in self._counts.items()}
-        return {"transactionsPrepared": str(prepared if self.is_on else 0), "transactionHalfOffset": str(head), **counts}
+        shown = str(prepared if self.is_on else 0)
+        return {"transactionsPrepared": shown, "transactionHalfOffset": str(head), **self.counts.facts()}
+
+    def waiting(self) -> dict[str, int]:
+        """Return the number of halves without an outcome, by topic; none while the duty is off."""
+        return self.counts.waiting(self._head, self._outcomes.finished) if self.is_on else {}
