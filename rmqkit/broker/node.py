@@ -57,7 +57,7 @@ from rmqkit.broker.roles.role import Role, RoleState
 from rmqkit.broker.special import table
 from rmqkit.broker.special.contract import Destination, SpecialParts
 from rmqkit.broker.special.delay.delivery import DelayDelivery
-from rmqkit.broker.special.destinations import EscapeBridge, OwnStore
+from rmqkit.broker.special.destinations import EscapeBridge, GuardedStore, OwnStore
 from rmqkit.broker.special.duties import SpecialDuties
 from rmqkit.broker.special.pop.revive import PopRevive
 from rmqkit.broker.special.timer.duty import TimerDuty
@@ -202,6 +202,8 @@ class Broker(BaseNode):
         self.roles = view.roles = Roles(
             context, self.role, self.registration, self.store, self.replication, tables, destinations, CONFIG_FOLDER
         )
+        if self.role.is_enabled:
+            destinations[Role.MASTER] = GuardedStore(self.puts.put, self.roles.contact)
         self._liveness = self.roles.liveness
         self._wire()
         self.metrics: MetricsEndpoint | None = None
