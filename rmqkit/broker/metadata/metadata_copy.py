@@ -484,7 +484,7 @@ class MetadataCopy(StateMachine[CopyState]):
 
     def _fetch_progress(self, then: Then) -> None:
         progress: dict[str, Snapshot] = {}
-        left = list(self._tables.special.rows)
+        left = [row for row in self._tables.special.rows if not row.is_own]
 
         def next_row() -> None:
             if left:

@@ -26,6 +26,8 @@ from rmqkit.broker.tables.topics import TopicTable
 from rmqkit.store.contract import Put, PutResult, PutStatus, StorageEngine
 
 Then = Callable[[PutStatus], None]
+#: results of an attempt that may have stored the message nevertheless
+UNKNOWN = frozenset((PutStatus.UNKNOWN_ERROR, PutStatus.FLUSH_DISK_TIMEOUT, PutStatus.FLUSH_SLAVE_TIMEOUT))
 
 
 class Destination(Protocol):
@@ -183,3 +185,5 @@ class SpecialRow(NamedTuple):
     #: raises RemoteProtocolError if the bytes are no snapshot
     decode: Callable[[bytes], Snapshot]
     make: Callable[[SpecialParts], SpecialDuty[Any]]
+    #: whether `code` is rmqkit's own, so that Apache's brokers are not asked
+    is_own: bool = False
