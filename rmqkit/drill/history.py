@@ -43,6 +43,28 @@ The kinds of rows:
                a row for each change
     event      an event of the timeline: `key` is its name, `value` has details
 
+The load of timers, transactions and pop (`Plan.services`) has rows of its own:
+
+    timer      as `delay`, for a message with a due time; extra: delay_ms, due_ms (the earliest time
+               at which it may be delivered), handle (what a recall names), status, error
+    recall     the producer asked to recall timer `key`; extra: due_ms, error. ok: the broker
+               confirmed it
+    timer-due  as `due`, for a timer
+    half       as `send`, for a half message; extra: transaction (its id), local (what the local
+               transaction says: commit, rollback, unknown, or dies: the producer ends before it
+               says anything), decision (commit or rollback: what the transaction's record says, and
+               so every answer to a check), status, error
+    decide     a producer reported the outcome `value` (commit, rollback or unknown) of transaction
+               `key`; extra: by (end, or check: the answer to a broker's question), node, error. ok:
+               the broker confirmed it
+    visible    a consumer received the transaction message `key`; extra: group, stored_ms,
+               escaped_from, escaped_by
+    popped     member `client` popped message `key`; extra: group, topic (of the queue: the topic or
+               a retry topic), node (the broker that gave it), pop_ms and invisible_ms (no other
+               member may get the message from pop_ms until invisible_ms later), attempt (how often
+               it was redelivered), handle
+    acked      the member acked what it popped; extra: handle, node, error
+
 Histories are stored as JSON lines, one row a line, and also as Parquet if pyarrow is installed.
 """
 
@@ -70,6 +92,30 @@ KINDS = (
     "role",
     "route",
     "event",
+    "timer",
+    "recall",
+    "timer-due",
+    "half",
+    "decide",
+    "visible",
+    "popped",
+    "acked",
+)
+#: kinds whose `key` is a message
+OF_MESSAGES = (
+    "send",
+    "deliver",
+    "read",
+    "delay",
+    "due",
+    "timer",
+    "recall",
+    "timer-due",
+    "half",
+    "decide",
+    "visible",
+    "popped",
+    "acked",
 )
 
 #: names of events of the timeline, in their usual order
@@ -87,6 +133,9 @@ SLAVE_READ = "first read served from a slave"
 LOCK_GRANTED = "first lock granted by another broker"
 DELAY_DELIVERED = "first delayed message released by another broker"
 LATE_READ = "a group that came after the fault reads"
+TIMER_DELIVERED = "first timer released by another broker"
+CHECKED = "first transaction resolved by another broker"
+ACK_ACCEPTED = "first pop ack accepted by another broker"
 #: the end of one fault of a series
 STEP_ENDS = "fault of a series ends"
 FAULT_ENDS = "fault ends"
@@ -215,7 +264,7 @@ class History:
     def _by_message(self) -> Mapping[str, list[HistoryRow]]:
         if self._messages_of != len(self.rows):
             self._messages = {}
-            for kind in ("send", "deliver", "read", "delay", "due"):
+            for kind in OF_MESSAGES:
                 for row in self.by_kind[kind]:
                     self._messages.setdefault(row.key, []).append(row)
             self._messages_of = len(self.rows)

@@ -1,7 +1,8 @@
 """The base of the real and the simulated load.
 
 `RecordedLoad` writes the rows of sends, deliveries and locks. It also remembers what the engine
-waits for: acknowledgements, deliveries, and delayed messages that are still due.
+waits for: acknowledgements, deliveries, and delayed messages that are still due. Its `services`
+(`services/service_rows.py`) does the same for timers, transactions and pop.
 """
 
 from collections.abc import Callable, Iterable
@@ -12,10 +13,8 @@ from rmqkit.drill import workload
 from rmqkit.drill.history import FAIL, FAULT_BEGINS, FAULT_BITES, OK, UNKNOWN, History, HistoryRow
 from rmqkit.drill.plan import Plan
 from rmqkit.drill.promises.table import Harm, Where, cell
+from rmqkit.drill.services.service_rows import ESCAPED, ServiceRows
 from rmqkit.errors import ClientError
-
-#: properties that an acting master adds to a message that it puts on another master
-ESCAPED = ("ESCAPED_FROM", "ESCAPED_BY")
 
 
 class RecordedLoad:
@@ -38,22 +37,25 @@ class RecordedLoad:
         #: keys of the delivered delayed messages: a message may be delivered before its send is
         #: answered
         self._delayed_delivered: set[str] = set()
+        self.services = ServiceRows(plan, history, now_ms, name=name, broker=broker)
         #: the event of the fault
         self._fault: HistoryRow | None = None
 
     def seen(self, row: HistoryRow) -> None:
-        """Handle a new row of the history.
+        """Handle a new row of the history. It becomes `History.on_row`.
 
         Once the fault is proven, the load stops waiting for the delayed messages that were
         acknowledged before, if the mode permits that this fault takes them from the master. The
         checker of `delay-kept` excuses the same messages.
         """
+        self.services.seen(row)
         if row.kind == "event" and row.key == FAULT_BEGINS:
             self._fault = row
         elif row.kind == "event" and row.key == FAULT_BITES and self._fault is not None:
             harm, hits_master = self._fault.extra.get("harm"), self._fault.extra.get("role") == "master"
             if harm in list(Harm) and cell(self.plan.mode, Harm(harm), hits_master=hits_master).where is not Where.MASTER:
                 self.waiting.clear()
+                self.services.forget()
 
     def group(self, kind: str) -> str:
         return f"{self.name}-{kind}"

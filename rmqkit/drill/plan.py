@@ -120,12 +120,33 @@ SEEN = (
     "enableRemoteEscape",
     "messageDelayLevel",
     "flushDelayOffsetInterval",
+    "transactionTimeOut",
+    "timerFlushIntervalMs",
+    "timerPrecisionMs",
+    "transactionCheckMax",
+    "transactionCheckInterval",
 )
 #: Apache's defaults for settings that checkers need, in ms
 NOT_ACTIVE_MS = 10_000
 MEMBER_SYNC_MS = 1_000
 #: how long a fault lasts by default
 LASTS_MS = 6_000
+#: loads that a plan may add (`Plan.services`)
+TIMERS, TRANSACTIONS, POP = "timers", "transactions", "pop"
+SERVICES = (TIMERS, TRANSACTIONS, POP)
+#: fields that must be at least 1
+COUNTS = (
+    "groups",
+    "replicas",
+    "nameservers",
+    "writers",
+    "rate",
+    "queues",
+    "body_size",
+    "send_timeout_ms",
+    "timer_rate",
+    "transaction_rate",
+)
 
 
 def _true(settings: Mapping[str, str], key: str) -> bool:
@@ -165,6 +186,11 @@ class Plan:
     send_timeout_ms: int = 3000
     #: delayed messages per second, where slaves act for their masters
     delay_rate: int = 20
+    #: loads in addition to plain messages: some of `SERVICES`
+    services: tuple[str, ...] = ()
+    #: timers and transactions per second, if they are among the services
+    timer_rate: int = 10
+    transaction_rate: int = 10
 
     #: limit for reaching the steady state
     steady_max_ms: int = 15_000
@@ -186,9 +212,12 @@ class Plan:
 
     def checked(self) -> Plan:
         """Return the plan itself. Raises PlanError if a value is out of range."""
-        for name in ("groups", "replicas", "nameservers", "writers", "rate", "queues", "body_size", "send_timeout_ms"):
+        for name in COUNTS:
             if getattr(self, name) < 1:
                 raise PlanError(f"{name} = {getattr(self, name)}: must be at least 1")
+        for service in self.services:
+            if service not in SERVICES:
+                raise PlanError(f"load {service!r} is unknown: use some of {', '.join(SERVICES)}")
         for item in fields(self):
             if item.name.endswith("_ms") and getattr(self, item.name) < 0:
                 raise PlanError(f"{item.name} = {getattr(self, item.name)}: must not be negative")
@@ -252,7 +281,7 @@ class Plan:
         given = dict(content)
         if "mode" in given:
             given["mode"] = Mode.parse(str(given["mode"]))
-        for name in ("breaks", "promises"):
+        for name in ("breaks", "promises", "services"):
             if name in given:
                 given[name] = tuple(given[name])
         try:

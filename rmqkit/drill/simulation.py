@@ -6,7 +6,8 @@
 
 A seed determines the mode, the faults, the settings and everything that happens afterwards. So the
 same seed always gives the same `hash`. The family (`FAMILIES`) decides which plans seeds draw:
-`replicas` (`sim/plans.py`), `acting` and `acting-3x3` (`sim/acting_plans.py`).
+`replicas` (`sim/plans.py`), `acting` and `acting-3x3` (`sim/acting_plans.py`), `timers`,
+`transactions` and `pop` (`sim/service_plans.py`).
 
 The result of a seed is the judgement of its verdict. An exception that escapes from a node counts
 as a broken promise (`CRASHED`). Seeds run in `WORKERS` processes. Exit codes are those of drills: 0
@@ -25,14 +26,16 @@ from rmqkit.drill.contract import Fault
 from rmqkit.drill.defects import table
 from rmqkit.drill.engine import Engine, Outcome
 from rmqkit.drill.history import History, HistoryRow
-from rmqkit.drill.plan import Plan
+from rmqkit.drill.plan import SERVICES, Plan
 from rmqkit.drill.promises import PROMISES
 from rmqkit.drill.promises.contract import Judgement
 from rmqkit.drill.report.verdict_words import notes, plain
 from rmqkit.drill.sim import acting_plans as acting
 from rmqkit.drill.sim import plans
+from rmqkit.drill.sim import service_plans as services
 from rmqkit.drill.sim.acting_driver import ActingDriver
 from rmqkit.drill.sim.driver import SimDriver
+from rmqkit.drill.sim.service_driver import ServiceDriver
 from rmqkit.drill.verdict import EXIT_CODES, Verdict
 
 WORKERS = 2
@@ -66,6 +69,12 @@ FAMILIES: Mapping[str, PlanFamily] = {
     "acting-3x3": PlanFamily(
         partial(acting.plan_of_seed, groups=3, replicas=3), acting.fault_of_plan, acting.told, ActingDriver, TAKEOVERS, 20
     ),
+    **{
+        service: PlanFamily(
+            partial(services.plan_of_seed, service=service), services.fault_of_plan, acting.told, ServiceDriver
+        )
+        for service in SERVICES
+    },
 }
 
 

@@ -77,6 +77,9 @@ class Destination(Protocol):
         each attempt.
         """
 
+    def withdraw(self) -> None:
+        """End puts that were not tried yet as failed: the duties have stopped."""
+
 
 class Snapshot(Protocol):
     """The progress of one duty at one point in time."""

@@ -12,6 +12,9 @@ from rmqkit.drill.promises.offsets import OffsetsStable
 from rmqkit.drill.promises.order import QueueOrder
 from rmqkit.drill.promises.progress import ProgressForward
 from rmqkit.drill.promises.roles import OneMaster
+from rmqkit.drill.promises.services.pops import PopKept
+from rmqkit.drill.promises.services.timers import TimerKept
+from rmqkit.drill.promises.services.transactions import TransactionAtomic
 from rmqkit.drill.promises.survival import Survival
 from rmqkit.drill.promises.waits import Recovers, WaitsBounded
 from rmqkit.hookspecs import Factory
@@ -30,6 +33,9 @@ PROMISES: Mapping[str, Factory] = {
         OneMaster,
         LocksExclusive,
         DelayKept,
+        TimerKept,
+        TransactionAtomic,
+        PopKept,
         ProgressForward,
         WaitsBounded,
         Recovers,

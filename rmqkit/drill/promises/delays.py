@@ -73,11 +73,13 @@ class DelayKept:
             if not first:
                 latest_ms = max(latest_ms, row.complete_ms - send.complete_ms - int(send.extra["delay_ms"]))
             first.setdefault((row.broker, row.queue, row.offset), row)
-        lost, excused = _lost(history, plan, {row.key for row in dues})
-        again, unexplained = _released_again(history, plan, copies)
+        there = {row.key for row in dues}
+        due = ((row, int(row.extra["due_ms"])) for row in history.by_kind["delay"] if row.key not in there)
+        lost, excused = lost_of(history, plan, due)
+        again, unexplained = released_again(copies, allowed_again(history, plan))
         places = sum(map(len, copies.values()))
         known = sum(row.key in sent for row in dues)
-        escaped = _escaped(dues)
+        escaped = escaped_to(dues)
         counts = {
             "acknowledged": sum(row.outcome == OK for row in sent.values()),
             "unknown": sum(row.outcome == UNKNOWN for row in sent.values()),
@@ -96,20 +98,19 @@ class DelayKept:
         return judged(len(sent) + len(dues), [*broken, *lost, *unexplained], counts, lacking=lacking)
 
 
-def _lost(history: History, plan: Plan, there: set[str]) -> tuple[list[Broken], int]:
-    """Find acknowledged messages that were never delivered.
+def lost_of(history: History, plan: Plan, missing: Iterable[tuple[HistoryRow, int]]) -> tuple[list[Broken], int]:
+    """Find acknowledged messages that were never delivered, among sends and their due times in ms.
 
     Return the violations, and how many more messages are missing that the mode allows to be lost.
+    Messages that may still be in flight at the end of the load are neither.
     """
     fault = fault_of(history)
     end_ms = history.event_ms(LOAD_ENDS)
     in_sync = Copies(history)
     lost = []
     excused = 0
-    for row in history.by_kind["delay"]:
-        if row.outcome != OK or row.key in there:
-            continue
-        if end_ms is None or int(row.extra["due_ms"]) + ON_ITS_WAY_MS > end_ms:
+    for row, due_ms in missing:
+        if row.outcome != OK or end_ms is None or due_ms + ON_ITS_WAY_MS > end_ms:
             continue
         if fault is not None:
             told = cell(
@@ -126,15 +127,15 @@ def _lost(history: History, plan: Plan, there: set[str]) -> tuple[list[Broken], 
     return lost, excused
 
 
-def _released_again(
-    history: History, plan: Plan, copies: Mapping[str, Mapping[Place, HistoryRow]]
+def released_again(
+    copies: Mapping[str, Mapping[Place, HistoryRow]], allowed: Iterable[tuple[int, int]]
 ) -> tuple[dict[str, int], list[Broken]]:
-    """Find messages that were released more than once.
+    """Find messages with copies at several places.
 
-    Return counts by the kind of broker that released them again, and the releases without
-    explanation.
+    `copies` has the first delivery of each copy, `allowed` the result of `allowed_again`. Return
+    counts by the kind of broker that released them again, and the releases without explanation.
     """
-    allowed = allowed_again(history, plan)
+    allowed = list(allowed)
     counts: dict[str, int] = {}
     broken = []
     for key, places in copies.items():
@@ -158,16 +159,20 @@ def _stored_ms(row: HistoryRow) -> int:
     return int(row.extra.get("stored_ms", row.complete_ms))
 
 
-def allowed_again(history: History, plan: Plan) -> list[tuple[int, int]]:
-    """Return intervals, in ms: a message that was released in one of them may be released again."""
-    back_ms = (GIVEN_BACK_MS if plan.replicas > 1 else _flush_ms(plan)) + MARGIN_MS
+def allowed_again(history: History, plan: Plan, save_ms: int | None = None) -> list[tuple[int, int]]:
+    """Return intervals, in ms: a message that was released in one of them may be released again.
+
+    `save_ms` is how often a broker saves its progress; by default, that of the delay levels.
+    """
+    save_ms = plan.setting("flushDelayOffsetInterval", FLUSH_DELAY_OFFSET_MS) if save_ms is None else save_ms
+    back_ms = (GIVEN_BACK_MS if plan.replicas > 1 else save_ms) + MARGIN_MS
     faults = [row for row in history.events if row.key == FAULT_BEGINS]
     if len({(row.broker, row.extra.get("node")) for row in faults}) > 1:
         # The broker with the newer progress may have been hit as well. Only a clean stop writes the
         # progress before the end.
         are_clean = all(row.extra.get("clean", False) for row in faults if "clean" in row.extra)
         is_told = any("clean" in row.extra for row in faults)
-        back_ms = MARGIN_MS if is_told and are_clean else max(back_ms, _flush_ms(plan) + MARGIN_MS)
+        back_ms = MARGIN_MS if is_told and are_clean else max(back_ms, save_ms + MARGIN_MS)
     until_ms = 2 * plan.member_sync_ms + MARGIN_MS
     moments = [row.invoke_ms for row in faults]
     served = heads(history)
@@ -186,14 +191,10 @@ def allowed_again(history: History, plan: Plan) -> list[tuple[int, int]]:
     return allowed
 
 
-def _flush_ms(plan: Plan) -> int:
-    return plan.setting("flushDelayOffsetInterval", FLUSH_DELAY_OFFSET_MS)
-
-
-def _escaped(dues: Iterable[HistoryRow]) -> dict[str, int]:
+def escaped_to(rows: Iterable[HistoryRow]) -> dict[str, int]:
     """Return the number of different messages that were put on each other broker."""
     found: dict[str, set[str]] = {}
-    for row in dues:
+    for row in rows:
         if row.extra.get("escaped_from"):
             found.setdefault(row.broker, set()).add(str(row.extra["escaped_from"]))
     return {broker: len(origins) for broker, origins in found.items()}

@@ -83,14 +83,21 @@ class ActingDriver(SimDriver):
                 return f"{name} acts for its master: {roles.state.why}"
             if len(roles.members) != self.plan.replicas:
                 return f"{name} sees only the broker ids {sorted(roles.members)} alive"
-        since_ms = self.now_ms() - 1_500
-        if workload.levels_ms(self.plan) and self._load.acked_ms.get(workload.DELAYER, -1_500) < since_ms:
-            return "no delayed message was acknowledged"
+        lacks = self._load_lacks()
+        if lacks:
+            return lacks
         healed_ms = self._load.healed_ms
         for number in range(self.plan.writers):
             name = workload.writer_name(number)
             if healed_ms and self._load.acked_ms.get(name, 0) < healed_ms and self._takes_puts():
                 return f"no send of {name} was acknowledged after the fault"
+        return ""
+
+    def _load_lacks(self) -> str:
+        """Return what the load lacks in addition to sends and deliveries, "" if nothing."""
+        since_ms = self.now_ms() - 1_500
+        if workload.levels_ms(self.plan) and self._load.acked_ms.get(workload.DELAYER, -1_500) < since_ms:
+            return "no delayed message was acknowledged"
         return ""
 
     def caught_up(self) -> bool:

@@ -266,7 +266,7 @@ def draw_steps(plan: Plan, brokers: Sequence[DrillNode], nameservers: Sequence[D
         node = chance.choice([*draw.brokers, *draw.nameservers])
         kinds = OTHERS if node.broker else OF_NAMESERVERS
         draw.add(chance.randint(0, 4_000), chance.randint(200, 2_500), node, chance.choice(kinds))
-    return _spread(_spared(draw))
+    return spread(_spared(draw))
 
 
 def _spared(draw: Drawing) -> list[Step]:
@@ -277,14 +277,14 @@ def _spared(draw: Drawing) -> list[Step]:
     return [step for step in draw.steps if not step.node.broker or step.node.broker == hit.broker or step.node.broker_id]
 
 
-def _spread(steps: list[Step]) -> list[Step]:
+def spread(steps: list[Step]) -> list[Step]:
     """Return the steps, delayed so that those on one node do not overlap; the first is at 0 ms."""
     free_ms: dict[str, int] = {}
-    spread = []
+    moved = []
     for step in sorted(steps, key=lambda step: step.at_ms):
         at_ms = max(step.at_ms, free_ms.get(step.node.name, 0))
         free_ms[step.node.name] = at_ms + step.lasts_ms + 1
-        spread.append(step._replace(at_ms=at_ms))
-    spread.sort(key=lambda step: step.at_ms)
-    first_ms = spread[0].at_ms
-    return [step._replace(at_ms=step.at_ms - first_ms) for step in spread]
+        moved.append(step._replace(at_ms=at_ms))
+    moved.sort(key=lambda step: step.at_ms)
+    first_ms = moved[0].at_ms
+    return [step._replace(at_ms=step.at_ms - first_ms) for step in moved]

@@ -28,7 +28,7 @@ from rmqkit.drill import workload
 from rmqkit.drill.history import FAULT_BITES, FAULT_ENDS, History, HistoryRow
 from rmqkit.drill.plan import Plan
 from rmqkit.drill.sim.acting_plans import ActingExtras
-from rmqkit.drill.sim.load import COMMIT_MS, RETRY_MS, WORK_MS, SimLoad, _go
+from rmqkit.drill.sim.load import COMMIT_MS, RETRY_MS, WORK_MS, SimLoad, begin_flow
 from rmqkit.errors import ClientError
 from rmqkit.runtime.connection import Address
 from rmqkit.sim.cluster import SimCluster
@@ -114,7 +114,7 @@ class ActingLoad(SimLoad):
                 outcome = await self.send(core, prepare, message, queue)
                 self.delay_sent(order, delays_ms[order.level], invoke_ms, outcome)
 
-        client.timers.after(500, lambda: _go(write()))
+        client.timers.after(500, lambda: begin_flow(write()))
 
     def _delayed(self, client: Client) -> None:
         self.read(client, workload.DELAYED, self.delayed_topic, lambda message: self._due(client, message))
@@ -192,7 +192,7 @@ class ActingLoad(SimLoad):
                     await self._unlock(client, name, granted)
 
         client.routes.watch(self.name)
-        client.timers.after(300 + 70 * number, lambda: _go(work()))
+        client.timers.after(300 + 70 * number, lambda: begin_flow(work()))
 
     async def _lock(self, client: Client, name: str, queues: tuple[int, ...]) -> tuple[int, ...]:
         """Ask for locks; return the queues of the broken group that were granted."""

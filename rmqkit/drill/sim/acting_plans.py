@@ -75,7 +75,7 @@ def plan_of_seed(seed: int, *, mode: str = "", breaks: Sequence[str] = (), group
         mode=chosen,
         groups=groups,
         replicas=replicas,
-        settings={**SETTINGS, **_timers(chance, seed), AUTO: _text(auto), AHEAD: _text(chance.random() < 0.5)},
+        settings={**SETTINGS, **timers(chance, seed), AUTO: _text(auto), AHEAD: _text(chance.random() < 0.5)},
         breaks=tuple(breaks),
         writers=3,
         rate=chance.choice((6, 10, 14)),
@@ -92,7 +92,8 @@ def plan_of_seed(seed: int, *, mode: str = "", breaks: Sequence[str] = (), group
     )
 
 
-def _timers(chance: Random, seed: int) -> dict[str, str]:
+def timers(chance: Random, seed: int) -> dict[str, str]:
+    """Return settings of brokers with short heartbeats, so that a takeover takes seconds."""
     heartbeat_ms = chance.randint(100, 300)
     return {
         ACTING: "true",

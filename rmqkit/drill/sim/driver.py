@@ -65,6 +65,9 @@ class Extras(NamedTuple):
 class SimDriver:
     """The `rmqkit.drill.contract.Driver` of a simulated cluster."""
 
+    #: the client to which a node must be reachable to count as one that answers
+    observer = "pull-0"
+
     def __init__(self, plan: Plan, *, keep_trace: bool = False) -> None:
         self.plan = plan
         self.history = History()
@@ -187,7 +190,7 @@ class SimDriver:
                 name = workload.writer_name(number)
                 if self._load.acked_ms.get(name, -FRESH_MS) < since_ms:
                     return f"no send of {name} was acknowledged"
-            for kind in (workload.PULL, workload.PUSH):
+            for kind in self._load.readers:
                 if self._load.given_ms.get(kind, -FRESH_MS) < since_ms:
                     return f"group {self._load.group(kind)} received no message"
         for name in self.cluster.brokers:
@@ -324,7 +327,7 @@ class SimDriver:
 
     def seen(self, node: DrillNode) -> Mapping[str, Any]:
         process = self.world.process(node.name)
-        cut = any("pull-0" in edge for edge in self._cuts.get(node.name, []))
+        cut = any(self.observer in edge for edge in self._cuts.get(node.name, []))
         return {
             "alive": process.is_alive,
             "pid": process.incarnation,

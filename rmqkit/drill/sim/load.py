@@ -5,7 +5,7 @@ own, and its work is a flow (`rmqkit.client.flow`). Consumers commit more often 
 because simulated drills are shorter.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any
 
@@ -18,7 +18,7 @@ from rmqkit.client.consumers.push_queue import ListenerBatch, PushConsumerSettin
 from rmqkit.client.consumers.subscriptions import ConsumeFrom
 from rmqkit.client.flow import Deferred, start
 from rmqkit.client.message import Message, MessageExt
-from rmqkit.client.producers.outgoing_message import Prepare
+from rmqkit.client.producers.outgoing_message import OutgoingMessage, Prepare
 from rmqkit.client.producers.producer import ProducerCore, ProducerSettings, SendOutcome
 from rmqkit.drill import workload
 from rmqkit.drill.history import FAULT_BITES, History, HistoryRow
@@ -37,6 +37,9 @@ WORK_MS = 1
 
 class SimLoad(RecordedLoad):
     """Writers and readers of one drill."""
+
+    #: groups that must receive messages in a steady state
+    readers: tuple[str, ...] = (workload.PULL, workload.PUSH)
 
     def __init__(
         self, cluster: SimCluster, plan: Plan, history: History, now_ms: Callable[[], int], *, name: str, broker: str
@@ -72,13 +75,17 @@ class SimLoad(RecordedLoad):
                     await client.timers.sleep(RETRY_MS)
             self.has_topic = True
 
-        client.timers.after(1, lambda: _go(make()))
+        client.timers.after(1, lambda: begin_flow(make()))
 
     def begin(self) -> None:
         """Start the writers and readers. The topics must exist."""
         for number in range(workload.PUSH_MEMBERS):
             self.cluster.client(f"push-{number}", partial(self.push, workload.PUSH, number))
         self.cluster.client("pull-0", partial(self._pull, workload.PULL))
+        self.begin_writers()
+
+    def begin_writers(self) -> None:
+        """Start the writers, and have every row of the history seen."""
         for number in range(self.plan.writers):
             self.cluster.client(workload.writer_name(number), partial(self._writer, number))
         self.history.on_row = self.seen
@@ -86,7 +93,12 @@ class SimLoad(RecordedLoad):
     def seen(self, row: HistoryRow) -> None:
         """Let the late group join after the proof of the fault."""
         super().seen(row)
-        if row.kind == "event" and row.key == FAULT_BITES and workload.LATE not in self.given:
+        if row.kind == "event" and row.key == FAULT_BITES:
+            self.join_late()
+
+    def join_late(self) -> None:
+        """Start the late group, once."""
+        if workload.LATE not in self.given:
             self.given[workload.LATE] = {}
             self.cluster.client("late-0", partial(self._pull, workload.LATE))
 
@@ -107,16 +119,21 @@ class SimLoad(RecordedLoad):
                 outcome = await self.send(core, prepare, Message(self.name, order.body, keys=order.key), queue)
                 self.sent(name, order, invoke_ms, outcome)
 
-        client.timers.after(500, lambda: _go(write()))
+        client.timers.after(500, lambda: begin_flow(write()))
 
     async def send(
         self, core: ProducerCore, prepare: Prepare, message: Message, queue: MessageQueue | None
     ) -> SendOutcome | None:
         """Send one message, once, and wait for its outcome."""
+        return await self.send_prepared(core, prepare.message(message, core.client.clock.wall_ms), queue)
+
+    async def send_prepared(
+        self, core: ProducerCore, outgoing: OutgoingMessage, queue: MessageQueue | None
+    ) -> SendOutcome | None:
+        """As `send`, for a message that is ready for the wire."""
         ended: Deferred[SendOutcome | None] = Deferred()
         self.under_way += 1
-        prepared = prepare.message(message, core.client.clock.wall_ms)
-        core.send(prepared, ended.resolve, timeout_ms=self.plan.send_timeout_ms, queue=queue)
+        core.send(outgoing, ended.resolve, timeout_ms=self.plan.send_timeout_ms, queue=queue)
         outcome = await ended
         self.under_way -= 1
         return outcome
@@ -152,7 +169,7 @@ class SimLoad(RecordedLoad):
                 except ClientError:
                     await client.timers.sleep(RETRY_MS)
 
-        client.timers.after(200, lambda: _go(join()))
+        client.timers.after(200, lambda: begin_flow(join()))
 
     def _pull(self, kind: str, client: Client) -> None:
         self.read(client, kind, self.name, lambda message: self.delivered(kind, f"{kind}-0", message))
@@ -179,8 +196,9 @@ class SimLoad(RecordedLoad):
                     for message in messages:
                         given(message)
 
-        client.timers.after(200, lambda: _go(read()))
+        client.timers.after(200, lambda: begin_flow(read()))
 
 
-def _go(flow: Any) -> None:
+def begin_flow(flow: Coroutine[Any, Any, Any]) -> None:
+    """Start a flow whose end nobody waits for."""
     start(flow)

@@ -1,0 +1,155 @@
+"""Promise: pop gives each message at least once, hides it while it is popped, and ends at its ack.
+
+At least once. Every acknowledged message of the topic is popped, if the mode promises that the
+master still has it. A pop that nobody acked ends in another pop, once its invisible time is over.
+
+Invisible. From `pop_ms` until `invisible_ms` later, no member gets the message again.
+
+Acked. After a confirmed ack, no member gets the message again.
+
+Members get a message again in spite of these where no broker can avoid it. Each case is counted:
+
+- The pop, or the ack, was in the last second before a takeover or a return (`allowed_again`). The
+  successor knows neither its record, if it was not replicated, nor the offset that was popped next.
+- The message was stored twice, because its producer sent it again after a send without an answer.
+  These are two messages with one key.
+"""
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+
+from rmqkit.drill.history import LOAD_ENDS, OK, UNKNOWN, History, HistoryRow
+from rmqkit.drill.plan import POP, Plan
+from rmqkit.drill.promises.contract import Broken, Finding, judged
+from rmqkit.drill.promises.delays import ON_ITS_WAY_MS, allowed_again, lost_of
+
+#: wall times are rounded to ms, on both sides
+ROUNDED_MS = 2
+#: how often a broker writes consumer offsets, to which the progress of revive belongs
+FLUSH_MS = 5_000
+#: how long after its invisible time a message may take to be popped again: the retry topic is read
+#: in turn with the others, by members with pauses
+RETURN_MS = 4_000
+
+
+class PopKept:
+    name = "pop-kept"
+    text = "a message is popped at least once, by nobody else while it is invisible, and never again once acked"
+
+    def applies(self, plan: Plan) -> bool:
+        return POP in plan.services
+
+    def check(self, history: History, plan: Plan) -> Finding:
+        sent = {row.key: row for row in history.sends}
+        pops: dict[str, list[HistoryRow]] = {}
+        broken: list[Broken] = []
+        for row in sorted(history.by_kind["popped"], key=lambda each: (int(each.extra["pop_ms"]), each.op)):
+            send = sent.get(row.key)
+            if send is None or send.value != row.value:
+                why = "was never sent" if send is None else f"has another body (checksum {row.value}, not {send.value})"
+                broken.append(Broken(row.key, f"popped at {row.complete_ms} ms, but {why}"))
+                continue
+            pops.setdefault(row.key, []).append(row)
+        acks = _acks(history)
+        lost, excused = lost_of(history, plan, ((row, row.complete_ms) for row in sent.values() if row.key not in pops))
+        doubled = _doubled(history, pops)
+        seen = RepeatedPops(history, plan)
+        for key, rows in pops.items():
+            if key not in doubled:
+                seen.check(key, rows, acks)
+        left = _left_behind(history, pops, acks)
+        counts = {
+            "acknowledged": sum(row.outcome == OK for row in sent.values()),
+            "popped": len(pops),
+            "pops": sum(map(len, pops.values())),
+            "acked": len({row.key for row in history.by_kind["acked"] if row.outcome == OK}),
+            "acks without an answer": sum(row.outcome == UNKNOWN for row in history.by_kind["acked"]),
+            "returned": sum(len(rows) - 1 for rows in pops.values()),
+            "again while invisible, allowed": seen.invisible,
+            "again after the ack, allowed": seen.acked,
+            "stored twice by their producer": len(doubled),
+            "lost where nothing is promised": excused,
+        }
+        facts = len(sent) + sum(map(len, pops.values()))
+        lacking = "" if pops else "no message was popped"
+        return judged(facts, [*broken, *lost, *seen.broken, *left], counts, lacking=lacking)
+
+
+class RepeatedPops:
+    """Judges pops of messages that were popped before."""
+
+    def __init__(self, history: History, plan: Plan) -> None:
+        self._allowed = allowed_again(history, plan, plan.setting("flushConsumerOffsetInterval", FLUSH_MS))
+        self.broken: list[Broken] = []
+        #: repeated pops that are allowed
+        self.invisible = self.acked = 0
+
+    def check(self, key: str, rows: Sequence[HistoryRow], acks: Mapping[str, HistoryRow]) -> None:
+        """Check the pops of one message, in order of their pop times."""
+        acked: HistoryRow | None = None
+        for before, row in pairwise(rows):
+            ack = acks.get(str(before.extra["handle"]))
+            if ack is not None and ack.outcome == OK and (acked is None or ack.complete_ms < acked.complete_ms):
+                acked = ack
+            pop_ms = int(row.extra["pop_ms"])
+            if acked is not None and pop_ms > acked.complete_ms + ROUNDED_MS:
+                if self._is_allowed(acked):
+                    self.acked += 1
+                else:
+                    what = f"{acked.client} acked it at {acked.complete_ms} ms, {row.client} popped it again at {pop_ms} ms"
+                    self.broken.append(Broken(key, what))
+                continue
+            until_ms = int(before.extra["pop_ms"]) + int(before.extra["invisible_ms"])
+            if pop_ms + ROUNDED_MS < until_ms:
+                if self._is_allowed(before):
+                    self.invisible += 1
+                else:
+                    what = (
+                        f"{before.client} popped it at {before.extra['pop_ms']} ms, invisible until {until_ms} ms, but"
+                        f" {row.client} popped it at {pop_ms} ms"
+                    )
+                    self.broken.append(Broken(key, what))
+
+    def _is_allowed(self, row: HistoryRow) -> bool:
+        """Return whether the record of this pop or ack may be unknown to a successor."""
+        return any(since <= row.complete_ms <= until for since, until in self._allowed)
+
+
+def _acks(history: History) -> dict[str, HistoryRow]:
+    """Return the ack of each handle, the confirmed one if there are several."""
+    found: dict[str, HistoryRow] = {}
+    for row in history.by_kind["acked"]:
+        handle = str(row.extra["handle"])
+        if handle not in found or row.outcome == OK:
+            found.setdefault(handle, row)
+    return found
+
+
+def _doubled(history: History, pops: Mapping[str, Sequence[HistoryRow]]) -> set[str]:
+    """Return the keys of messages that are stored at several places of the topic."""
+    places: dict[str, set[tuple[str, int, int]]] = {}
+    for row in history.reads:
+        if row.outcome == OK:
+            places.setdefault(row.key, set()).add((row.broker, row.queue, row.offset))
+    for key, rows in pops.items():
+        for row in rows:
+            if not str(row.extra["topic"]).startswith("retry"):
+                places.setdefault(key, set()).add((row.broker, row.queue, row.offset))
+    return {key for key, found in places.items() if len(found) > 1}
+
+
+def _left_behind(
+    history: History, pops: Mapping[str, Sequence[HistoryRow]], acks: Mapping[str, HistoryRow]
+) -> list[Broken]:
+    """Return the messages that were popped, not acked, and never popped again."""
+    end_ms = history.event_ms(LOAD_ENDS)
+    broken = []
+    for key, rows in pops.items():
+        last = max(rows, key=lambda row: int(row.extra["pop_ms"]) + int(row.extra["invisible_ms"]))
+        if any(str(row.extra["handle"]) in acks for row in rows) or end_ms is None:
+            continue
+        back_ms = int(last.extra["pop_ms"]) + int(last.extra["invisible_ms"])
+        if back_ms + RETURN_MS + ON_ITS_WAY_MS <= end_ms:
+            what = f"popped last at {last.extra['pop_ms']} ms by {last.client}, not acked, and not popped again"
+            broken.append(Broken(key, f"{what} after {back_ms} ms"))
+    return broken
