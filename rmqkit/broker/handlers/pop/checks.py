@@ -1,7 +1,7 @@
 """What the requests of pop check, in upstream's order, since it decides which code a client gets.
 
-A slave serves none of them: what they store must be in the log of the group's master. While a slave
-acts for its master, it only hands messages out again that the master had given (`special/pop`).
+A slave serves none of them, unless it acts for its master. A broker that returns, or gives way to a
+master that returns, serves none either: what it accepted could miss the handover.
 
 Invisible times are limited to `INVISIBLE_MS_MAX`. Upstream, a longer one fails later and without a
 word: the checkpoint is a timer message, and timers have this limit (`timerMaxDelaySec`).
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 INVISIBLE_MS_MAX = 259_200_000
 
 
-def check_master(broker: "BrokerView") -> None:
-    """Raise Refused if this broker cannot store checkpoints and acks."""
-    if broker.replication.is_slave or not broker.revive.is_on:
+def check_serves(broker: "BrokerView") -> None:
+    """Raise Refused if this broker serves no pops: it is neither a master nor an acting one."""
+    if not broker.revive.is_on:
         ip = broker.config.network.broker_ip1
         raise Refused(
             ResponseCode.SERVICE_NOT_AVAILABLE,
-            f"the broker[{ip}] is not the master of its group: only a master serves pops",
+            f"the broker[{ip}] serves no pops: it is not the master of its group and does not act for it",
         )
 
 

@@ -11,7 +11,7 @@ Source: `broker/.../processor/{PeekMessageProcessor,NotificationProcessor}.java`
 
 from typing import TYPE_CHECKING
 
-from rmqkit.broker.handlers.pop.checks import check_master, check_readable, checked_topic
+from rmqkit.broker.handlers.pop.checks import check_readable, check_serves, checked_topic
 from rmqkit.broker.handlers.pop.pops import wait_until
 from rmqkit.runtime.calls import Answer, Call, Handlers, Refused, Response
 from rmqkit.runtime.connection import Buffer
@@ -43,7 +43,7 @@ def peek(broker: "BrokerView", call: Call[PeekMessageRequest]) -> Response:
     """Return messages without hiding them."""
     args = call.args
     check_readable(broker, is_pop=False)
-    check_master(broker)
+    check_serves(broker)
     config = checked_topic(broker, args.topic, args.queue_id, args.consumer_group)
     chance = broker.entropy.randrange(100)
     retries = retry_topic(args.topic, args.consumer_group, is_v2=broker.config.pop.enable_retry_topic_v2)
@@ -75,7 +75,7 @@ def notification(broker: "BrokerView", call: Call[NotificationRequest]) -> Respo
     if not args.born_time:
         args.born_time = broker.clock.wall_ms
     check_readable(broker, is_pop=False)
-    check_master(broker)
+    check_serves(broker)
     checked_topic(broker, args.topic, args.queue_id, args.consumer_group)
     if _has_messages(broker, args):
         return call.ok(NotificationResponse(has_msg=True, polling_full=False))
@@ -110,7 +110,7 @@ def notification(broker: "BrokerView", call: Call[NotificationRequest]) -> Respo
 def _woken(broker: "BrokerView", call: Call[NotificationRequest]) -> Response:
     args = call.args
     try:
-        check_master(broker)
+        check_serves(broker)
         checked_topic(broker, args.topic, args.queue_id, args.consumer_group)
     except Refused as refused:
         return call.error(refused.code, str(refused))
