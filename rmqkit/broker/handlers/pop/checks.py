@@ -10,10 +10,15 @@ Source: `broker/.../processor/{PopMessageProcessor,AckMessageProcessor}.java`,
 `NotificationProcessor.java`, `PeekMessageProcessor.java`.
 """
 
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from rmqkit.broker.filters.contract import FilterError
+from rmqkit.broker.filters.pull_filter import EVERYTHING, PullFilter, by_filter, by_tags
+from rmqkit.broker.handlers.messages.pull import TAG_TYPES, check_filters_allowed
 from rmqkit.errors import RemoteProtocolError
 from rmqkit.runtime.calls import Refused
+from rmqkit.wire.bodies import parse_subscription
 from rmqkit.wire.bodies.pop import ReceiptHandle, decode_handle
 from rmqkit.wire.codes import PermName, ResponseCode
 
@@ -94,3 +99,22 @@ def checked_handle(text: str) -> ReceiptHandle:
         return decode_handle(text)
     except RemoteProtocolError as error:
         raise Refused(ResponseCode.SYSTEM_ERROR, str(error)) from None
+
+
+@lru_cache(maxsize=4096)
+def _tags(topic: str, expression: str) -> PullFilter:
+    return by_tags(tuple(parse_subscription(topic, expression).code_set))
+
+
+def checked_filter(broker: "BrokerView", topic: str, kind: str | None, expression: str | None) -> PullFilter:
+    """Return the filter of a pop or notification. Raises Refused if its expression is invalid."""
+    if not expression:
+        return EVERYTHING
+    try:
+        if kind in TAG_TYPES:
+            return _tags(topic, expression)
+        check_filters_allowed(broker, kind)
+        return by_filter(broker.filters.filters.compile(str(kind), expression))
+    except (FilterError, RemoteProtocolError, ValueError) as error:
+        remark = f"parse the consumer's subscription failed: {error}"
+        raise Refused(ResponseCode.SUBSCRIPTION_PARSE_FAILED, remark) from None

@@ -218,6 +218,6 @@ class PopOrders:
                 continue
             if info.hidden_until() > wall_ms:
                 self._watch(queue, info)
-            elif self._context.config.pop.notify_after_order_release:
+            elif self._context.config.pop_notices.notify_after_order_release:
                 self._freed(queue)
         self._wake()

@@ -15,27 +15,24 @@ An acting master stores none either, since it may not append to its log: the spe
 Source: `broker/.../processor/PopMessageProcessor.java`.
 """
 
-from functools import lru_cache, partial
+from functools import partial
 from typing import TYPE_CHECKING
 
-from rmqkit.broker.filters.contract import FilterError
-from rmqkit.broker.filters.pull_filter import EVERYTHING, PullFilter, by_filter, by_tags
-from rmqkit.broker.handlers.messages.pull import TAG_TYPES, check_filters_allowed
+from rmqkit.broker.filters.pull_filter import PullFilter
 from rmqkit.broker.handlers.pop.checks import (
     check_invisible_time,
     check_readable,
     check_serves,
+    checked_filter,
     checked_topic,
 )
 from rmqkit.broker.handlers.pop.in_flight import client_of
 from rmqkit.broker.handlers.pop.queue_reads import QueueReads, TakenMessages, redelivered
 from rmqkit.broker.put_answers import STORED
 from rmqkit.broker.special.pop.records import checkpoint_put
-from rmqkit.errors import RemoteProtocolError
 from rmqkit.runtime.calls import Answer, Call, Handlers, Refused, Response
 from rmqkit.runtime.connection import Buffer
 from rmqkit.store.contract import PutResult, PutStatus
-from rmqkit.wire.bodies import parse_subscription
 from rmqkit.wire.bodies.pop import (
     MESSAGES_MAX,
     ORDER_QUEUE,
@@ -68,7 +65,7 @@ def pop(broker: "BrokerView", call: Call[PopMessageRequest]) -> Response:
     if not args.born_time:
         args.born_time = broker.clock.wall_ms
     _check(broker, args)
-    wanted = _filter(broker, args)
+    wanted = checked_filter(broker, args.topic, args.exp_type, args.exp)
     call.changing()
     return call.later(partial(_attempt, broker, call, wanted))
 
@@ -83,25 +80,6 @@ def _check(broker: "BrokerView", args: PopMessageRequest) -> None:
         raise Refused(ResponseCode.INVALID_PARAMETER, f"the broker[{ip}] pop message's num is greater than {MESSAGES_MAX}")
     check_invisible_time(args.invisible_time)
     checked_topic(broker, args.topic, args.queue_id, args.consumer_group)
-
-
-@lru_cache(maxsize=4096)
-def _tags(topic: str, expression: str) -> PullFilter:
-    return by_tags(tuple(parse_subscription(topic, expression).code_set))
-
-
-def _filter(broker: "BrokerView", args: PopMessageRequest) -> PullFilter:
-    """Return the filter of a pop. Raises Refused if its expression is invalid."""
-    if not args.exp:
-        return EVERYTHING
-    try:
-        if args.exp_type in TAG_TYPES:
-            return _tags(args.topic, args.exp)
-        check_filters_allowed(broker, args.exp_type)
-        return by_filter(broker.filters.filters.compile(str(args.exp_type), args.exp))
-    except (FilterError, RemoteProtocolError, ValueError) as error:
-        remark = f"parse the consumer's subscription failed: {error}"
-        raise Refused(ResponseCode.SUBSCRIPTION_PARSE_FAILED, remark) from None
 
 
 def _attempt(
