@@ -85,6 +85,32 @@ class PopSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PopNoticeSettings:
+    """Which messages and events end the wait of pops and notifications."""
+
+    filter_notifications: bool = key(
+        "useMessageFilterForNotification",
+        True,
+        "notifications (code 200054) consider only messages that match the filter of the request",
+        live=True,
+    )
+    notification_filter_max: int = key(
+        "maxMessageFilterNumForNotification",
+        64,
+        "messages that wait in a queue from which on a notification does not look at their tags",
+        low=0,
+        high=1024,
+        live=True,
+    )
+    notify_after_order_release: bool = key(
+        "enableNotifyAfterPopOrderLockRelease",
+        True,
+        "the end of an invisible time wakes an ordered pop that waits for its queue",
+        live=True,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AssignmentSettings:
     """How the broker divides queues among the members of a group."""
 

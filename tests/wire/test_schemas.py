@@ -28,7 +28,6 @@ BESIDE = {
 }
 # Java fields of features that we do not have.
 LEFT_OUT = {
-    "PopMessageResponse": {"orderCountInfo"},
     "PullMessageRequest": {"liteTopic"},
     "SearchOffsetRequest": {"liteTopic"},
 }

@@ -107,11 +107,25 @@ class OffsetTexts:
     def __init__(self) -> None:
         self._starts: list[str] = []
         self._messages: list[str] = []
+        self._counts: list[str] = []
 
     def add(self, topic: str, queue_id: int, start: int, offsets: Sequence[int]) -> None:
         flag = flag_of(topic)
         self._starts.append(f"{flag} {queue_id} {start}")
         self._messages.append(f"{flag} {queue_id} {','.join(map(str, offsets))}")
+
+    def add_counts(self, topic: str, queue_id: int, offsets: Sequence[int], counts: Mapping[int, int]) -> None:
+        """Add how often the messages of an ordered batch were handed out before.
+
+        Old clients read the least count of the queue, others the count of each message.
+        """
+        flag = flag_of(topic)
+        self._counts += [f"{flag} qo{queue_id}%{offset} {counts[offset]}" for offset in offsets if counts.get(offset)]
+        self._counts.append(f"{flag} {queue_id} {min(counts.get(offset, 0) for offset in offsets)}")
+
+    @property
+    def counts(self) -> str:
+        return ";".join(self._counts)
 
     @property
     def starts(self) -> str:

@@ -27,6 +27,7 @@ class PopMessageResponse(Ext, kw_only=True):
     rest_num: Int64
     start_offset_info: str | None = None
     msg_offset_info: str | None = None
+    order_count_info: str | None = None
 
 
 class AckMessageRequest(Ext, kw_only=True):

@@ -10,7 +10,8 @@ counts all. Upstream has no such request: there, what is in flight can only be c
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from rmqkit.broker.special.pop.pending import Pending
+from rmqkit.broker.handlers.pop.order_info import OrderInfo
+from rmqkit.broker.special.pop.pending import Pending, PopQueue
 from rmqkit.errors import CorruptRecord
 from rmqkit.runtime.calls import Call, Handlers, Refused, Response
 from rmqkit.runtime.connection import Connection
@@ -45,17 +46,40 @@ def pop_in_flight(broker: "BrokerView", call: Call[GetPopInFlightRequest]) -> Re
         raise Refused(ResponseCode.SERVICE_NOT_AVAILABLE, remark)
     group = args.consumer_group
     topics = (args.topic, *retry_topics(args.topic, group)) if args.topic else ()
+
+    def is_wanted(queue: PopQueue) -> bool:
+        return queue[1] == group and (not topics or queue[0] in topics)
+
     answer = PopInFlight()
-    for (topic, its_group, _), count in broker.revive.pending.in_flight.items():
-        if its_group == group and (not topics or topic in topics):
-            answer.total += count
+    answer.total = sum(count for queue, count in broker.revive.pending.in_flight.items() if is_wanted(queue))
     for pending in broker.revive.pending if answer.total else ():
-        topic, its_group, _ = pending.queue
-        if its_group == group and (not topics or topic in topics):
+        if is_wanted(pending.queue):
             answer.messages.extend(_rows_of(broker, pending, ROWS_MAX - len(answer.messages)))
             if len(answer.messages) >= ROWS_MAX:
                 break
+    for queue, info in broker.pop_orders:
+        if is_wanted(queue):
+            found = _ordered_rows(broker, queue, info)
+            answer.total += len(found)
+            answer.messages.extend(found[: max(0, ROWS_MAX - len(answer.messages))])
     return call.ok(body=answer.encode())
+
+
+def _ordered_rows(broker: "BrokerView", queue: PopQueue, info: OrderInfo) -> list[PopInFlightMessage]:
+    """Return the messages of an ordered batch that are hidden."""
+    return [
+        PopInFlightMessage(
+            client_id=broker.pop_orders.client_of(queue),
+            count=1 + (info.counts or {}).get(offset, 0),
+            invisible_until=info.visible_ms(offset, 0),
+            offset=offset,
+            pop_time=info.pop_ms,
+            queue_id=queue[2],
+            topic=queue[0],
+        )
+        for index, offset in enumerate(info.offsets)
+        if not info.acked >> index & 1 and info.visible_ms(offset, 0) > broker.clock.wall_ms
+    ]
 
 
 def _rows_of(broker: "BrokerView", pending: Pending, count: int) -> Iterator[PopInFlightMessage]:
