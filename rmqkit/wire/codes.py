@@ -187,6 +187,8 @@ class OwnRequestCode(IntEnum):
     """
 
     GET_POP_IN_FLIGHT = 60001
+    GET_POP_PROGRESS = 60002
+    GET_TRANSACTION_PROGRESS = 60003
 
 
 class ResponseCode(IntEnum):

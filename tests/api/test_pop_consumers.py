@@ -4,12 +4,15 @@ messages.
 
 import asyncio
 import threading
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from rmqkit import Message, PushConsumer, aio
 from rmqkit.errors import ClientError
+from rmqkit.wire.trace import TraceType
 from tests.api.test_consumers import Heard, fill
+from tests.api.test_trace import records_of
 from tests.api.until import until
 
 
@@ -55,6 +58,7 @@ def test_members_share_one_queue(own):
     assert connections.consume_type == "CONSUME_POP"
 
 
+@pytest.mark.long
 def test_what_a_closed_member_did_not_begin_goes_to_another_one(own):
     topic = own.topic(queue_nums=1)
     group = own.group()
@@ -111,6 +115,7 @@ def test_a_group_begins_at_the_end_by_default(own):
     heard.has(b"new")
 
 
+@pytest.mark.long
 def test_what_a_member_in_pull_mode_failed_on_is_popped(own):
     """Members in pull mode leave failed messages in `%RETRY%<group>`; pops read it too."""
     topic, group = own.topic(queue_nums=1), own.group()
@@ -127,3 +132,47 @@ def test_what_a_member_in_pull_mode_failed_on_is_popped(own):
     (message,) = heard.messages
     assert (message.topic, message.queue.topic, message.reconsume_times) == (topic, f"%RETRY%{group}", 1)
     until(lambda: not own.admin.pop_in_flight(group).total)
+
+
+@pytest.mark.long
+def test_a_dead_letter_of_a_timer_message_waits_for_no_timer(own):
+    """Its properties still have the time of delivery, and the copy must not be delayed again."""
+    topic, group = own.topic(queue_nums=1), own.group()
+    heard = Heard(fail=lambda message: True)
+    popping(own, topic, heard, group=group, max_reconsume_times=0)
+    at = datetime.now(UTC) + timedelta(seconds=1)
+    producer = own.producer()
+    producer.send(Message(topic, b"timer", deliver_at=at))
+    producer.send(Message(topic, b"level", delay_level=1))
+    heard.has(b"timer", b"level")
+    until(lambda: sum(queue.total for queue in own.admin.dead_letters(group)) == 2)
+
+
+@pytest.mark.long
+def test_a_trace_shows_what_a_popping_listener_did(own):
+    topic = own.topic(queue_nums=1)
+    heard = Heard()
+    consumer = popping(own, topic, heard, trace=True)
+    sent = own.producer().send(Message(topic, b"traced"))
+    heard.has(b"traced")
+    consumer.close()
+    wanted = {TraceType.SUB_BEFORE, TraceType.SUB_AFTER}
+    until(lambda: wanted <= {record.type for record in records_of(own, sent.msg_id)})
+
+
+@pytest.mark.long
+def test_an_administrator_asks_a_popping_consumer(own):
+    """What it holds (307), and one message to consume now (309)."""
+    topic, group = own.topic(queue_nums=1), own.group()
+    heard = Heard()
+    consumer = popping(own, topic, heard, group=group)
+    sent = own.producer().send(Message(topic, b"once"))
+    heard.has(b"once")
+    (member,) = own.admin.consumer_connections(group).connection_set
+    info = own.admin.consumer_running_info(group, member.client_id)
+    assert info.properties["PROP_CONSUME_TYPE"] == "CONSUME_POP"
+    assert {queue.topic for queue in info.mq_pop_table} >= {topic}
+    _, result = own.admin.consume_directly(group, own.admin.message_at(sent.queue, sent.queue_offset))
+    assert result.consume_result == "CR_SUCCESS"
+    assert heard.bodies == [b"once", b"once"]
+    consumer.close()

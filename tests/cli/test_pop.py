@@ -21,6 +21,7 @@ def send(namesrv, *bodies):
         return [producer.send(Message(TOPIC, body)) for body in bodies]
 
 
+@pytest.mark.long
 def test_consume_pops_prints_and_acks(up, namesrv):
     send(namesrv, "one", "two", "three")
     pop = ("consume", TOPIC, "--group", GROUP, "--pop", "--format", "body")
@@ -30,6 +31,7 @@ def test_consume_pops_prints_and_acks(up, namesrv):
     assert "no popped message" in up.run("group", "pop", GROUP).stderr
 
 
+@pytest.mark.long
 def test_what_is_in_flight_and_with_whom(up, namesrv):
     (sent,) = send(namesrv, "held")
     held = []
@@ -54,6 +56,10 @@ def test_what_is_in_flight_and_with_whom(up, namesrv):
         (row,) = up.json("group", "pop", GROUP, "--topic", TOPIC)["messages"]
         shown = up.run("group", "pop", GROUP).stdout
         assert up.json("group", "pop", GROUP, "--topic", "other")["total"] == 0
+        (member,) = up.json("group", "running", GROUP)["members"]
+        (work,) = [each for each in member["pops"] if each["topic"] == TOPIC]
+        assert (work["queue_id"], work["not_acked"]) == (-1, 1)
+        assert "not acked" in up.run("group", "running", GROUP).stdout
     assert (row["topic"], row["queue_id"], row["offset"], row["deliveries"]) == (TOPIC, 0, sent.queue_offset, 1)
     assert row["visible_ms"] - row["popped_ms"] == 20_000
     assert row["client_id"].endswith("holder")
@@ -61,6 +67,7 @@ def test_what_is_in_flight_and_with_whom(up, namesrv):
     assert up.json("group", "pop", GROUP)["total"] == 0
 
 
+@pytest.mark.long
 def test_the_mode_of_a_group(up, namesrv):
     assert "no mode is set" in up.run("group", "mode", GROUP).stderr
     set_to = up.json("group", "mode", GROUP, TOPIC, "pop", "--share", "2")

@@ -236,3 +236,22 @@ def test_a_worker_that_stops_gives_back_what_no_listener_had():
     world.run_for(INVISIBLE_MS - 3 * SECOND)
     assert len(workers.done) >= len(sent) - 1
     assert set(times) == {0}, "it does not count as failed"
+
+
+def test_workers_go_on_at_the_slave_that_acts_for_a_killed_master():
+    """Acks that the master answered more than a second before its death count there too."""
+    cluster, sent = story(9, messages=60, groups=2, replicas=2, acting=True, fast=True)
+    world = cluster.world
+    workers = Workers(cluster, threads=2, work_ms=200, pop_threshold_for_queue=4, pop_batch_nums=4)
+    workers.add("one")
+    workers.add("two")
+    assert world.run_until(lambda: len(workers.done) >= 25, 20 * SECOND)
+    acked = {number for at, _, number in workers.began if at < world.now_ms - 1500}
+    world.kill("broker-a-0")
+    world.run_for(30 * SECOND)
+    assert workers.done.keys() == sent
+    assert all(workers.done[number] == 1 for number in acked)
+    world.restart("broker-a-0")
+    world.run_for(20 * SECOND)
+    assert all(workers.done[number] == 1 for number in acked)
+    assert sum(workers.done.values()) <= len(sent) + 16, "only what was in flight comes again"

@@ -24,6 +24,7 @@ from rmqkit.broker.tables.groups import GroupTable
 from rmqkit.broker.tables.offsets import OffsetTable
 from rmqkit.broker.tables.topics import TopicTable
 from rmqkit.store.contract import Put, PutResult, PutStatus, StorageEngine
+from rmqkit.wire.codes import OwnRequestCode
 
 Then = Callable[[PutStatus], None]
 #: results of an attempt that may have stored the message nevertheless
@@ -185,5 +186,8 @@ class SpecialRow(NamedTuple):
     #: raises RemoteProtocolError if the bytes are no snapshot
     decode: Callable[[bytes], Snapshot]
     make: Callable[[SpecialParts], SpecialDuty[Any]]
-    #: whether `code` is rmqkit's own, so that Apache's brokers are not asked
-    is_own: bool = False
+
+    @property
+    def is_own(self) -> bool:
+        """Whether the code is rmqkit's own, so that Apache's brokers are not asked."""
+        return isinstance(self.code, OwnRequestCode)

@@ -237,6 +237,15 @@ def running_fields(client: str, info: Any) -> dict[str, Any]:
             }
             for queue, each in sorted(info.mq_table.items())
         ],
+        "pops": [
+            {
+                **queue_fields(queue),
+                "not_acked": each.wait_ack_count,
+                "dropped": each.droped,
+                "last_pop_ms": each.last_pop_timestamp,
+            }
+            for queue, each in sorted(info.mq_pop_table.items())
+        ],
         "rates": {
             topic: {
                 "ok_tps": each.consume_ok_tps,
@@ -260,7 +269,10 @@ def print_running(said: dict[str, Any]) -> None:
         print(f"subscribes to {topic}: {expression}")
     columns = {**output.QUEUE, "committed": "committed", "held": "held", "locked": "locked"}
     columns |= {"last pull": "last_pull_ms:time", "last consumed": "last_consume_ms:time"}
-    output.report(said["queues"], columns)
+    if said["queues"] or not said["pops"]:
+        output.report(said["queues"], columns)
+    if said["pops"]:
+        output.report(said["pops"], {**output.QUEUE, "not acked": "not_acked", "last pop": "last_pop_ms:time"})
     if said["rates"]:
         rates = [{"topic": topic, **each} for topic, each in said["rates"].items()]
         columns = {"topic": "topic", "ok/s": "ok_tps:.1f", "failed/s": "failed_tps:.1f"}

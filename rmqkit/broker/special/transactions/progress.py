@@ -5,8 +5,8 @@
 
 The table of consumer offsets is saved, copied to slaves and merged by a returning master like every
 other group's offsets. The snapshot on the wire also has the entries of `decisions.py`, for which
-Apache's broker has no place. Its request code is rmqkit's own. A broker that does not know the code
-is left out, and gets the offsets alone.
+Apache's broker has no place. Its request code is rmqkit's own, so an Apache broker is not asked and
+gets the offsets alone.
 
 Source: `broker/.../transaction/queue/TransactionalMessageBridge.java` (`fetchConsumeOffset`).
 """
@@ -22,8 +22,6 @@ from rmqkit.store.contract import StorageEngine
 from rmqkit.wire.topic_names import HALF_TOPIC, OP_TOPIC
 
 GROUP = "CID_RMQ_SYS_TRANS"
-#: request code of the snapshot; no code of Apache's
-CODE = 46_037
 
 
 class _Offsets(msgspec.Struct):
