@@ -22,7 +22,7 @@ Source: `AdminBrokerProcessor.{getAllConsumerOffset,getTimerMetrics,getAllMessag
 from typing import TYPE_CHECKING
 
 from rmqkit.runtime.calls import LATER, Call, Handlers, Response
-from rmqkit.wire.bodies import ConsumerOffsetTable, TimerMetric, TimerMetrics
+from rmqkit.wire.bodies import ConsumerOffsetTable
 from rmqkit.wire.codes import RequestCode
 from rmqkit.wire.schema import NoFields
 from rmqkit.wire.schemas.offsets import GetAllConsumerOffsetRequest
