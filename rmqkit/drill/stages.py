@@ -27,6 +27,9 @@ STAGES: Mapping[str, Mapping[str, str]] = {
         names.SLAVE_READ: "first read served from a slave",
         names.LOCK_GRANTED: "lock granted",
         names.DELAY_DELIVERED: "delayed message released",
+        names.TIMER_DELIVERED: "timer released",
+        names.CHECKED: "transaction resolved",
+        names.ACK_ACCEPTED: "pop ack accepted",
         names.LATE_READ: "a new group reads",
     },
     RETURN: {

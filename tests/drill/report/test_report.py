@@ -10,7 +10,8 @@ from rmqkit.drill.history import History
 from rmqkit.drill.promises import PROMISES
 from rmqkit.drill.promises.contract import Finding, Judgement
 from rmqkit.drill.report import verdict_words
-from rmqkit.drill.report.html import line, page
+from rmqkit.drill.report.html import page
+from rmqkit.drill.report.row_lines import line
 from rmqkit.drill.verdict import PromiseResult, Verdict, verdict_of
 from tests.drill.hand import PLAN, whole
 from tests.tidy.tree import ROOT
