@@ -240,7 +240,11 @@ class TransactionProducer(Producer):
     def _send_answer(self, question: TransactionQuestion, state: TransactionState) -> None:
         self._questions -= 1
         if self._io.ended is None:
-            send_end(self._io.client.remoting, question.address, question.end, state)
+            sent = send_end(self._io.client.remoting, question.address, question.end, state)
+            sent.when_done(lambda: self._answered(question, state, sent.result()))
+
+    def _answered(self, question: TransactionQuestion, state: TransactionState, why: str) -> None:
+        """The answer to a question has ended. `why`: why the broker did not confirm it, or ""."""
 
     def _drop(self, question: TransactionQuestion) -> None:
         """The producer closes: another producer of the group is asked in the next round."""

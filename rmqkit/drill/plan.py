@@ -125,6 +125,7 @@ SEEN = (
     "timerPrecisionMs",
     "transactionCheckMax",
     "transactionCheckInterval",
+    "recallMessageEnable",
 )
 #: Apache's defaults for settings that checkers need, in ms
 NOT_ACTIVE_MS = 10_000

@@ -22,7 +22,8 @@ def run_of(hand, tmp_path):
     found = []
     for name, make in PROMISES.items():
         promise = make()
-        found.append(PromiseResult(name, promise.text, promise.check(hand.history, PLAN)))
+        if promise.applies(PLAN):
+            found.append(PromiseResult(name, promise.text, promise.check(hand.history, PLAN)))
     verdict = verdict_of(hand.history, found, node="broker-a-0", proof="it is <gone>", why="")
     run = runs.new_run(tmp_path, PLAN)
     runs.save(run, PLAN, hand.history, Outcome(verdict), {"broker-a-0": ["a line", "another"]})
