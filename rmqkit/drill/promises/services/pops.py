@@ -9,8 +9,8 @@ Acked. After a confirmed ack, no member gets the message again.
 
 Members get a message again in spite of these where no broker can avoid it. Each case is counted:
 
-- The pop, or the ack, was in the last second before a takeover or a return (`allowed_again`), and
-  the group had one copy of its record: it was not replicated yet.
+- The pop, or the ack, was in the last second before a takeover or a return (`allowed_again`). The
+  successor knows neither its record, if it was not replicated, nor the offset that was popped next.
 - The message was stored twice, because its producer sent it again after a send without an answer.
   These are two messages with one key.
 """
@@ -22,7 +22,6 @@ from rmqkit.drill.history import LOAD_ENDS, OK, UNKNOWN, History, HistoryRow
 from rmqkit.drill.plan import POP, Plan
 from rmqkit.drill.promises.contract import Broken, Finding, judged
 from rmqkit.drill.promises.delays import ON_ITS_WAY_MS, allowed_again, lost_of
-from rmqkit.drill.promises.facts import Copies
 
 #: wall times are rounded to ms, on both sides
 ROUNDED_MS = 2
@@ -80,8 +79,6 @@ class RepeatedPops:
     """Judges pops of messages that were popped before."""
 
     def __init__(self, history: History, plan: Plan) -> None:
-        self._plan = plan
-        self._copies = Copies(history)
         self._allowed = allowed_again(history, plan, plan.setting("flushConsumerOffsetInterval", FLUSH_MS))
         self.broken: list[Broken] = []
         #: repeated pops that are allowed
@@ -115,8 +112,7 @@ class RepeatedPops:
 
     def _is_allowed(self, row: HistoryRow) -> bool:
         """Return whether the record of this pop or ack may be unknown to a successor."""
-        is_alone = self._copies.of(row, self._plan) < 2
-        return is_alone and any(since <= row.complete_ms <= until for since, until in self._allowed)
+        return any(since <= row.complete_ms <= until for since, until in self._allowed)
 
 
 def _acks(history: History) -> dict[str, HistoryRow]:
