@@ -144,7 +144,10 @@ def test_pre_online_is_seen_by_its_time_when_it_was_over_before_anybody_looked()
 
 
 def verdict(hand):
-    checked = [PromiseResult(name, made.text, made().check(hand.history, PLAN)) for name, made in PROMISES.items()]
+    promises = [made() for made in PROMISES.values()]
+    checked = [
+        PromiseResult(each.name, each.text, each.check(hand.history, PLAN)) for each in promises if each.applies(PLAN)
+    ]
     return verdict_of(hand.history, checked, node=MASTER, proof="gone", why="")
 
 

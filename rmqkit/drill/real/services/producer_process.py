@@ -47,7 +47,7 @@ class ProducerProcess:
         assert receiving is not None
         try:
             sending.write(msgspec.json.encode(order) + b"\n")
-        except OSError:
+        except (OSError, ValueError):  # the process is gone, or `kill` has closed the pipe
             return unknown
         if not select.select([receiving], [], [], timeout_s)[0]:
             return unknown
