@@ -94,6 +94,21 @@ AGAIN: Mapping[str, Mapping[str, str]] = {
         "released twice": "delayed messages released twice",
         "latest ms": "latest delayed message, ms",
     },
+    "timer-kept": {
+        "escaped": "timers escaped",
+        "released twice": "timers released twice",
+        "latest ms": "latest timer, ms",
+    },
+    "transaction-atomic": {
+        "asked about": "transactions that brokers asked about",
+        "escaped": "committed messages escaped",
+        "released twice": "committed messages released twice",
+    },
+    "pop-kept": {
+        "returned": "popped messages that returned",
+        "again after the ack, allowed": "messages popped again after the ack",
+        "again while invisible, allowed": "messages popped again while invisible",
+    },
     "locks-exclusive": {
         "leases that overlap": "leases that overlap",
         "longest overlap ms": "longest overlap of leases, ms",

@@ -6,8 +6,8 @@ dies closes its connections and loses what it holds. The broker keeps nothing el
 this is all that it could see of a process that ends.
 
 A member pops the topic of the plain messages at all brokers. In one step it pops a broker until it
-gets less than a whole batch, at most `POPS_MAX` times, because the writers are faster than one pop
-a step. Messages whose invisible time is nearly over are not acked, as Apache's client does.
+gets less than a whole batch or holds `HELD_MAX` messages, because the writers are faster than one
+pop a step. Messages whose invisible time is nearly over are not acked, as Apache's client does.
 
 Once the load has stopped sending, members neither forget nor die, so that what is pending ends.
 """
@@ -18,6 +18,7 @@ from functools import partial
 
 from rmqkit.client.message import MessageExt
 from rmqkit.drill.plan import POP
+from rmqkit.drill.real.node_client import NodeClient
 from rmqkit.drill.real.services.client_threads import ClientThreads
 from rmqkit.drill.real.takeover import Peers
 from rmqkit.drill.services import scripts
@@ -25,12 +26,13 @@ from rmqkit.drill.services.pop_requests import ack_request, pop_request
 from rmqkit.drill.services.service_rows import ServiceRows
 from rmqkit.runtime.connection import Address
 from rmqkit.wire.bodies.pop import MESSAGES_MAX, ReceiptHandle
+from rmqkit.wire.schemas.pop import PopMessageRequest
 
 #: a popped message with its receipt handle
 Popped = tuple[MessageExt, ReceiptHandle]
 
-#: pops of one broker in one step
-POPS_MAX = 8
+#: a member pops a broker again in the same step if it then holds at most so many of its messages
+HELD_MAX = 32
 #: a message is not acked in the last part of its invisible time
 EXPIRES_MS = 250
 #: pause between two steps once the load has stopped sending
@@ -61,58 +63,84 @@ class PopLoad:
         self._threads.close(join_s)
 
     def _work(self, number: int) -> None:
-        member = scripts.popper(number)
-        threads = self._threads
-        peers = Peers(self._nameserver)
+        member = self._member(number)
         try:
             for order in scripts.pop_script(self._rows.plan, number):
-                is_draining = not threads.sending.is_set()
-                if not threads.reading.is_set():
+                if not self._threads.reading.is_set():
                     return
+                is_draining = not self._threads.sending.is_set()
                 time.sleep(DRAIN_PAUSE_S if is_draining else order.pause_ms / 1000)
                 if is_draining:
                     order = order._replace(batch=MESSAGES_MAX, work_ms=0, dies=False)
-                held = [each for broker in self._brokers for each in self._pop(member, broker, order, peers)]
+                member.find_masters(self._brokers)
+                held = [each for broker in self._brokers for each in member.pop(broker, order)]
                 if order.dies and held:
-                    peers.close()
+                    member.close()
                     time.sleep(scripts.DEAD_MS / 1000)
-                    peers = Peers(self._nameserver)
+                    member = self._member(number)
                     continue
                 time.sleep(order.work_ms / 1000 if held else 0.0)
                 for message, handle in held:
                     if is_draining or scripts.is_acked(message.keys or "", message.reconsume_times):
-                        self._ack(member, message.keys or "", handle, peers)
+                        member.ack(message.keys or "", handle)
         finally:
-            peers.close()
+            member.close()
 
-    def _pop(self, member: str, broker: str, order: scripts.PopOrder, peers: Peers) -> list[Popped]:
+    def _member(self, number: int) -> "_Member":
+        return _Member(self._rows, scripts.popper(number), Peers(self._nameserver), self._nodes, self._wall_ms)
+
+
+class _Member:
+    """One life of a member: its connections, and the masters that it knows."""
+
+    def __init__(self, rows: ServiceRows, name: str, peers: Peers, nodes: Mapping[str, str], wall_ms: float) -> None:
+        """`wall_ms` is the wall time at the drill's time 0."""
+        self._rows = rows
+        self._name = name
+        self._peers = peers
+        self._nodes = nodes
+        self._wall_ms = wall_ms
+        #: broker group → address of its master by the last known route; "" if it has none
+        self._masters: dict[str, str] = {}
+
+    def find_masters(self, brokers: Sequence[str]) -> None:
+        """Ask for the routes of these broker groups."""
+        for broker in brokers:
+            self._masters[broker] = self._peers.master_of(self._rows.name, broker)
+
+    def pop(self, broker: str, order: scripts.PopOrder) -> list[Popped]:
         """Pop the master of one group, and record what it gave."""
-        rows = self._rows
-        address = peers.master_of(rows.name, broker)
+        rows, address = self._rows, self._masters[broker]
         found: list[Popped] = []
-        for _ in range(POPS_MAX if address else 0):
+        while address and len(found) + order.batch <= max(order.batch, HELD_MAX):
             invoke_ms = rows.now_ms()
             request = pop_request(rows.name, rows.group(POP), order, round(time.time() * 1000))
-            given = peers.ask(address, lambda asked, request=request: asked.pop(request, broker)) or []  # type: ignore[misc]
+            given = self._peers.ask(address, partial(_pop, request, broker)) or []
             for message, handle in given:
                 pop_ms = round(handle.pop_ms - self._wall_ms)
                 node = self._nodes.get(address, address)
-                rows.popped(member, message, handle, node=node, pop_ms=pop_ms, invoke_ms=invoke_ms)
+                rows.popped(self._name, message, handle, node=node, pop_ms=pop_ms, invoke_ms=invoke_ms)
             found += given
             if len(given) < order.batch:
                 break
         return found
 
-    def _ack(self, member: str, key: str, handle: ReceiptHandle, peers: Peers) -> None:
-        """Ack a message at the master that the route names now, if it is still hidden."""
-        rows = self._rows
+    def ack(self, key: str, handle: ReceiptHandle) -> None:
+        """Ack a message at the master of its group, if it is still hidden."""
+        rows, broker = self._rows, handle.broker_name
         invoke_ms = rows.now_ms()
-        if invoke_ms > handle.pop_ms - self._wall_ms + handle.invisible_ms - EXPIRES_MS:
-            return
-        address = peers.master_of(rows.name, handle.broker_name)
-        if not address:
+        address = self._masters.get(broker, "")
+        if not address or invoke_ms > handle.pop_ms - self._wall_ms + handle.invisible_ms - EXPIRES_MS:
             return
         request = ack_request(rows.name, rows.group(POP), handle)
-        done = peers.ask(address, lambda asked: asked.ack(request))
-        error = "" if done is not None else peers.error or "no answer"
-        rows.acked(member, key, handle, node=self._nodes.get(address, address), invoke_ms=invoke_ms, error=error)
+        error = "" if self._peers.ask(address, lambda asked: asked.ack(request)) else self._peers.error or "no answer"
+        rows.acked(self._name, key, handle, node=self._nodes.get(address, address), invoke_ms=invoke_ms, error=error)
+        if error:
+            self.find_masters([broker])
+
+    def close(self) -> None:
+        self._peers.close()
+
+
+def _pop(request: PopMessageRequest, broker: str, asked: NodeClient) -> list[Popped]:
+    return asked.pop(request, broker)
