@@ -3,7 +3,7 @@
     python -m tools.drills.series                       # all lists, results into docs/drills/
     python -m tools.drills.series --list replicas       # 50 faults of one group of two: 15 minutes
     python -m tools.drills.series --list takeovers      # 30 in which a slave acts: 20 minutes
-    python -m tools.drills.series --list services       # 12 with timers, transactions and pop: 8 minutes
+    python -m tools.drills.series --list services       # 12 with timers, transactions, pop: 8 min
     python -m tools.drills.series --list replicas --only pause --seconds 3 --out some.json
 
 Each drill has its own cluster. An inconclusive drill is repeated once, because a busy machine can

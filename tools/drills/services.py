@@ -1,7 +1,7 @@
 """Plans of the real drills with timers, transactions and pop (`make drills`).
 
-Each drill has two groups of three brokers with the timers of `--preset fast-failover`, and all three
-loads. The fault hits the master of the first group; the other group accepts what escapes.
+Each drill has two groups of three brokers with the timers of `--preset fast-failover`, and all
+three loads. The fault hits the master of the first group; the other group accepts what escapes.
 """
 
 from __future__ import annotations

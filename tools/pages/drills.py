@@ -121,7 +121,7 @@ SERVICE_STAGES = {
     "transaction": "fault → transaction resolved, s",
     "pop ack": "fault → pop ack accepted, s",
 }
-#: column -> promise and counts, whose sum is the number; the column shows the sum of the row's drills
+#: column -> promise and counts; the column shows their sum over the row's drills
 SERVICE_COUNTS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "timers": ("timer-kept", ("acknowledged",)),
     "escaped": ("timer-kept", ("escaped",)),
