@@ -145,8 +145,8 @@ def services_table(results: Sequence[Result]) -> str:
     )
     lines = [
         f"{len(results)} drills, {_valid(results)} of them valid{repeated(results)}.",
-        f"They delivered {timers:,} timers, and had {halves:,} transactions and {popped:,} popped messages,"
-        f" with {_broken(results):,} violations of a promise.",
+        f"They delivered {timers:,} timers, and had {halves:,} transactions and {popped:,} popped messages.",
+        f"There were {_broken(results):,} violations of a promise.",
         "",
         f"| fault | mode | drills | verdict | {' | '.join((*SERVICE_STAGES, *SERVICE_COUNTS))} |",
         "|" + "---|" * (4 + len(SERVICE_STAGES) + len(SERVICE_COUNTS)),

@@ -11,7 +11,7 @@ from rmqkit.client.message import MessageExt
 ReadTopic = Callable[[str, str, threading.Event, Callable[[MessageExt], None]], None]
 
 
-class ServiceLoad(Protocol):
+class ServiceClients(Protocol):
     """The clients of one service. What they did becomes rows (`drill/services/service_rows.py`)."""
 
     def start(self) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from rmqkit.drill.plan import POP, SERVICES, TIMERS, TRANSACTIONS, Plan, PlanError
 from rmqkit.drill.promises.services.transactions import INTERVAL_MS, ROUNDS, TIMEOUT_MS
-from rmqkit.drill.real.services.contract import ReadTopic, ServiceLoad
+from rmqkit.drill.real.services.contract import ReadTopic, ServiceClients
 from rmqkit.drill.real.services.pop_load import PopLoad
 from rmqkit.drill.real.services.timer_load import TimerLoad
 from rmqkit.drill.real.services.transaction_load import TransactionLoad
@@ -27,14 +27,14 @@ DRAIN_MS = 15_000
 
 def make_loads(
     rows: ServiceRows, *, namesrv: str, read: ReadTopic, nodes: Mapping[str, str], brokers: Sequence[str]
-) -> list[ServiceLoad]:
+) -> list[ServiceClients]:
     """Return the loads of the plan's services.
 
     `nodes` maps the addresses of the brokers to their node names; `brokers` are the names of all
     broker groups.
     """
     nameserver = Address.parse(namesrv.partition(";")[0])
-    table: Mapping[str, Callable[[], ServiceLoad]] = {
+    table: Mapping[str, Callable[[], ServiceClients]] = {
         TIMERS: lambda: TimerLoad(rows, namesrv=namesrv, read=read),
         TRANSACTIONS: lambda: TransactionLoad(rows, namesrv=namesrv, read=read, nodes=nodes),
         POP: lambda: PopLoad(rows, nameserver=nameserver, nodes=nodes, brokers=brokers),

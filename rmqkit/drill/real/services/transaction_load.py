@@ -93,7 +93,7 @@ class RecordedProducer(TransactionProducer):
         )
 
 
-class _Ending(NamedTuple):
+class _LocalOutcome(NamedTuple):
     order: scripts.TransactionOrder
     half: SendResult
 
@@ -144,13 +144,13 @@ class TransactionLoad:
 
     def _write(self, number: int, producer: RecordedProducer) -> None:
         rows, client = self._rows, scripts.transaction_member(number)
-        endings: Later[_Ending] = Later()
+        outcomes: Later[_LocalOutcome] = Later()
         pace = Pace()
         for order in scripts.transaction_script(rows.plan, number):
             pace.wait(order.pause_ms)
             is_last = not self._threads.sending.is_set()
-            for ending in endings.due(rows.now_ms() + SLOW_MS[1] if is_last else rows.now_ms()):
-                self._end(client, producer, ending)
+            for outcome in outcomes.due(rows.now_ms() + SLOW_MS[1] if is_last else rows.now_ms()):
+                self._end(client, producer, outcome)
             if is_last:
                 return
             if order.local == scripts.DIES:
@@ -158,7 +158,7 @@ class TransactionLoad:
                 continue
             half = self._send_half(client, producer, order)
             if half is not None and order.local != scripts.ASK_LATER:
-                endings.add(rows.now_ms() + local_ms(order.key), _Ending(order, half))
+                outcomes.add(rows.now_ms() + local_ms(order.key), _LocalOutcome(order, half))
 
     def _send_half(self, client: str, producer: RecordedProducer, order: scripts.TransactionOrder) -> SendResult | None:
         """Send a half. Return None if it was not acknowledged."""
@@ -173,11 +173,11 @@ class TransactionLoad:
         rows.half_sent(client, order, invoke_ms, half)
         return half
 
-    def _end(self, client: str, producer: RecordedProducer, ending: _Ending) -> None:
+    def _end(self, client: str, producer: RecordedProducer, outcome: _LocalOutcome) -> None:
         """Report what the local transaction says."""
-        rows, order = self._rows, ending.order
+        rows, order = self._rows, outcome.order
         node, invoke_ms = producer.master_of(rows.broker), rows.now_ms()
-        ended = producer.end(ending.half, STATES[order.local]).result()
+        ended = producer.end(outcome.half, STATES[order.local]).result()
         rows.decided(client, order.key, order.local, by="end", invoke_ms=invoke_ms, error=ended.end_error, node=node)
 
     # --- producers that die
