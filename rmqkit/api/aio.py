@@ -262,7 +262,7 @@ class TransactionProducer(Producer):
         state = TransactionState.ROLLBACK
         if half.is_ok:
             state = checked_state(await local(message, arg), "the local transaction")
-        return await asyncio.wrap_future(self._inner.end(half, state))
+        return await asyncio.wrap_future(self._inner.end(half, state, message=message))
 
 
 class PullConsumer(_Consumer):

@@ -13,7 +13,7 @@ from rmqkit.api.choices import wall_ms
 from rmqkit.api.listener_pool import ListenerPool
 from rmqkit.api.log import logger
 from rmqkit.api.producer import Producer
-from rmqkit.client.flow import start
+from rmqkit.client.flow import Deferred, start
 from rmqkit.client.message import Message, MessageExt, SendResult
 from rmqkit.client.producers.transactions import (
     TransactionQuestion,
@@ -24,6 +24,7 @@ from rmqkit.client.producers.transactions import (
     send_end,
 )
 from rmqkit.errors import ClientError, RmqkitError
+from rmqkit.wire import properties as props
 from rmqkit.wire.fastjson import MessageQueue
 
 Local = Callable[[Message, Any], TransactionState]
@@ -141,8 +142,9 @@ class TransactionProducer(Producer):
             raise ClientError("send_in_transaction() would wait for its own thread; call it from another one")
         result = self.send_half(message, queue, timeout_ms=timeout_ms).result()
         if not result.is_ok:
-            return self.end(result, TransactionState.ROLLBACK).result()
-        return self.end(result, checked_state(local(message, arg), "the local transaction")).result()
+            return self.end(result, TransactionState.ROLLBACK, message=message).result()
+        state = checked_state(local(message, arg), "the local transaction")
+        return self.end(result, state, message=message).result()
 
     def send_half(
         self, message: Message, queue: MessageQueue | None = None, *, timeout_ms: int | None = None
@@ -166,12 +168,15 @@ class TransactionProducer(Producer):
         outgoing = half_of(self._prepare.message(message, wall_ms()), self.group)
         return self._put(outgoing, queue, None, timeout_ms, self._settings.retry_times_when_send_failed)
 
-    def end(self, half: SendResult, state: TransactionState) -> "Future[TransactionResult]":
+    def end(
+        self, half: SendResult, state: TransactionState, *, message: Message | None = None
+    ) -> "Future[TransactionResult]":
         """Send the outcome of a half message.
 
         Args:
             half: The result of its send.
             state: The outcome. UNKNOWN sends nothing.
+            message: The message, for its tags and keys in the trace (`trace=True`).
 
         Returns:
             A future of the transaction's result.
@@ -188,11 +193,16 @@ class TransactionProducer(Producer):
             error = why.exception()
             future.set_result(TransactionResult(half, state, why.result() if error is None else str(error)))
 
-        client = self._io.client
-        self._io.run(
-            "TransactionProducer",
-            lambda: send_end(client.remoting, client.routes.master(half.queue.broker_name), request, state),
-        ).add_done_callback(ended)
+        def send() -> Deferred[str]:
+            client = self._io.client
+            to = client.routes.master(half.queue.broker_name)
+            if self._core is not None and self._core.trace is not None:
+                tags, keys = ("", "") if message is None else (message.tags or "", message.keys or "")
+                where = "" if to is None else str(to)
+                self._core.trace.ended(request, state, where, region_id=half.region_id or "", tags=tags, keys=keys)
+            return send_end(client.remoting, to, request, state)
+
+        self._io.run("TransactionProducer", send).add_done_callback(ended)
         return future
 
     def close(self) -> None:
@@ -239,9 +249,15 @@ class TransactionProducer(Producer):
 
     def _send_answer(self, question: TransactionQuestion, state: TransactionState) -> None:
         self._questions -= 1
-        if self._io.ended is None:
-            sent = send_end(self._io.client.remoting, question.address, question.end, state)
-            sent.when_done(lambda: self._answered(question, state, sent.result()))
+        if self._io.ended is not None:
+            return
+        if self._core is not None and self._core.trace is not None:
+            half = question.message
+            region_id = half.properties.get(props.PROPERTY_MSG_REGION) or ""
+            tags, keys = half.tags or "", half.keys or ""
+            self._core.trace.ended(question.end, state, str(question.address), region_id=region_id, tags=tags, keys=keys)
+        sent = send_end(self._io.client.remoting, question.address, question.end, state)
+        sent.when_done(lambda: self._answered(question, state, sent.result()))
 
     def _answered(self, question: TransactionQuestion, state: TransactionState, why: str) -> None:
         """The answer to a question has ended. `why`: why the broker did not confirm it, or ""."""

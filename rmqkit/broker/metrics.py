@@ -7,7 +7,8 @@ costs time on every request, so it has its own switch (`rpcLatencyMetrics`).
 Consumer lag is reported for every group that is online or has committed offsets (Apache: only for
 groups that are online). A queue without a committed offset counts as consumed up to the group's
 last pull, or to its end if the group never pulled it. The label `message_type` is the type of the
-topic; Apache examines each message.
+topic; Apache examines each message. `special/metrics.py` has the metrics of timers and
+transactions.
 
 Source: `broker/.../metrics/{BrokerMetricsManager,ConsumerLagCalculator}.java`,
 `store/.../metrics/DefaultStoreMetricsManager.java`,
@@ -22,8 +23,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rmqkit.broker.names import is_system_topic
 from rmqkit.broker.roles import runtime_info
+from rmqkit.broker.special.metrics import STORE, TIMER_FAMILIES, TRANSACTION_FAMILIES
+from rmqkit.broker.statistics import SIZE_BOUNDS
 from rmqkit.metrics.endpoint import MetricsEndpoint
 from rmqkit.metrics.families import Family, Sample
+from rmqkit.metrics.histogram import HistogramTable
 from rmqkit.metrics.latency import BOUNDS, Latency
 from rmqkit.metrics.latency import LABELS as LATENCY_LABELS
 from rmqkit.runtime.calls import code_name
@@ -35,7 +39,6 @@ if TYPE_CHECKING:
     from rmqkit.runtime.connection import Outbox
 
 SYSTEM_GROUP_PREFIX = "cid_rmq_sys_"
-STORE = ("storage_type", "storage_medium")
 GROUP = ("consumer_group", "topic", "is_retry", "is_system")
 #: upstream's names of the consume modes (`ConsumeType.getTypeCN`)
 CONSUME_MODES = {"CONSUME_ACTIVELY": "pull", "CONSUME_PASSIVELY": "push", "CONSUME_POP": "pop"}
@@ -54,7 +57,10 @@ def endpoint(broker: BrokerView, outbox: Outbox) -> MetricsEndpoint:
         "remoting": settings.remoting,
         "request": settings.request,
         "stats": settings.stats,
+        "transactions": broker.config.transactions.metrics,
     }
+    if settings.request:
+        broker.statistics.sizes = HistogramTable(SIZE_BOUNDS)
     families = [each for each in FAMILIES if is_on[each.switch]]
     if settings.remoting and settings.rpc_latency:
         latency = Latency()
@@ -258,9 +264,9 @@ def _requests(broker: BrokerView) -> Iterator[Sample]:
         yield (code_name(code).lower(),), count
 
 
-def _timing(broker: BrokerView) -> Iterator[Sample]:
-    for topic, count in broker.timers.counts.by_topic(broker.topics.by_name).items():
-        yield (topic, "local", "disk"), count
+def _sizes(broker: BrokerView) -> Iterator[Sample]:
+    for topic, histogram in broker.statistics.sizes.items() if broker.statistics.sizes is not None else ():
+        yield (topic, message_type(broker, topic), flag(is_system(topic))), histogram
 
 
 FAMILIES: tuple[Family, ...] = (
@@ -276,6 +282,8 @@ FAMILIES: tuple[Family, ...] = (
            lambda broker: _in(broker, "messages"), switch="request"),
     Family("rocketmq_throughput_in_total", "counter", "Bytes stored", ("topic", "message_type", "is_system"),
            lambda broker: _in(broker, "size"), switch="request"),
+    Family("rocketmq_message_size", "histogram", "Bytes of a stored message", ("topic", "message_type", "is_system"),
+           _sizes, SIZE_BOUNDS, switch="request"),
     Family("rocketmq_messages_out_total", "counter", "Messages delivered to consumers",
            ("topic", "consumer_group", "is_retry", "is_system"), lambda broker: _out(broker, "messages"),
            switch="request"),
@@ -308,14 +316,8 @@ FAMILIES: tuple[Family, ...] = (
            _fact("dispatchBehindBytes"), switch="message_store"),
     Family("rocketmq_storage_message_reserve_time_milliseconds", "gauge", "Age of the oldest stored message", STORE,
            _reserve_time, switch="message_store"),
-    Family("rocketmq_timer_enqueue_lag", "gauge", "Timer messages stored but not indexed yet", STORE,
-           _one(lambda broker: broker.timers.counts.unread, "local", "disk"), switch="message_store"),
-    Family("rocketmq_timer_dequeue_lag", "gauge", "Timer messages that wait", STORE,
-           _one(lambda broker: broker.timers.counts.waiting, "local", "disk"), switch="message_store"),
-    Family("rocketmq_timer_dequeue_latency_milliseconds", "gauge", "How far the delivery is behind the clock, in ms", STORE,
-           _one(lambda broker: broker.timers.behind_ms, "local", "disk"), switch="message_store"),
-    Family("rocketmq_timing_messages", "gauge", "Timer messages that wait, by topic", ("topic", *STORE), _timing,
-           switch="message_store"),
+    *TIMER_FAMILIES,
+    *TRANSACTION_FAMILIES,
     Family("rmqkit_requests_total", "counter", "Requests taken", ("request_code",), _requests, switch="remoting"),
     Family("rmqkit_puts_failed_total", "counter", "Puts refused by the store or lost in a failed write", (),
            _one(lambda broker: broker.puts.failed_count), switch="message_store"),

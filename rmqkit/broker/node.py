@@ -41,9 +41,10 @@ from rmqkit.broker.handlers.admin import broker, groups, topics
 from rmqkit.broker.handlers.consumers import clients, locks, offsets, relays
 from rmqkit.broker.handlers.members import metadata, replicas, roles, special_progress
 from rmqkit.broker.handlers.messages import pull, recall, reply, send, send_back, transactions
-from rmqkit.broker.handlers.pop import acks, assignment, lookups, pops
+from rmqkit.broker.handlers.pop import acks, assignment, in_flight, lookups, pops
 from rmqkit.broker.handlers.pop.offsets import PopOffsets
-from rmqkit.broker.handlers.pop.waiters import PopWaiters
+from rmqkit.broker.handlers.pop.orders import PopOrders
+from rmqkit.broker.handlers.pop.waiters import ANY_QUEUE, PopWaiters
 from rmqkit.broker.hosts import Hosts
 from rmqkit.broker.live_settings import LiveSettings
 from rmqkit.broker.locks.contract import LockMode
@@ -57,8 +58,9 @@ from rmqkit.broker.roles.role import Role, RoleState
 from rmqkit.broker.special import table
 from rmqkit.broker.special.contract import Destination, SpecialParts
 from rmqkit.broker.special.delay.delivery import DelayDelivery
-from rmqkit.broker.special.destinations import EscapeBridge, OwnStore
+from rmqkit.broker.special.destinations import EscapeBridge, GuardedStore, OwnStore
 from rmqkit.broker.special.duties import SpecialDuties
+from rmqkit.broker.special.pop.pending import PopQueue
 from rmqkit.broker.special.pop.revive import PopRevive
 from rmqkit.broker.special.timer.duty import TimerDuty
 from rmqkit.broker.special.transactions.checks import TransactionChecks
@@ -107,6 +109,7 @@ AREAS = Handlers(
     pops.rows,
     acks.rows,
     lookups.rows,
+    in_flight.rows,
     assignment.rows,
 )
 #: the request codes of a broker without plug-ins
@@ -176,6 +179,7 @@ class Broker(BaseNode):
             PopWaiters(self.duties, clock, name, config.pop.polling_size_max)
             for name in ("pop-waiters", "notification-waiters")
         ]
+        self._pop_orders = PopOrders(context, self.topics, self.groups, CONFIG_FOLDER, self._order_freed)
         self.registration = Registration(context, self.topics)
         #: role and online state; only `roles` changes it
         self.role = RoleState(config, clock.wall_ms, has_nameservers=bool(self.registration.nameservers))
@@ -202,6 +206,8 @@ class Broker(BaseNode):
         self.roles = view.roles = Roles(
             context, self.role, self.registration, self.store, self.replication, tables, destinations, CONFIG_FOLDER
         )
+        if self.role.is_enabled:
+            destinations[Role.MASTER] = GuardedStore(self.puts.put, self.roles.contact)
         self._liveness = self.roles.liveness
         self._wire()
         self.metrics: MetricsEndpoint | None = None
@@ -240,8 +246,11 @@ class Broker(BaseNode):
         view.timers = self.special.find(TimerDuty)
         view.transactions = self.special.find(TransactionChecks)
         view.revive = revive = self.special.find(PopRevive)
-        view.pop_offsets = PopOffsets(context, self.store, self.offsets, self.topics, self.groups, revive.reader.taken)
         view.pop_waiters, view.notification_waiters = self._pops
+        view.pop_orders = self._pop_orders
+        view.pop_offsets = PopOffsets(
+            context, self.store, self.offsets, self.topics, self.groups, revive.reader.taken, self._pop_orders.clear
+        )
         view.arrived = ArrivedProperties(self.store)
         view.guarded_topics = self.topics.guarded
         unique_ids = UniqueIds(self._hosts.store_host[:-4], pid=0, salt=ports.entropy.getrandbits(31))
@@ -291,6 +300,7 @@ class Broker(BaseNode):
         self.groups.load()
         self.offsets.load()
         self.filters.load()
+        self._pop_orders.load()
         self.special.load(is_copy=self.replication.is_slave)
         self.replication.load()
         self.topics.on_change = self.registration.topics_changed
@@ -340,6 +350,7 @@ class Broker(BaseNode):
             self.groups.save,
             self.offsets.save,
             self.filters.save,
+            self._pop_orders.save,
             self.special.save,
         ]
         if self.serving:
@@ -484,6 +495,12 @@ class Broker(BaseNode):
             view.send_blocked = f"the broker[{ip}] sending message is forbidden (brokerPermission)"
         elif too_few:
             view.send_blocked, view.send_blocked_code = too_few, ResponseCode.SYSTEM_ERROR
+
+    def _order_freed(self, queue: PopQueue) -> None:
+        """Wake who waits for a queue that an ordered pop may read again."""
+        topic, group, queue_id = queue
+        for waiters in self._pops:
+            waiters.wake(topic, group, ANY_QUEUE, queue_id)
 
     # --- duties -----------------------------------------------------------------------------------
 

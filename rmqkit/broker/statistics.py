@@ -20,6 +20,7 @@ from datetime import datetime
 
 from rmqkit.broker.counters import SAMPLE_MS, Count, Counters, CounterSpan
 from rmqkit.broker.names import is_system_topic
+from rmqkit.metrics.histogram import HistogramTable
 from rmqkit.runtime.ports import Clock
 from rmqkit.wire.bodies import BrokerStatsData, BrokerStatsItem
 
@@ -29,6 +30,9 @@ _NO_TIMES = (
     "[<=0ms]:0 [0~10ms]:0 [10~50ms]:0 [50~100ms]:0 [100~200ms]:0 [200~500ms]:0 [500ms~1s]:0 [1~2s]:0 [2~3s]:0 [3~4s]:0 "
     "[4~5s]:0 [5~10s]:0 [10s~]:0 "
 )
+
+#: upper bounds of the buckets for sizes of messages, in bytes
+SIZE_BOUNDS = (1_024, 4_096, 524_288, 1_048_576, 2_097_152, 4_194_304)
 
 TopicGroup = tuple[str, str]
 
@@ -52,6 +56,8 @@ class Statistics:
         self.puts: Counters[str, Count] = Counters(Count, now_ms)
         self.gets: Counters[TopicGroup, GroupCount] = Counters(GroupCount, now_ms)
         self.sent_back: Counters[TopicGroup, Count] = Counters(Count, now_ms)
+        #: bytes of a stored message, by topic; None: not counted, as no endpoint shows it
+        self.sizes: HistogramTable[str] | None = None
         #: pulls that were answered without messages
         self.missed = 0
         self._clock = clock
@@ -69,6 +75,8 @@ class Statistics:
         count.messages += messages
         count.size += size
         count.times += 1
+        if self.sizes is not None:
+            self.sizes.add(topic, size // messages, messages)
 
     def got(self, topic: str, group: str, queue_id: int, offset: int, messages: int, size: int) -> None:
         """Count an answered pull that began at `offset`; `size` in bytes."""

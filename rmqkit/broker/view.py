@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from rmqkit.broker.filters.pull_filter import ArrivedProperties
     from rmqkit.broker.filters.table import FilterTable
     from rmqkit.broker.handlers.pop.offsets import PopOffsets
+    from rmqkit.broker.handlers.pop.orders import PopOrders
     from rmqkit.broker.handlers.pop.waiters import PopWaiters
     from rmqkit.broker.hosts import Hosts
     from rmqkit.broker.live_settings import LiveSettings
@@ -84,6 +85,7 @@ class BrokerView:
 
     # pop consumption
     pop_offsets: PopOffsets
+    pop_orders: PopOrders
     pop_waiters: PopWaiters
     notification_waiters: PopWaiters
     revive: PopRevive

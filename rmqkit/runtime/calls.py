@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from rmqkit.errors import RmqkitError
 from rmqkit.runtime.connection import Address, Buffer, Connection
-from rmqkit.wire.codes import RequestCode, ResponseCode
+from rmqkit.wire.codes import OwnRequestCode, RequestCode, ResponseCode
 from rmqkit.wire.remoting.frames import CODEC_JSON
 from rmqkit.wire.remoting.headers import RequestDecoder
 from rmqkit.wire.schema import Ext, from_ext
@@ -192,10 +192,12 @@ class Handlers:
 
 def code_name(code: int) -> str:
     """Return the name of a request code, or its number if it is unknown."""
-    try:
-        return RequestCode(code).name
-    except ValueError:
-        return str(int(code))
+    for codes in (RequestCode, OwnRequestCode):
+        try:
+            return codes(code).name
+        except ValueError:
+            continue
+    return str(int(code))
 
 
 class Reply(NamedTuple):

@@ -454,6 +454,7 @@ class TransactionSettings:
     op_batch_interval_ms: int = key(
         "transactionOpBatchInterval", 3000, "ms that an outcome may wait for the op message with others", low=0, live=True
     )
+    metrics: bool = key("enableTransactionMetrics", True, "metrics of transactions, with metricsExporterType PROM")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

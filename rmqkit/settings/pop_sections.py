@@ -82,6 +82,12 @@ class PopSettings:
     priority_order_asc: bool = key(
         "priorityOrderAsc", True, "pops visit the queues by descending id; off: by ascending id", live=True
     )
+    notify_after_order_release: bool = key(
+        "enableNotifyAfterPopOrderLockRelease",
+        True,
+        "the end of an invisible time wakes an ordered pop that waits for its queue",
+        live=True,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -60,6 +60,9 @@ class Recorder:
         if self.answer is not None:
             self.end(self.answer)
 
+    def withdraw(self) -> None:
+        """Nothing waits untried here."""
+
     def end(self, status: PutStatus = PutStatus.PUT_OK) -> None:
         """Answer all puts in flight."""
         held, self.held = self.held, []

@@ -180,6 +180,15 @@ class RequestCode(IntEnum):
     BATCH_ACK_MESSAGE = 200151
 
 
+class OwnRequestCode(IntEnum):
+    """Requests of rmqkit's own: 60000 to 69999, where Apache has none.
+
+    Any other broker answers them with REQUEST_CODE_NOT_SUPPORTED.
+    """
+
+    GET_POP_IN_FLIGHT = 60001
+
+
 class ResponseCode(IntEnum):
     RPC_TIME_OUT = -1006
     RPC_SEND_TO_CHANNEL_FAILED = -1004

@@ -2,10 +2,12 @@
 
 import pytest
 
-from rmqkit import Message
+from rmqkit import Message, TransactionProducer, TransactionState
 from rmqkit.errors import InvalidMessage
-from rmqkit.wire.trace import TRACE_TOPIC, ConsumeCode, TraceType, decode
+from rmqkit.wire.trace import TRACE_TOPIC, ConsumeCode, TraceMessageType, TraceType, decode
 from tests.api.until import until
+
+COMMIT, ROLLBACK, UNKNOWN = TransactionState.COMMIT, TransactionState.ROLLBACK, TransactionState.UNKNOWN
 
 
 def records_of(own, msg_id, topic=TRACE_TOPIC):
@@ -42,6 +44,37 @@ def test_a_message_is_followed_from_its_send_to_its_listener(own):
     (ended,) = [each for each in records if each.request_id == began.request_id and each.type is TraceType.SUB_AFTER]
     assert ended.group == group
     assert ConsumeCode.EXCEPTION in [each.code for each in records if each.type is TraceType.SUB_AFTER]
+
+
+def test_the_outcome_of_a_transaction_is_traced(own):
+    topic, asked = own.topic(), []
+
+    def check(message):
+        asked.append(message.msg_id)
+        return COMMIT
+
+    producer = own.closes(TransactionProducer(own.name("group"), check=check, namesrv=own.namesrv, trace=True))
+    message = Message(topic, b"pay", keys="k1", tags="TagA")
+    results = [producer.send_in_transaction(message, lambda sent, state: state, state) for state in (ROLLBACK, UNKNOWN)]
+    until(lambda: asked)
+    until(lambda: sum(each.max_offset for each in own.admin.topic_stats(topic).values()) == 1)
+    producer.close()
+    rolled_back = until(lambda: found if len(found := records_of(own, results[0].send.msg_id)) >= 2 else None)
+    by_type = {record.type: record for record in rolled_back}
+    assert by_type[TraceType.PUB].message_type == TraceMessageType.TRANSACTION_HALF
+    ended = by_type[TraceType.END_TRANSACTION]
+    assert (ended.topic, ended.tags, ended.keys, ended.group) == (topic, "TagA", "k1", producer.group)
+    assert (ended.transaction_state, ended.from_check, ended.message_type) == (
+        "ROLLBACK_MESSAGE",
+        False,
+        TraceMessageType.TRANSACTION_COMMIT,
+    )
+    assert ended.transaction_id == results[0].send.transaction_id
+    assert ended.store_host
+    found = until(lambda: found if len(found := records_of(own, results[1].send.msg_id)) >= 3 else None)
+    ends = [(each.transaction_state, each.from_check) for each in found if each.type is TraceType.END_TRANSACTION]
+    assert ends[:2] == [("UNKNOW", False), ("COMMIT_MESSAGE", True)]
+    assert found[-1].tags == "TagA"
 
 
 def test_traces_go_where_they_are_wanted(own):

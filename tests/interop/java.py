@@ -85,6 +85,7 @@ NEWER = (
     "pop_push",
     "pop_push_retry",
     "pop_requests",
+    "pop_orderly",
     "send_timer",
     "recall_timer",
 )
@@ -108,7 +109,7 @@ _SHOWS = {
     "offset reset": ("admin_reset_offset",),
     "request–reply": ("request_reply",),
     "trace": ("trace",),
-    "pop": ("pop_push", "pop_push_retry", "pop_requests"),
+    "pop": ("pop_push", "pop_push_retry", "pop_requests", "pop_orderly"),
 }
 
 

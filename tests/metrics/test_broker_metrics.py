@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from rmqkit.broker.special.metrics import TIMER_BOUNDS_S
 from rmqkit.metrics.families import PIECE, Family, text_pieces
 from rmqkit.metrics.latency import Latency
 from rmqkit.wire.codes import RequestCode
@@ -19,9 +20,8 @@ from tests.metrics.browser import Browser, Driver, parsed
 APACHE = (Path(__file__).parent / "apache_scrape.txt").read_text()
 SEND = {"producerGroup": "p", "topic": "T1", "defaultTopic": "TBW102", "defaultTopicQueueNums": "2", "queueId": "0"}
 SEND |= {"sysFlag": "0", "bornTimestamp": "1", "flag": "0", "properties": "", "reconsumeTimes": "0", "unitMode": "false"}
-#: Apache's metrics that rmqkit lacks: pop does not exist yet; message sizes are not read, and
-#: timers are neither counted by bounds nor by their latency
-NOT_TOLD = re.compile(r"rocketmq_pop_|rocketmq_timer_(message_snapshot|enqueue_latency)|rocketmq_message_size|target_info")
+#: Apache's metrics that rmqkit lacks
+NOT_TOLD = re.compile(r"rocketmq_pop_|target_info")
 
 Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
@@ -106,6 +106,74 @@ def test_messages_and_bytes(busy: Script):
     put = value(found, "rocketmq_throughput_in_total", **own)
     assert put == busy.node.store.offset_max
     assert value(found, "rocketmq_throughput_out_total", **own) == put * 4 / 5
+
+
+def test_sizes_of_messages(busy: Script):
+    """Apache measures the record in the log, not the body."""
+    text = busy.connect()
+    assert text.ask(RequestCode.SEND_MESSAGE, SEND, bytes(2_000)).code == 0
+    found, own = samples(scrape(busy)), {"topic": "T1", "message_type": "normal", "is_system": "false"}
+    assert value(found, "rocketmq_message_size_bucket", le="1024.0", **own) == 5
+    assert value(found, "rocketmq_message_size_bucket", le="4096.0", **own) == 6
+    assert value(found, "rocketmq_message_size_sum", **own) == pytest.approx(busy.node.store.offset_max, abs=6)
+
+
+def test_timers(busy: Script):
+    client = busy.connect()
+    for delay_s in (3, 3, 90, 7200):
+        sent = {**SEND, "properties": f"TIMER_DELAY_SEC\x01{delay_s}\x02", "bornTimestamp": str(busy.clock.wall_ms)}
+        assert client.ask(RequestCode.SEND_MESSAGE, sent, b"later").code == 0
+    busy.advance(1_500)
+    found, own = samples(scrape(busy)), {"topic": "T1", "storage_type": "local", "storage_medium": "disk"}
+    assert value(found, "rocketmq_timer_enqueue_total", **own) == 4
+    assert value(found, "rocketmq_timing_messages", **own) == 4
+    assert value(found, "rocketmq_delay_message_latency_seconds_bucket", le="60.0", **own) == 2
+    assert value(found, "rocketmq_delay_message_latency_seconds_bucket", le="600.0", **own) == 3
+    by_bound = {
+        bound: value(found, "rocketmq_timer_message_snapshot", timer_bound_s=str(bound)) for bound in TIMER_BOUNDS_S
+    }
+    assert {bound: count for bound, count in by_bound.items() if count} == {5: 2, 300: 1, 14_400: 1}
+    busy.advance(5_000)
+    found = samples(scrape(busy))
+    assert value(found, "rocketmq_timer_dequeue_total", **own) == 2
+    assert value(found, "rocketmq_timing_messages", **own) == 2
+    assert value(found, "rocketmq_timer_enqueue_latency_milliseconds") == 0
+
+
+def test_transactions(busy: Script):
+    client = busy.connect()
+    born_ms = busy.clock.wall_ms
+    sent = {**SEND, "properties": "TRAN_MSG\x01true\x02PGROUP\x01p\x02", "sysFlag": "4", "bornTimestamp": str(born_ms)}
+    halves = [client.ask(RequestCode.SEND_MESSAGE, sent, b"half").ext for _ in range(5)]
+    busy.advance(7_000)
+    assert value(samples(scrape(busy)), "rocketmq_half_messages", topic="T1") == 5
+    for half, outcome in zip(halves, (8, 8, 12), strict=False):
+        where = {"tranStateTableOffset": half["queueOffset"], "commitLogOffset": str(int(half["msgId"][-16:], 16))}
+        end = {"producerGroup": "p", "msgId": "", "commitOrRollback": str(outcome), **where}
+        assert client.ask(RequestCode.END_TRANSACTION, end).code == 0
+    found = samples(scrape(busy))
+    assert value(found, "rocketmq_half_messages", topic="T1") == 2
+    assert value(found, "rocketmq_commit_messages_total", topic="T1") == 2
+    assert value(found, "rocketmq_rollback_messages_total", topic="T1") == 1
+    assert value(found, "rocketmq_finish_message_latency_milliseconds_bucket", topic="T1", le="5.0") == 0
+    assert value(found, "rocketmq_finish_message_latency_milliseconds_bucket", topic="T1", le="60.0") == 2
+    assert value(found, "rocketmq_finish_message_latency_milliseconds_sum", topic="T1") == 14
+    busy.advance(60_000)
+    assert value(samples(scrape(busy)), "rocketmq_half_messages", topic="T1") == 2, "they were put again, and still wait"
+
+
+def test_halves_are_looked_up_bit_by_bit(busy: Script, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("rmqkit.broker.special.transactions.counts.READ_PER_LOOK", 3)
+    client = busy.connect()
+    sent = {**SEND, "properties": "TRAN_MSG\x01true\x02PGROUP\x01p\x02", "sysFlag": "4"}
+    sent["bornTimestamp"] = str(busy.clock.wall_ms)
+    for _ in range(5):
+        assert client.ask(RequestCode.SEND_MESSAGE, sent, b"half").code == 0
+    found = samples(scrape(busy))
+    assert value(found, "rocketmq_half_messages", topic="T1") == 3
+    assert value(found, "rocketmq_half_messages", topic="unknown") == 2
+    found = samples(scrape(busy))
+    assert value(found, "rocketmq_half_messages", topic="T1") == 5
 
 
 def test_how_far_a_group_is_behind(busy: Script):
@@ -197,7 +265,7 @@ def test_one_way_sends_are_counted(make: MakeScript):  # noqa: F811
 
 
 def test_switches(make: MakeScript):  # noqa: F811
-    off = ("Remoting", "MessageStore", "Connection", "Stats", "Request", "LagAndDlq")
+    off = ("Remoting", "MessageStore", "Connection", "Stats", "Request", "LagAndDlq", "Transaction")
     script = make("metricsExporterType=PROM", *(f"enable{name}Metrics=false" for name in off))
     assert scrape(script) == ""
 

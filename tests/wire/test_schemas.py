@@ -28,11 +28,15 @@ BESIDE = {
 }
 # Java fields of features that we do not have.
 LEFT_OUT = {
-    "PopMessageResponse": {"orderCountInfo"},
     "PullMessageRequest": {"liteTopic"},
     "SearchOffsetRequest": {"liteTopic"},
 }
-NO_JAVA_CLASS = {"HeartBeatResponse", "GetAllConsumerOffsetRequest", "GetAllConsumerOffsetResponse"}
+NO_JAVA_CLASS = {
+    "GetPopInFlightRequest",
+    "HeartBeatResponse",
+    "GetAllConsumerOffsetRequest",
+    "GetAllConsumerOffsetResponse",
+}
 BOUNDS = {"i": 2**31 - 1, "l": 2**63 - 1}
 
 JAVA = {

@@ -1,4 +1,4 @@
-"""Generates docs/compatibility.md: which nodes answer which request codes of RocketMQ 5.x.
+"""Generates docs/compatibility.md: which nodes answer which request codes.
 
 The nodes come from the handler tables. `make interop` records what each client tried:
 `tests/interop/tried.json` has the request codes that a client sent, or answered, with success;
@@ -15,7 +15,7 @@ from rmqkit.broker.node import NOT_ON_VIP
 from rmqkit.client.peer_calls import PEER_CALLS as CLIENT
 from rmqkit.container.node import rows as CONTAINER
 from rmqkit.nameserver.handlers import HANDLERS as NAMESERVER
-from rmqkit.wire.codes import RequestCode
+from rmqkit.wire.codes import OwnRequestCode, RequestCode
 from tools.pages.code_history import SINCE, WHY_NOT
 
 RECORDS = Path(__file__).parents[2] / "tests" / "interop"
@@ -56,6 +56,14 @@ includes 5.4.
 
 | code | name | since | answered by | tried with |
 |---|---|---|---|---|"""
+OWN_HEAD = """
+## Requests of rmqkit's own
+
+Apache has no requests with the numbers 60000 to 69999. Its brokers, and older ones of rmqkit,
+reply REQUEST_CODE_NOT_SUPPORTED (3) to these.
+
+| code | name | answered by |
+|---|---|---|"""
 
 
 def answered_by(code: int) -> list[str]:
@@ -86,6 +94,8 @@ def page(records: Path = RECORDS) -> str:
         nodes = ", ".join(answered_by(code)) or f"refused: {refusal(code)}"
         clients = " ".join(marks[name] for name, its_codes in tried.items() if code in its_codes)
         lines.append(f"| {int(code)} | {code.name} | {SINCE[int(code)]} | {nodes} | {clients} |")
+    own = [f"| {int(code)} | {code.name} | {', '.join(answered_by(code))} |" for code in OwnRequestCode]
+    lines += [OWN_HEAD, *own]
     return HEAD + _features(_record(records / "features.json")) + "\n".join(lines) + "\n"
 
 

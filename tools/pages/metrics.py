@@ -15,6 +15,7 @@ SWITCHES = {
     "remoting": "enableRemotingMetrics",
     "request": "enableRequestMetrics",
     "stats": "enableStatsMetrics",
+    "transactions": "enableTransactionMetrics",
 }
 
 HEAD = """\
@@ -63,7 +64,11 @@ Apache does not have begin with `rmqkit_`. Every metric also has the labels `nod
   groups only.
 - `message_type` is taken from the topic's attribute `+message.type`, and is `normal` without it.
   Apache inspects each message.
-- `rocketmq_message_size` and the metrics of pop, transactions and timers do not exist yet.
+- The metrics of pop do not exist yet.
+- `rocketmq_finish_message_latency_milliseconds` holds seconds, as in Apache's scrape.
+- `rocketmq_half_messages` counts what waits in the log. Apache keeps a count in a file, which
+  drifts when the broker is killed. Up to 500 half messages per scrape are looked up; the rest
+  is shown with the topic `unknown`.
 - `rocketmq_rpc_latency_milliseconds` needs `rpcLatencyMetrics=true`, which costs about a
   microsecond per request. It measures from the turn that reads the request to the turn that
   writes the reply.

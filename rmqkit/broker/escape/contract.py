@@ -13,15 +13,12 @@ any other result the message stays with the caller.
 Source: `broker/.../failover/EscapeBridge.java`.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import NamedTuple, Protocol
 
-from rmqkit.store.contract import Put, PutStatus
-
-Then = Callable[[PutStatus], None]
-
-#: results of an attempt that may have stored the message nevertheless
-UNKNOWN = frozenset((PutStatus.UNKNOWN_ERROR, PutStatus.FLUSH_DISK_TIMEOUT, PutStatus.FLUSH_SLAVE_TIMEOUT))
+from rmqkit.broker.special.contract import UNKNOWN as UNKNOWN
+from rmqkit.broker.special.contract import Then as Then
+from rmqkit.store.contract import Put
 
 
 class Escaping(NamedTuple):

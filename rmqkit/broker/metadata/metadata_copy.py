@@ -129,6 +129,8 @@ class GroupMembers(Protocol):
     def members(self) -> Mapping[int, Address]: ...
     @property
     def others(self) -> Mapping[int, Address]: ...
+    @property
+    def is_masterless(self) -> bool: ...
 
 
 class _Source:
@@ -482,7 +484,7 @@ class MetadataCopy(StateMachine[CopyState]):
 
     def _fetch_progress(self, then: Then) -> None:
         progress: dict[str, Snapshot] = {}
-        left = list(self._tables.special.rows)
+        left = [row for row in self._tables.special.rows if not row.is_own]
 
         def next_row() -> None:
             if left:

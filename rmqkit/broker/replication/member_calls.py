@@ -2,7 +2,8 @@
 
 906 EXCHANGE_BROKER_HA_INFO has several meanings here. Which fields the request has decides which:
 
-    no field         where is your HA port, where does your log end?  to any broker, Apache's too
+    no field         where is your HA port, where does your log end?  to any broker, Apache's too;
+                     a slave also answers whether its master is given up (`roles/group_contact.py`)
     broker_name      this HA connection is mine; is my log yours?     slave to master
     tail_*           do you have these bytes at this offset?          slave to master, to truncate
     master_address   I am your master and I am back: follow me        master to every other member
@@ -66,6 +67,10 @@ class MemberCalls:
         """Ask a member for its HA address and for the end of its log."""
         self._exchange(member, ExchangeHAInfoRequest(), SLAVE_TIMEOUT_MS, then)
 
+    def contact(self, member: Address, timeout_ms: int, then: Then) -> None:
+        """Ask a slave whether this master is given up (`master_given_up` of the answer)."""
+        self._exchange(member, ExchangeHAInfoRequest(), timeout_ms, then)
+
     def bind(self, master: Address, local: Address | None, tail: LogTail, then: Then) -> None:
         """Claim the HA connection from `local`, and ask if this log begins the master's."""
         config = self._context.config
@@ -118,13 +123,21 @@ class MemberAnswers:
     """Answers 906 of other members."""
 
     def __init__(
-        self, context: BrokerContext, store: StorageEngine, start: LogStart, members: ReplicaMembers, follower: Follower
+        self,
+        context: BrokerContext,
+        store: StorageEngine,
+        start: LogStart,
+        members: ReplicaMembers,
+        follower: Follower,
+        is_master_given_up: Callable[[], bool],
     ) -> None:
         self._context = context
         self._store = store
         self._start = start
         self._members = members
         self._follower = follower
+        #: whether this slave acts for its master, or its name servers no longer list the master
+        self._is_master_given_up = is_master_given_up
         #: called when a returning master has announced itself and this slave follows it
         self.on_return: list[Callable[[], None]] = []
 
@@ -145,7 +158,8 @@ class MemberAnswers:
                 self._context.log.warning("replica-refused", peer=str(peer), reason=refusal)
                 raise Refused(ResponseCode.INVALID_PARAMETER, refusal)
         if self._is_slave:
-            return ExchangeHAInfoResponse(log_end=self._store.offset_written)
+            given_up = self._is_master_given_up() or None
+            return ExchangeHAInfoResponse(log_end=self._store.offset_written, master_given_up=given_up)
         same = log_tail.is_same(self._store, LogTail(args.tail_offset, args.tail_size, args.tail_crc))
         return ExchangeHAInfoResponse(
             master_ha_address=self._context.ha_address_text,

@@ -56,7 +56,7 @@ class Replication:
         self.request_modes = RequestModes(context.disk, folder)
         self.metadata_server = MetadataServer(context, store, tables, self._start, lambda: self.log_of)
         self.metadata = MetadataCopy(context, store, role, tables, self.request_modes, self.follow, group)
-        self.answers = MemberAnswers(context, store, self._start, self.members, self.follow)
+        self.answers = MemberAnswers(context, store, self._start, self.members, self.follow, lambda: group().is_masterless)
         self.answers.on_return.append(self.metadata.master_returns)
 
     # --- identity and state -----------------------------------------------------------------------

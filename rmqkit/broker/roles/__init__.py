@@ -4,6 +4,7 @@
     members        polls the name servers for the live members of the group
     liveness       sends heartbeats, and detects that this broker was stalled
     acting_master  decides when a slave acts for its master
+    group_contact  whether another member may have taken over from this master unnoticed
     known_members  members known from earlier, for name servers that list nobody
     nameservers    checks what the name servers' routes show of an acting master
     pre_online     what a broker does before it serves
@@ -30,6 +31,7 @@ from rmqkit.broker.registration import Registration
 from rmqkit.broker.replication.replication import Replication
 from rmqkit.broker.roles import runtime_info
 from rmqkit.broker.roles.acting_master import ActingMaster
+from rmqkit.broker.roles.group_contact import GroupContact
 from rmqkit.broker.roles.known_members import KnownMembers
 from rmqkit.broker.roles.liveness import Liveness
 from rmqkit.broker.roles.members import MemberPolls
@@ -62,6 +64,7 @@ class Roles:
         self.state = state
         self._registration = registration
         self._special = tables.special
+        self._replication = replication
         #: where special duties put messages that are due, for each role that has special duties
         self.destinations = destinations
         self.is_enabled = state.is_enabled
@@ -82,7 +85,10 @@ class Roles:
         self.nameservers = Nameservers(context, state, registration)
         self.pre_online = PreOnline(self, context, store, replication, tables)
         #: suspends the special duties of an acting master while its master returns
-        self.give_way = GiveWay(context, replication, tables.special, self._is_master_back, self._give_way_changed)
+        self.give_way = GiveWay(context, replication, tables.special, self._is_master_back, self._apply)
+        #: holds back what special duties of a master release, until contact with the group is proven
+        self.contact = GroupContact(context, replication.calls, self)
+        self.contact.on_change = self._apply
         self._known: tuple[Mapping[int, Address], tuple[int, Address] | None] = ({}, None)
         #: number of times that this broker was isolated; results of earlier rounds are ignored
         self._round = 0
@@ -134,7 +140,26 @@ class Roles:
     @property
     def is_masterless(self) -> bool:
         """Whether the name servers list live members without the master: asking it is pointless."""
-        return self.is_enabled and self.acting.had_time and self.head is not None and MASTER_ID not in self.members
+        is_known = self.acting.had_time and self.head is not None
+        return self.is_acting or (self.is_enabled and is_known and MASTER_ID not in self.members)
+
+    @property
+    def heard_ms(self) -> int:
+        return self._members.heard_ms
+
+    @property
+    def reachable(self) -> Mapping[int, Address]:
+        """The members to ask whether they follow this master: listed, following, or known before."""
+        found = dict(self.others)
+        for broker_id, link in self._replication.members.bound.items():
+            if link.binding is not None and broker_id not in found:
+                try:
+                    found[broker_id] = Address.parse(link.binding.address)
+                except ValueError:
+                    continue
+        if not found and self.is_cut_off:
+            found.update(self.known_members.by_id)
+        return found
 
     @property
     def conflict(self) -> str:
@@ -176,6 +201,7 @@ class Roles:
         self.known_members.stop()
         self.pre_online.stop()
         self.nameservers.stop()
+        self.contact.set_on(False)
 
     def stalled(self) -> None:
         """Isolate this broker: a turn begins after a stall, and has not served anything yet."""
@@ -255,6 +281,8 @@ class Roles:
                 # The answer to a registration has the master's HA address.
                 self._registration.hurry()
         self.acting.look()
+        if self.is_cut_off:
+            self.contact.ask()
         if self.head != head_before:
             self.state.changed()
 
@@ -277,6 +305,8 @@ class Roles:
             return  # a stopping broker restarts no duty and stays unregistered
         state, special = self.state, self._special
         self.on_refusal()
+        self.contact.set_on(self.is_enabled and state.is_master)
+        state.suspended = self._suspended()
         destination = self.destinations[state.role] if state.does(Duty.SPECIAL) else None
         if destination is not special.destination:
             if special.destination is not None:
@@ -295,6 +325,6 @@ class Roles:
     def _is_master_back(self) -> bool:
         return MASTER_ID in self.members and not self.is_acting
 
-    def _give_way_changed(self) -> None:
-        self.state.suspended = frozenset((Duty.SPECIAL,)) if self.give_way.is_on else frozenset()
-        self._apply()
+    def _suspended(self) -> frozenset[Duty]:
+        """Return the duties that are off: the master returns, or contact with the group is lost."""
+        return frozenset((Duty.SPECIAL,)) if self.give_way.is_on or self.contact.is_lost else frozenset()

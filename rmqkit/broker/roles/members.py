@@ -156,6 +156,11 @@ class MemberPolls:
         return is_silent and self._running and self._when_found is None
 
     @property
+    def heard_ms(self) -> int:
+        """When the newest poll was sent that a name server has answered (monotonic ms)."""
+        return self._heard_ms
+
+    @property
     def is_ripe(self) -> bool:
         """Whether a name server that lists live members has known this broker long enough.
 

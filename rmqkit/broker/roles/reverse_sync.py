@@ -225,6 +225,8 @@ class ReverseSync(StateMachine[SyncState]):
 
     def _next_row(self) -> None:
         """Ask for the next special duty's progress; after the last one for the consumer offsets."""
+        if not self.is_ours:
+            self._rows = [row for row in self._rows if not row.is_own]
         self._row = self._rows.pop(0) if self._rows else None
         self._next(OFFSETS if self._row is None else PROGRESS)
 

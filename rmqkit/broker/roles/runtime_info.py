@@ -38,6 +38,8 @@ def _why(roles: "Roles") -> str:
         found.append(f"{roles.conflict} is registered with its brokerId {roles.broker_id}, too")
     if roles.is_cut_off:
         found.append("no name server answers")
+    if roles.contact.why:
+        found.append(f"what is due waits: {roles.contact.why}")
     is_head = roles.head is not None and roles.head[0] == roles.broker_id
     if roles.role is Role.SLAVE and roles.acting.why_not and is_head:
         found.append(f"does not act yet: {roles.acting.why_not}")

@@ -26,6 +26,8 @@ from rmqkit.broker.tables.topics import TopicTable
 from rmqkit.store.contract import Put, PutResult, PutStatus, StorageEngine
 
 Then = Callable[[PutStatus], None]
+#: results of an attempt that may have stored the message nevertheless
+UNKNOWN = frozenset((PutStatus.UNKNOWN_ERROR, PutStatus.FLUSH_DISK_TIMEOUT, PutStatus.FLUSH_SLAVE_TIMEOUT))
 
 
 class Destination(Protocol):
@@ -74,6 +76,9 @@ class Destination(Protocol):
         `origin` names where the message waited in this group ("SCHEDULE:3:17"). It is the same in
         each attempt.
         """
+
+    def withdraw(self) -> None:
+        """End puts that were not tried yet as failed: the duties have stopped."""
 
 
 class Snapshot(Protocol):
@@ -180,3 +185,5 @@ class SpecialRow(NamedTuple):
     #: raises RemoteProtocolError if the bytes are no snapshot
     decode: Callable[[bytes], Snapshot]
     make: Callable[[SpecialParts], SpecialDuty[Any]]
+    #: whether `code` is rmqkit's own, so that Apache's brokers are not asked
+    is_own: bool = False

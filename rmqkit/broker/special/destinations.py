@@ -1,10 +1,20 @@
-"""The two destinations of due messages: a master's own store, an acting master's escape."""
+"""The destinations of due messages: a master's own store, an acting master's escape.
 
+The store of a master whose slaves may act for it is guarded: a message is put only when contact
+with the group is proven (`roles/group_contact.py`). Until then it waits here, in order, and counts
+as in flight. All messages that wait are put when the proof arrives, so at most the messages of one
+turn are not replicated when the master is isolated. Messages for internal topics do not wait, as no
+consumer reads them.
+"""
+
+from collections import deque
 from collections.abc import Callable
+from typing import Protocol
 
 from rmqkit.broker.escape.bridge import Escape
 from rmqkit.broker.special.contract import Then
-from rmqkit.store.contract import Put, PutResult
+from rmqkit.store.contract import Put, PutResult, PutStatus
+from rmqkit.wire.topic_names import SEND_FORBIDDEN, SYSTEM_PREFIX
 
 #: escapes in flight per line of work
 ESCAPES_MAX = 8
@@ -34,8 +44,59 @@ class OwnStore:
     def __init__(self, put: Callable[[Put, Then], PutResult]) -> None:
         self._put = put
 
-    def put(self, put: Put, origin: str, then: Then) -> PutResult:
+    def put(self, put: Put, origin: str, then: Then) -> PutResult | None:
         return self._put(put, then)
+
+    def withdraw(self) -> None:
+        """Nothing waits here."""
+
+
+class Contact(Protocol):
+    """What a guarded store needs of `GroupContact`."""
+
+    on_proof: Callable[[], None]
+    why: str
+
+    @property
+    def is_needed(self) -> bool: ...
+    @property
+    def is_proven(self) -> bool: ...
+    def ask(self) -> None: ...
+
+
+class GuardedStore(OwnStore):
+    """The own store of a master for which a slave may act."""
+
+    def __init__(self, put: Callable[[Put, Then], PutResult], contact: Contact) -> None:
+        super().__init__(put)
+        self._contact = contact
+        contact.on_proof = self._proven
+        #: messages that wait for contact
+        self._waiting: deque[tuple[Put, Then]] = deque()
+
+    @property
+    def why(self) -> str:  # type: ignore[override]
+        return self._contact.why
+
+    def put(self, put: Put, origin: str, then: Then) -> PutResult | None:
+        contact = self._contact
+        if put.topic in SEND_FORBIDDEN or put.topic.startswith(SYSTEM_PREFIX):
+            return self._put(put, then)
+        if not self._waiting and (contact.is_proven or not contact.is_needed):
+            return self._put(put, then)
+        self._waiting.append((put, then))
+        contact.ask()
+        return None
+
+    def _proven(self) -> None:
+        waiting, self._waiting = self._waiting, deque()
+        for put, then in waiting:
+            self._put(put, then)
+
+    def withdraw(self) -> None:
+        waiting, self._waiting = self._waiting, deque()
+        for _, then in waiting:
+            then(PutStatus.SERVICE_NOT_AVAILABLE)
 
 
 class EscapeBridge:
@@ -64,3 +125,6 @@ class EscapeBridge:
 
     def put(self, put: Put, origin: str, then: Then) -> None:
         self._escape.put(put, origin, then)
+
+    def withdraw(self) -> None:
+        """Nothing waits here: puts in flight end by themselves."""

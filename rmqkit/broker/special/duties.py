@@ -73,9 +73,11 @@ class SpecialDuties:
             duty.start(destination)
 
     def stop(self) -> None:
-        self.destination = None
+        destination, self.destination = self.destination, None
         for duty in self._by_name.values():
             duty.stop()
+        if destination is not None:
+            destination.withdraw()
 
     @property
     def is_moving(self) -> bool:

@@ -7,7 +7,7 @@ from rmqkit.broker.special.pop.revive import PopRevive
 from rmqkit.broker.special.timer.duty import TimerDuty
 from rmqkit.broker.special.timer.progress import TimerProgress
 from rmqkit.broker.special.transactions.checks import TransactionChecks
-from rmqkit.broker.special.transactions.progress import HalfProgress
+from rmqkit.broker.special.transactions.progress import CODE, HalfProgress
 from rmqkit.wire.bodies import DelayOffsetTable
 from rmqkit.wire.codes import RequestCode
 
@@ -31,10 +31,11 @@ SPECIAL_DUTIES: tuple[SpecialRow, ...] = (
     SpecialRow(
         name="transactions",
         progress="transaction offsets",
-        code=0,
+        code=CODE,
         field="",
         decode=HalfProgress.decode,
         make=TransactionChecks,
+        is_own=True,
     ),
     SpecialRow(
         name="pop",

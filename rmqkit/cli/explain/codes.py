@@ -9,7 +9,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any, NamedTuple
 
-from rmqkit.wire.codes import RequestCode, ResponseCode
+from rmqkit.wire.codes import OwnRequestCode, RequestCode, ResponseCode
 
 
 class Meaning(NamedTuple):
@@ -24,9 +24,11 @@ def responses() -> dict[ResponseCode, Meaning]:
 
 
 @cache
-def requests() -> dict[RequestCode, str]:
-    """Return the task of each request."""
-    return {RequestCode[name]: asks for name, asks in load("codes.toml")["request"].items()}
+def requests() -> dict[RequestCode | OwnRequestCode, str]:
+    """Return the task of each request: upstream's, then rmqkit's own."""
+    table = load("codes.toml")
+    own = {OwnRequestCode[name]: asks for name, asks in table["own"].items()}
+    return {RequestCode[name]: asks for name, asks in table["request"].items()} | own
 
 
 def load(name: str) -> dict[str, Any]:

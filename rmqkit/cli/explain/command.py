@@ -18,7 +18,7 @@ from rmqkit.cli.errors import Failed, Unreachable, UsageError
 from rmqkit.cli.explain.codes import requests, responses
 from rmqkit.errors import ClientError
 from rmqkit.suggestions import suggest
-from rmqkit.wire.codes import RequestCode, ResponseCode
+from rmqkit.wire.codes import OwnRequestCode, RequestCode, ResponseCode
 
 if TYPE_CHECKING:
     from rmqkit import Admin
@@ -83,7 +83,7 @@ def codes_of(text: str) -> list[dict[str, Any]]:
     return found
 
 
-def handled(request: RequestCode) -> dict[str, Any]:
+def handled(request: RequestCode | OwnRequestCode) -> dict[str, Any]:
     """Return which kinds of rmqkit nodes answer a request."""
     from rmqkit.broker.node import HANDLERS as broker
     from rmqkit.client.peer_calls import PEER_CALLS as client

@@ -1,6 +1,7 @@
 """Traces: producers and consumers record the fate of their messages in the trace topic.
 
     a send was acknowledged   → one Pub for each message
+    a transaction ends        → EndTransaction, before its outcome is sent to the broker
     a listener begins / ends  → SubBefore, SubAfter (one request id)
 
 `TraceDispatch` collects records. It sends up to 20 of them in one message, as soon as there are 20,
@@ -12,7 +13,7 @@ A message is not traced if its broker does not want that: TRACE_ON is false in t
 the message's properties. The trace messages have a producer of their own, which is not traced.
 
 Source: `client/.../trace/AsyncTraceDispatcher.java`, `trace/hook/SendMessageTraceHookImpl.java`,
-`trace/hook/ConsumeMessageTraceHookImpl.java`.
+`trace/hook/EndTransactionTraceHookImpl.java`, `trace/hook/ConsumeMessageTraceHookImpl.java`.
 """
 
 from collections import deque
@@ -25,9 +26,11 @@ from rmqkit.client.flow import Deferred
 from rmqkit.client.message import Message, SendResult, SendStatus
 from rmqkit.client.producers.outgoing_message import OutgoingMessage, Prepare
 from rmqkit.client.producers.producer import ProducerCore, ProducerSettings, SendOutcome
+from rmqkit.client.producers.transactions import TransactionState
 from rmqkit.errors import InvalidMessage, RmqkitError
 from rmqkit.wire import properties as props
 from rmqkit.wire.msgid import RecallHandle
+from rmqkit.wire.schemas.send import EndTransactionRequest
 from rmqkit.wire.trace import ConsumeCode, TraceMessageType, TraceRecord, TraceType, encode
 from rmqkit.wire.uniqueids import UniqueIds
 
@@ -42,6 +45,12 @@ CLOSE_WAIT_MS = 2_000
 DEFAULT_REGION = "DefaultRegion"
 #: properties of a message that is held back
 _DELAYS = (b"DELAY", b"TIMER_DELAY_MS", b"TIMER_DELIVER_MS")
+#: Java's names of the outcomes
+_STATES = {
+    TransactionState.COMMIT: "COMMIT_MESSAGE",
+    TransactionState.ROLLBACK: "ROLLBACK_MESSAGE",
+    TransactionState.UNKNOWN: "UNKNOW",
+}
 GROUP_PREFIX = "_INNER_TRACE_PRODUCER"
 
 
@@ -79,6 +88,11 @@ class TraceDispatch:
         if len(records) >= BATCH_COUNT and not self._flush_requested:
             self._flush_requested = True
             self._ask_flush()
+
+    @property
+    def wall_ms(self) -> int:
+        """The wall time of the client, in ms."""
+        return self._client.clock.wall_ms
 
     def request_id(self, wall_ms: int) -> str:
         """Return a new id that links the SubBefore and SubAfter of one listener call."""
@@ -183,6 +197,8 @@ class ProducerTrace(NamedTuple):
         kind = TraceMessageType.ORDER if ordered else TraceMessageType.NORMAL
         if any(props.find(text, name) for name in _DELAYS):
             kind = TraceMessageType.DELAY
+        elif props.find(text, props.PROPERTY_TRANSACTION_PREPARED.encode()) == b"true":
+            kind = TraceMessageType.TRANSACTION_HALF
         ids = outgoing.msg_id.split(",")
         offset_ids = result.offset_msg_id.split(",")
         if len(offset_ids) != len(ids):
@@ -206,6 +222,28 @@ class ProducerTrace(NamedTuple):
                     success=result.status is SendStatus.SEND_OK,
                 )
             )
+
+    def ended(
+        self, end: EndTransactionRequest, state: TransactionState, broker: str, *, region_id: str, tags: str, keys: str
+    ) -> None:
+        """Record the outcome of a transaction, also an unknown one, that goes to this broker."""
+        self.dispatch.append(
+            TraceRecord(
+                TraceType.END_TRANSACTION,
+                end.msg_id or "",
+                time_ms=self.dispatch.wall_ms,
+                region_id=region_id or DEFAULT_REGION,
+                group=self.group,
+                topic=end.topic or "",
+                tags=tags,
+                keys=keys,
+                store_host=broker,
+                message_type=TraceMessageType.TRANSACTION_COMMIT,
+                transaction_id=end.transaction_id or "",
+                transaction_state=_STATES[state],
+                from_check=bool(end.from_transaction_check),
+            )
+        )
 
     def recalled(self, handle: RecallHandle, began_ms: int, *, success: bool) -> None:
         """A recall that was answered, or failed."""

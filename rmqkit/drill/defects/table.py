@@ -16,7 +16,8 @@ among its runtime facts (code 28).
   finds it. It is None if only a simulated cluster can: power cuts, lost disks, rogue replicas.
 - `family` is the family of simulated drills that must find it.
 
-The defects of acting masters are in `acting_master.py`.
+The defects of acting masters are in `acting_master.py`, those of timers, transactions and pop in
+`services.py`.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from typing import TYPE_CHECKING, Any
 
 from rmqkit.drill.defects.acting_master import ACTING
 from rmqkit.drill.defects.defect import DEFECTS, at_restart, check, defect, is_drilled, plant, replace
+from rmqkit.drill.defects.services import SERVICES
 from rmqkit.store.contract import Arrival, GetStatus, Put, PutResult, Read
 from rmqkit.wire import properties as props
 from rmqkit.wire.bodies import ConsumerOffsetTable
@@ -442,4 +444,4 @@ def _no_comeback(broker: Broker) -> None:
     at_restart(broker, lambda: store.refuse("defect", "the store does not take puts after a restart"))
 
 
-DEFECTS.update({each.name: each for each in ACTING})
+DEFECTS.update({each.name: each for each in (*ACTING, *SERVICES)})

@@ -48,12 +48,12 @@ COMMITS = 0.7
 DEAD_MS = 1_500
 
 POP_MEMBERS = 2
-INVISIBLE_MS = (1_500, 3_000)
+INVISIBLE_MS = (1_500, 4_000)
 #: most messages of a pop
 BATCHES = (1, 4, 16)
 WORK_MS = (0, 200)
 #: one in this many messages is forgotten on its first delivery
-FORGETS_ONE_IN = 12
+FORGETS_ONE_IN = 8
 #: share of the steps in which a member dies
 POP_DIES = 0.02
 

@@ -81,8 +81,9 @@ def plan_of_seed(seed: int, *, service: str, mode: str = "", breaks: Sequence[st
         breaks=tuple(breaks),
         promises=(PROMISE_OF[service], *ALWAYS),
         services=(service,),
-        writers=1,
-        rate=chance.choice((8, 16)) if service == POP else 4,
+        # The second writer lets the client choose the group, so both groups have popped messages.
+        writers=2 if service == POP else 1,
+        rate=chance.choice((6, 12)) if service == POP else 4,
         queues=chance.choice((1, 2, 3)),
         body_size=60,
         send_timeout_ms=1_500,
@@ -105,6 +106,8 @@ def _of_services(chance: Random) -> dict[str, str]:
         "timerFlushIntervalMs": str(chance.choice((200, 1_000))),
         "transactionTimeOut": str(chance.choice((600, 1_500))),
         "transactionCheckInterval": str(chance.choice((500, 1_500))),
+        # Few revive queues, so that checkpoints wait behind others that are not acked.
+        "reviveQueueNum": str(chance.choice((1, 2))),
         "transactionOpBatchInterval": str(chance.choice((0, 300, 3_000))),
     }
 

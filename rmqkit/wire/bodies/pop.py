@@ -51,6 +51,11 @@ def retry_topic(topic: str, group: str, *, is_v2: bool) -> str:
     return f"{RETRY_PREFIX}{group}{'+' if is_v2 else '_'}{topic}"
 
 
+def retry_topics(topic: str, group: str) -> tuple[str, str]:
+    """Return both forms of name of a retry topic."""
+    return retry_topic(topic, group, is_v2=False), retry_topic(topic, group, is_v2=True)
+
+
 def flag_of(topic: str) -> str:
     """Return the flag in handles for a queue of this topic."""
     if not topic.startswith(RETRY_PREFIX):
@@ -102,11 +107,25 @@ class OffsetTexts:
     def __init__(self) -> None:
         self._starts: list[str] = []
         self._messages: list[str] = []
+        self._counts: list[str] = []
 
     def add(self, topic: str, queue_id: int, start: int, offsets: Sequence[int]) -> None:
         flag = flag_of(topic)
         self._starts.append(f"{flag} {queue_id} {start}")
         self._messages.append(f"{flag} {queue_id} {','.join(map(str, offsets))}")
+
+    def add_counts(self, topic: str, queue_id: int, offsets: Sequence[int], counts: Mapping[int, int]) -> None:
+        """Add how often the messages of an ordered batch were handed out before.
+
+        Old clients read the least count of the queue, others the count of each message.
+        """
+        flag = flag_of(topic)
+        self._counts += [f"{flag} qo{queue_id}%{offset} {counts[offset]}" for offset in offsets if counts.get(offset)]
+        self._counts.append(f"{flag} {queue_id} {min(counts.get(offset, 0) for offset in offsets)}")
+
+    @property
+    def counts(self) -> str:
+        return ";".join(self._counts)
 
     @property
     def starts(self) -> str:
@@ -184,6 +203,32 @@ class BatchAck(Body, kw_only=True):
             return b64decode(self.bits, validate=True)
         except (Base64Error, ValueError):
             raise RemoteProtocolError("the bits of a batch ack are not base64") from None
+
+
+class PopInFlightMessage(Body, kw_only=True):
+    """One message that was popped and not acked, in the answer to 60001 (GET_POP_IN_FLIGHT).
+
+    `topic` is the topic of its queue: a retry topic if the message was redelivered. `count` is the
+    number of its deliveries so far. `client_id` is the id or address of who popped it, "" if the
+    pop was served by another member, or before this broker was started.
+    """
+
+    client_id: str = ""
+    count: Int32 = 1
+    #: wall time in ms at which it is handed out again
+    invisible_until: Int64 = 0
+    offset: Int64 = 0
+    #: wall time in ms
+    pop_time: Int64 = 0
+    queue_id: Int32 = 0
+    topic: str = ""
+
+
+class PopInFlight(Body, kw_only=True):
+    """The answer to 60001 (GET_POP_IN_FLIGHT): the oldest messages, and how many there are."""
+
+    messages: list[PopInFlightMessage] = field(default_factory=list)
+    total: Int64 = 0
 
 
 class BatchAckRequest(Body, kw_only=True):

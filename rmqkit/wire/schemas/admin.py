@@ -66,7 +66,8 @@ class ExchangeHAInfoResponse(Ext, kw_only=True):
     "false", or absent if the master does not have the bytes in question.
 
     A slave that answers a returning master reports the end of its log, and the CRC32 of the last
-    bytes that both logs have.
+    bytes that both logs have. `master_given_up` is set by a slave that acts for its master, or whose
+    name servers no longer list it.
     """
 
     master_ha_address: str | None = None
@@ -80,6 +81,7 @@ class ExchangeHAInfoResponse(Ext, kw_only=True):
     tail_offset: Int64 | None = None
     tail_size: Int64 | None = None
     tail_crc: Int64 | None = None
+    master_given_up: bool | None = None
 
 
 class ResetMasterFlushOffsetRequest(Ext, kw_only=True):

@@ -1,4 +1,4 @@
-"""Pop consumption: 200050 to 200055 and 200151."""
+"""Pop consumption: 200050 to 200055 and 200151, and 60001 of rmqkit's own."""
 
 from rmqkit.wire.schema import Ext, Int32, Int64
 
@@ -27,6 +27,7 @@ class PopMessageResponse(Ext, kw_only=True):
     rest_num: Int64
     start_offset_info: str | None = None
     msg_offset_info: str | None = None
+    order_count_info: str | None = None
 
 
 class AckMessageRequest(Ext, kw_only=True):
@@ -89,3 +90,10 @@ class PeekMessageRequest(Ext, kw_only=True):
     topic: str
     queue_id: Int32
     max_msg_nums: Int32
+
+
+class GetPopInFlightRequest(Ext, kw_only=True):
+    """Without a topic, all topics of the group; a topic includes its retry topics."""
+
+    consumer_group: str
+    topic: str | None = None

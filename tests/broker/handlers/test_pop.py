@@ -214,7 +214,6 @@ def test_a_waiting_pop_of_a_deleted_topic_is_answered(broker):
         ({"topic": "NONE"}, ResponseCode.TOPIC_NOT_EXIST),
         ({"queueId": 4}, ResponseCode.INVALID_PARAMETER),
         ({"maxMsgNums": 33}, ResponseCode.INVALID_PARAMETER),
-        ({"order": "true"}, ResponseCode.INVALID_PARAMETER),
         ({"invisibleTime": -1}, ResponseCode.INVALID_PARAMETER),
         ({"invisibleTime": 10 * 365 * 86_400_000}, ResponseCode.INVALID_PARAMETER),
         ({"consumerGroup": "a b"}, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST),

@@ -105,11 +105,6 @@ def test_too_many_notifications_are_refused(make):
     assert answers[1].ext == {"hasMsg": "false", "pollingFull": "true"}
 
 
-def test_an_ordered_notification_is_refused(broker):
-    client = with_topic(broker)
-    assert client.answer_to(notification(broker, client, order="true")).code == ResponseCode.INVALID_PARAMETER
-
-
 def test_polling_info_counts_waiting_pops(broker):
     client = with_topic(broker)
     for _ in range(2):

@@ -13,6 +13,7 @@ import pytest
 from rmqkit.broker.metadata.copied_tables import CopiedTables
 from rmqkit.broker.node import Broker
 from rmqkit.broker.roles.reverse_sync import HANDSHAKE_APACHE_MS, HANDSHAKE_MS, LOOK_MS, MEMBER_MS, ReverseSync
+from rmqkit.broker.special.transactions.progress import CODE as TRANSACTIONS
 from rmqkit.runtime.connection import Address
 from rmqkit.wire.codes import RequestCode, ResponseCode
 from tests.broker.metadata.test_metadata import commit, offset
@@ -29,11 +30,13 @@ HA_INFO, DELAYS, TIMERS, OFFSETS = (
     RequestCode.GET_TIMER_CHECK_POINT,
     RequestCode.GET_ALL_CONSUMER_OFFSET,
 )
-#: an Apache slave's answer: integer keys without quotes, a field that rmqkit does not have
+#: an Apache slave's answer: integer keys without quotes, a field that rmqkit does not have. It is
+#: not asked for the progress of transactions, only ours is
 APACHE = {
     HA_INFO: (0, {}, b""),
     DELAYS: (0, {}, b'{"dataVersion":%s,"offsetTable":{5:2,6:7}}' % VERSION.encode()),
     TIMERS: (0, {}, bytes(56)),
+    TRANSACTIONS: (0, {}, b'{"half":1,"op":0,"commits":[2]}'),
     OFFSETS: (
         0,
         {},

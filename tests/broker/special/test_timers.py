@@ -628,6 +628,27 @@ def test_facts_and_counts(lab):
     assert int(facts["timerReadBehind"]) <= 1
     counts = json.loads(lab.ask(RequestCode.GET_TIMER_METRICS).body)["timingCount"]
     assert counts == {"T": {"count": 3, "timeStamp": counts["T"]["timeStamp"]}}
+    version = json.loads(lab.ask(RequestCode.GET_TIMER_METRICS).body)["dataVersion"]
     lab.advance(65_000)
-    assert json.loads(lab.ask(RequestCode.GET_TIMER_METRICS).body)["timingCount"] == {}
+    body = lab.ask(RequestCode.GET_TIMER_METRICS).body
+    assert json.loads(body)["timingCount"] == {}
+    assert json.loads(body)["dataVersion"]["counter"] > version["counter"], "or an Apache slave would not copy them"
     assert json.loads(lab.ask(RequestCode.GET_BROKER_RUNTIME_INFO).body)["table"]["timerCongestNum"] == "0"
+
+
+def test_the_counts_are_in_the_file_of_apache(lab):
+    lab.advance(3_000)
+    lab.after(60_000)
+    lab.advance(2_000)
+    lab.after(60_000)
+    lab.advance(12_000)
+    saved = json.loads(lab.file("config/timermetrics"))
+    assert saved["timingCount"] == {"T": {"count": 2, "timeStamp": saved["timingCount"]["T"]["timeStamp"]}}
+    assert saved == json.loads(lab.ask(RequestCode.GET_TIMER_METRICS).body)
+    lab.stop()
+    lab.start()
+    lab.after(60_000)
+    lab.advance(1_000)
+    body = json.loads(lab.ask(RequestCode.GET_TIMER_METRICS).body)
+    assert body["timingCount"]["T"]["count"] == 3
+    assert body["dataVersion"]["counter"] > saved["dataVersion"]["counter"]

@@ -9,7 +9,7 @@ from rmqkit.cli import main
 from rmqkit.cli.explain import command
 from rmqkit.cli.explain.codes import load, requests, responses
 from rmqkit.cli.explain.remarks import find, remarks
-from rmqkit.wire.codes import RequestCode, ResponseCode
+from rmqkit.wire.codes import OwnRequestCode, RequestCode, ResponseCode
 
 ROOT = Path(__file__).resolve().parents[3] / "rmqkit"
 #: calls whose text arguments are remarks
@@ -20,7 +20,7 @@ LETTERS_MIN = 12
 
 def test_every_code_is_explained():
     assert list(responses()) == list(ResponseCode)
-    assert list(requests()) == list(RequestCode)
+    assert list(requests()) == [*RequestCode, *OwnRequestCode]
 
 
 def remarks_of_nodes():
@@ -72,7 +72,7 @@ def test_the_table_of_remarks_follows_its_schema():
 
 def test_the_table_of_codes_follows_its_schema():
     table = load("codes.toml")
-    assert set(table) == {"response", "request"}
+    assert set(table) == {"response", "request", "own"}
     for name, row in table["response"].items():
         assert set(row) == {"meaning", "do"}, name
     for name, text in [*table["request"].items(), *((n, t) for n, row in table["response"].items() for t in row.values())]:

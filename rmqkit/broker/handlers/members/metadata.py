@@ -18,7 +18,7 @@ Source: `AdminBrokerProcessor.{getAllConsumerOffset,getTimerMetrics,getAllMessag
 from typing import TYPE_CHECKING
 
 from rmqkit.runtime.calls import Call, Handlers, Response
-from rmqkit.wire.bodies import ConsumerOffsetTable, TimerMetric, TimerMetrics
+from rmqkit.wire.bodies import ConsumerOffsetTable
 from rmqkit.wire.codes import RequestCode
 from rmqkit.wire.schema import NoFields
 from rmqkit.wire.schemas.offsets import GetAllConsumerOffsetRequest
@@ -41,10 +41,7 @@ def all_offsets(broker: "BrokerView", call: Call[GetAllConsumerOffsetRequest]) -
 
 @rows.handles(RequestCode.GET_TIMER_METRICS, NoFields)
 def timer_metrics(broker: "BrokerView", call: Call[NoFields]) -> Response:
-    wall_ms = broker.clock.wall_ms
-    counts = broker.timers.counts.by_topic(broker.topics.by_name)
-    timing = {topic: TimerMetric(count=count, time_stamp=wall_ms) for topic, count in counts.items()}
-    return call.ok(body=TimerMetrics(timing_count=timing).encode())
+    return call.ok(body=broker.timers.counts.topics.metrics().encode())
 
 
 @rows.handles(RequestCode.GET_ALL_MESSAGE_REQUEST_MODE, NoFields)

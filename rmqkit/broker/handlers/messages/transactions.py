@@ -11,8 +11,10 @@ outcome. A half that is decided already is refused: Apache commits it a second t
 Producers send 37 one-way. To one that waits for an answer, "unknown" (0) is answered with SUCCESS;
 Apache gives no answer.
 
-An acting master refuses with SLAVE_NOT_AVAILABLE, as Apache's does. Its halves escape to another
-group, which asks the producer again.
+An acting master keeps the decision as progress of its transactions (`special/transactions`); the
+message of a commit escapes. A half that has begun to escape itself is refused: the other group
+asks the producer. Apache's acting master refuses every 37 with SLAVE_NOT_AVAILABLE, as any other
+slave does here.
 
 Source: `broker/.../processor/EndTransactionProcessor.java` (`rejectCommitOrRollback`,
 `checkPrepareMessage`), `AdminBrokerProcessor.resumeCheckHalfMessage`.
@@ -22,6 +24,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from rmqkit.broker.special.transactions import rewrite
+from rmqkit.broker.special.transactions.decisions import DECISIONS_MAX
 from rmqkit.broker.special.transactions.rewrite import immunity_of
 from rmqkit.errors import CorruptRecord, RemoteProtocolError
 from rmqkit.runtime.calls import Answer, Call, Handlers, Refused, Response
@@ -55,7 +58,7 @@ _GROUP = props.PROPERTY_PRODUCER_GROUP.encode()
 def end_transaction(broker: "BrokerView", call: Call[EndTransactionRequest]) -> Response:
     """Commit a half message, or roll it back."""
     args = call.args
-    if not broker.role.is_master:
+    if not broker.role.is_master and not broker.role.is_acting:
         raise Refused(ResponseCode.SLAVE_NOT_AVAILABLE, "the broker is a slave: only a master ends transactions")
     if args.commit_or_rollback not in (UNKNOWN, COMMIT, ROLLBACK):
         raise Refused(ResponseCode.SYSTEM_ERROR, f"commitOrRollback is {args.commit_or_rollback}, not 0, 8 or 12")
@@ -67,10 +70,12 @@ def end_transaction(broker: "BrokerView", call: Call[EndTransactionRequest]) -> 
     half = broker.transactions.undecided(record)
     if half is None:
         raise Refused(ResponseCode.SYSTEM_ERROR, "Find prepared transaction message failed: its outcome is known already")
+    if broker.role.is_acting:
+        return _end_while_acting(broker, call, half)
     offset = half.queue_offset
     if args.commit_or_rollback == ROLLBACK:
         call.changing()
-        broker.transactions.decide(offset, is_commit=False)
+        broker.transactions.decide(half, is_commit=False)
         return call.ok()
     put = rewrite.committed(half, broker.hosts.store_host)
     if put is None:
@@ -85,13 +90,24 @@ def end_transaction(broker: "BrokerView", call: Call[EndTransactionRequest]) -> 
 
     def ended(answer: Answer, status: PutStatus) -> None:
         if status in _STORED:
-            broker.transactions.decide(offset, is_commit=True)
+            broker.transactions.decide(half, is_commit=True)
             answer(call.ok())
         else:
             broker.transactions.failed_commit(offset)
             answer(broker.puts.refusal(status))
 
     return call.later(lambda answer: broker.puts.await_own(put.topic, result, partial(ended, answer), copies=True))
+
+
+def _end_while_acting(broker: "BrokerView", call: Call[EndTransactionRequest], half: Record) -> Response:
+    """Keep the decision about this half; answer once it is on disk."""
+    transactions, is_commit = broker.transactions, call.args.commit_or_rollback == COMMIT
+    if transactions.is_full:
+        raise Refused(
+            ResponseCode.SYSTEM_BUSY, f"{DECISIONS_MAX} outcomes wait for the master: the half will be checked again"
+        )
+    call.changing()
+    return call.later(lambda answer: transactions.keep_decision(half, is_commit=is_commit, then=lambda: answer(call.ok())))
 
 
 def _half(broker: "BrokerView", args: EndTransactionRequest) -> Record:

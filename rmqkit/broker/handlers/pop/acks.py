@@ -23,17 +23,18 @@ from typing import TYPE_CHECKING, NamedTuple
 from rmqkit.broker.handlers.pop.checks import (
     check_invisible_time,
     check_master,
-    check_not_ordered,
     check_queue,
     checked_handle,
 )
+from rmqkit.broker.handlers.pop.in_flight import client_of
+from rmqkit.broker.handlers.pop.order_acks import ack_in_order, change_in_order
 from rmqkit.broker.put_answers import STORED
-from rmqkit.broker.special.pop.pending import Key
+from rmqkit.broker.special.pop.pending import Key, PopQueue
 from rmqkit.broker.special.pop.records import ack_put, checkpoint_put
 from rmqkit.errors import RemoteProtocolError
 from rmqkit.runtime.calls import Answer, Call, Handlers, Refused, Response
 from rmqkit.store.contract import Put, PutResult, PutStatus
-from rmqkit.wire.bodies.pop import ORDER_QUEUE, BatchAck, PopAck, PopCheckpoint, decode_batch_ack, real_topic
+from rmqkit.wire.bodies.pop import ORDER_QUEUE, BatchAck, PopAck, PopCheckpoint, ReceiptHandle, decode_batch_ack, real_topic
 from rmqkit.wire.codes import RequestCode, ResponseCode
 from rmqkit.wire.schema import NoFields
 from rmqkit.wire.schemas.pop import AckMessageRequest, ChangeInvisibleTimeRequest, ChangeInvisibleTimeResponse
@@ -63,7 +64,12 @@ def ack(broker: "BrokerView", call: Call[AckMessageRequest]) -> Response:
         place = f"{args.topic}@{args.queue_id}"
         remark = f"offset is illegal, key:{place}, commit:{args.offset}, store:{known.offset_min}~{known.offset_max}"
         raise Refused(ResponseCode.NO_MESSAGE, remark)
-    delivery = _delivery(broker, args)
+    handle = checked_handle(args.extra_info)
+    if handle.revive_queue_id == ORDER_QUEUE:
+        call.changing()
+        ack_in_order(broker, (args.topic, args.consumer_group, args.queue_id), args.offset, handle.pop_ms)
+        return call.ok()
+    delivery = _delivery(broker, args, handle)
     if delivery is None or not _is_open(broker, delivery.key, args.offset):
         return call.ok()
     return _store(broker, call, [_ack_of(broker, delivery, args.offset)], call.ok())
@@ -79,11 +85,13 @@ def batch_ack(broker: "BrokerView", call: Call[NoFields]) -> Response:
     puts: list[Put] = []
     seen: dict[Key, None] = {}
     for each in request.acks:
-        check_not_ordered(each.revive_queue_id == ORDER_QUEUE)
         try:
             topic, bits = real_topic(each.topic, each.group, each.flag), each.bit_set()
         except RemoteProtocolError as error:
             raise Refused(ResponseCode.SYSTEM_ERROR, str(error)) from None
+        if each.revive_queue_id == ORDER_QUEUE:
+            _batch_in_order(broker, call, (topic, each.group, each.queue_id), each, bits)
+            continue
         name = request.broker_name or broker.config.identity.broker_name
         key = topic, each.group, each.queue_id, each.start, each.pop_ms, name
         offsets = _marked(broker, key, each, bits)
@@ -104,12 +112,16 @@ def change_invisible_time(broker: "BrokerView", call: Call[ChangeInvisibleTimeRe
         raise Refused(ResponseCode.NO_MESSAGE, "")
     check_invisible_time(args.invisible_time)
     handle = checked_handle(args.extra_info)
+    if handle.revive_queue_id == ORDER_QUEUE:
+        call.changing()
+        queue = args.topic, args.consumer_group, args.queue_id
+        return call.ok(change_in_order(broker, queue, args.offset, handle, args.invisible_time))
     # A new key even if both happen in one millisecond.
     pop_ms = max(broker.clock.wall_ms, handle.pop_ms + 1)
     answer = ChangeInvisibleTimeResponse(
         pop_time=pop_ms, invisible_time=args.invisible_time, revive_qid=handle.revive_queue_id
     )
-    delivery = _delivery(broker, args)
+    delivery = _delivery(broker, args, handle)
     if delivery is None or not _is_open(broker, delivery.key, args.offset):
         return call.ok(answer)
     if not broker.revive.has_room:
@@ -130,15 +142,16 @@ def change_invisible_time(broker: "BrokerView", call: Call[ChangeInvisibleTimeRe
     )
     wall_ms, host = broker.clock.wall_ms, broker.hosts.store_host
     first = checkpoint_put(checkpoint, broker.revive.topic, delivery.revive_queue, wall_ms, host)
-    return _store(broker, call, [first, _ack_of(broker, delivery, args.offset)], call.ok(answer))
+    return _store(broker, call, [first, _ack_of(broker, delivery, args.offset)], call.ok(answer), args.consumer_group)
 
 
 # --- deliveries
 
 
-def _delivery(broker: "BrokerView", args: AckMessageRequest | ChangeInvisibleTimeRequest) -> AckTarget | None:
-    """Return the delivery that a handle names; None if it names none. Raises Refused."""
-    handle = checked_handle(args.extra_info)
+def _delivery(
+    broker: "BrokerView", args: AckMessageRequest | ChangeInvisibleTimeRequest, handle: ReceiptHandle
+) -> AckTarget | None:
+    """Return the delivery that a handle names; None if it names none."""
     name = handle.broker_name or broker.config.identity.broker_name
     key = args.topic, args.consumer_group, args.queue_id, handle.start_offset, handle.pop_ms, name
     pending = broker.revive.pending.by_key.get(key)
@@ -167,6 +180,16 @@ def _marked(broker: "BrokerView", key: Key, ack: BatchAck, bits: bytes) -> list[
         if is_marked and pending.index(offset) >= 0:
             found.append(offset)
     return found
+
+
+def _batch_in_order(broker: "BrokerView", call: Call[NoFields], queue: PopQueue, ack: BatchAck, bits: bytes) -> None:
+    """Ack the marked messages of an ordered batch; those outside the batch are skipped."""
+    info = broker.pop_orders.find(queue)
+    call.changing()
+    for offset in info.offsets if info is not None else ():
+        bit = offset - ack.start
+        if 0 <= bit < 8 * len(bits) and bits[bit // 8] >> bit % 8 & 1:
+            ack_in_order(broker, queue, offset, ack.pop_ms)
 
 
 def _ack_of(broker: "BrokerView", delivery: AckTarget, offset: int) -> Put:
@@ -198,16 +221,21 @@ def _store(
     call: Call[AckMessageRequest] | Call[ChangeInvisibleTimeRequest] | Call[NoFields],
     puts: list[Put],
     success: Response,
+    group: str = "",
 ) -> Response:
-    """Append records, in order; answer with `success` once all are stored."""
+    """Append records, in order; answer with `success` once all are stored.
+
+    With a group, the first record is a checkpoint of it, which the caller holds from now on.
+    """
     call.changing()
+    client_id = client_of(broker, call.conn, group) if group else ""
     left = len(puts)
     worst = PutStatus.PUT_OK
 
     def ended(answer: Answer, put: Put, result: PutResult, status: PutStatus) -> None:
         nonlocal left, worst
         if status in STORED:
-            broker.revive.appended(put.queue_id, result.queue_offset)
+            broker.revive.appended(put.queue_id, result.queue_offset, client_id if put is puts[0] else "")
         else:
             worst = status
         left -= 1

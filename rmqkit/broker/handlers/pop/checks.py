@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from rmqkit.errors import RemoteProtocolError
 from rmqkit.runtime.calls import Refused
-from rmqkit.wire.bodies.pop import ORDER_QUEUE, ReceiptHandle, decode_handle
+from rmqkit.wire.bodies.pop import ReceiptHandle, decode_handle
 from rmqkit.wire.codes import PermName, ResponseCode
 
 if TYPE_CHECKING:
@@ -33,11 +33,6 @@ def check_master(broker: "BrokerView") -> None:
             ResponseCode.SERVICE_NOT_AVAILABLE,
             f"the broker[{ip}] is not the master of its group: only a master serves pops",
         )
-
-
-def check_not_ordered(is_order: bool) -> None:
-    if is_order:
-        raise Refused(ResponseCode.INVALID_PARAMETER, "ordered pop is not supported by this broker")
 
 
 def check_invisible_time(invisible_ms: int) -> None:
@@ -94,10 +89,8 @@ def check_queue(broker: "BrokerView", topic: str, queue_id: int) -> None:
 
 
 def checked_handle(text: str) -> ReceiptHandle:
-    """Return a receipt handle. Raises Refused if it is malformed, or of an ordered pop."""
+    """Return a receipt handle. Raises Refused if it is malformed."""
     try:
-        handle = decode_handle(text)
+        return decode_handle(text)
     except RemoteProtocolError as error:
         raise Refused(ResponseCode.SYSTEM_ERROR, str(error)) from None
-    check_not_ordered(handle.revive_queue_id == ORDER_QUEUE)
-    return handle

@@ -11,11 +11,11 @@ Source: `broker/.../processor/{PeekMessageProcessor,NotificationProcessor}.java`
 
 from typing import TYPE_CHECKING
 
-from rmqkit.broker.handlers.pop.checks import check_master, check_not_ordered, check_readable, checked_topic
-from rmqkit.broker.handlers.pop.pops import retry_topics, wait_until
+from rmqkit.broker.handlers.pop.checks import check_master, check_readable, checked_topic
+from rmqkit.broker.handlers.pop.pops import wait_until
 from rmqkit.runtime.calls import Answer, Call, Handlers, Refused, Response
 from rmqkit.runtime.connection import Buffer
-from rmqkit.wire.bodies.pop import retry_topic
+from rmqkit.wire.bodies.pop import retry_topic, retry_topics
 from rmqkit.wire.codes import RequestCode, ResponseCode
 from rmqkit.wire.schemas.pop import (
     NotificationRequest,
@@ -76,7 +76,6 @@ def notification(broker: "BrokerView", call: Call[NotificationRequest]) -> Respo
         args.born_time = broker.clock.wall_ms
     check_readable(broker, is_pop=False)
     check_master(broker)
-    check_not_ordered(args.order)
     checked_topic(broker, args.topic, args.queue_id, args.consumer_group)
     if _has_messages(broker, args):
         return call.ok(NotificationResponse(has_msg=True, polling_full=False))
@@ -123,9 +122,14 @@ def _has_messages(broker: "BrokerView", args: NotificationRequest) -> bool:
     config = broker.topics.get(args.topic)
     count = config.read_queue_nums if config is not None else 0
     queues = [(args.topic, each) for each in ([args.queue_id] if args.queue_id >= 0 else range(count))]
-    queues += [(name, 0) for name in retry_topics(args.topic, args.consumer_group) if broker.topics.get(name) is not None]
+    if not args.order:  # an ordered pop does not read retry topics
+        names = retry_topics(args.topic, args.consumer_group)
+        queues += [(name, 0) for name in names if broker.topics.get(name) is not None]
     for topic, queue_id in queues:
-        offset = broker.pop_offsets.next((topic, args.consumer_group, queue_id))
+        queue = topic, args.consumer_group, queue_id
+        if args.order and broker.pop_orders.is_blocked(queue, args.attempt_id, 0):
+            continue
+        offset = broker.pop_offsets.next(queue)
         if broker.store.queue_range(topic, queue_id).offset_max > offset:
             return True
     return False

@@ -12,6 +12,8 @@ Source: `broker/.../processor/PopMessageProcessor.java` (`getPopOffset`, `getIni
 `resetPopOffset`).
 """
 
+from collections.abc import Callable
+
 from rmqkit.broker.context import BrokerContext
 from rmqkit.broker.special.pop.pending import PopQueue
 from rmqkit.broker.tables.groups import GroupTable
@@ -55,12 +57,15 @@ class PopOffsets:
         topics: TopicTable,
         groups: GroupTable,
         taken: dict[PopQueue, int],
+        on_reset: Callable[[PopQueue], None],
     ) -> None:
+        """`on_reset` is called for a queue whose offset the server has reset."""
         self._context = context
         self._store = store
         self._offsets = offsets
         self._topics, self._groups = topics, groups
         self._taken = taken
+        self._on_reset = on_reset
         self._by_queue: dict[PopQueue, NextOffset] = {}
         self._number = 0
         self._revive_queue = 0
@@ -77,6 +82,7 @@ class PopOffsets:
         reset = self._offsets.take_reset(group, topic, queue_id)
         if reset is not None:
             self._forget(queue)
+            self._on_reset(queue)
             self._offsets.commit(group, topic, queue_id, reset)
             return reset
         if self._offsets.query(group, topic, queue_id) < 0:

@@ -8,6 +8,8 @@ A pop that finds nothing waits for an arrival until `pollTime` after its birth, 
 reads once more, and is answered with POLLING_TIMEOUT if there is still nothing. If too many pops
 wait, it is answered with POLLING_FULL at once.
 
+An ordered pop stores no checkpoint: what it gave is noted by `PopOrders`, and is answered at once.
+
 Source: `broker/.../processor/PopMessageProcessor.java`.
 """
 
@@ -20,10 +22,10 @@ from rmqkit.broker.handlers.messages.pull import TAG_TYPES, check_filters_allowe
 from rmqkit.broker.handlers.pop.checks import (
     check_invisible_time,
     check_master,
-    check_not_ordered,
     check_readable,
     checked_topic,
 )
+from rmqkit.broker.handlers.pop.in_flight import client_of
 from rmqkit.broker.handlers.pop.queue_reads import QueueReads, TakenMessages, redelivered
 from rmqkit.broker.put_answers import STORED
 from rmqkit.broker.special.pop.records import checkpoint_put
@@ -32,7 +34,15 @@ from rmqkit.runtime.calls import Answer, Call, Handlers, Refused, Response
 from rmqkit.runtime.connection import Buffer
 from rmqkit.store.contract import PutResult, PutStatus
 from rmqkit.wire.bodies import parse_subscription
-from rmqkit.wire.bodies.pop import MESSAGES_MAX, OffsetTexts, PopCheckpoint, ReceiptHandle, flag_of, retry_topic
+from rmqkit.wire.bodies.pop import (
+    MESSAGES_MAX,
+    ORDER_QUEUE,
+    OffsetTexts,
+    PopCheckpoint,
+    ReceiptHandle,
+    flag_of,
+    retry_topics,
+)
 from rmqkit.wire.codes import RequestCode, ResponseCode
 from rmqkit.wire.schemas.pop import PopMessageRequest, PopMessageResponse
 
@@ -69,7 +79,6 @@ def _check(broker: "BrokerView", args: PopMessageRequest) -> None:
     check_master(broker)
     if args.max_msg_nums > MESSAGES_MAX:
         raise Refused(ResponseCode.INVALID_PARAMETER, f"the broker[{ip}] pop message's num is greater than {MESSAGES_MAX}")
-    check_not_ordered(args.order)
     check_invisible_time(args.invisible_time)
     checked_topic(broker, args.topic, args.queue_id, args.consumer_group)
 
@@ -97,15 +106,21 @@ def _attempt(
     broker: "BrokerView", call: Call[PopMessageRequest], wanted: PullFilter, answer: Answer, *, may_wait: bool = True
 ) -> None:
     """Read once. Answer with what was found, or wait."""
-    reads = QueueReads(broker, call.args, wanted)
+    args, pop_ms = call.args, broker.clock.wall_ms
+    revive_queue = ORDER_QUEUE if args.order else broker.pop_offsets.revive_queue()
+    client_id = client_of(broker, call.conn, args.consumer_group)
+    reads = QueueReads(broker, args, wanted, pop_ms, client_id)
     reads.read_all()
-    pop_ms, revive_queue = broker.clock.wall_ms, broker.pop_offsets.revive_queue()
+    if reads.found and args.order:
+        answer(_found(broker, args, reads.found, pop_ms, revive_queue, reads.rest))
+        _wake_next(broker, args, reads.rest)
+        return
     if reads.found:
-        _store(broker, call, answer, reads, pop_ms, revive_queue)
+        _store(broker, call, answer, reads, pop_ms, revive_queue, client_id)
         return
     code = _park(broker, call, wanted, answer) if may_wait else ResponseCode.POLLING_TIMEOUT
     if code is not ResponseCode.SUCCESS:
-        head = _head(call.args, pop_ms, revive_queue, reads.rest, OffsetTexts())
+        head = _head(args, pop_ms, revive_queue, reads.rest, OffsetTexts())
         answer(Response(code, head, b"", "NO_MESSAGE_IN_QUEUE"))
 
 
@@ -116,6 +131,7 @@ def _store(
     reads: QueueReads,
     pop_ms: int,
     revive_queue: int,
+    client_id: str,
 ) -> None:
     """Store the checkpoints, then answer with the messages whose checkpoint is stored."""
     args, revive = call.args, broker.revive
@@ -125,9 +141,10 @@ def _store(
     def ended(number: int, result: PutResult, status: PutStatus) -> None:
         nonlocal left
         taken = reads.found[number]
+        assert taken.taken is not None, "the pop is not ordered"
         if status in STORED:
             broker.pop_offsets.stored(taken.taken)
-            revive.appended(revive_queue, result.queue_offset)
+            revive.appended(revive_queue, result.queue_offset, client_id)
             stored[number] = taken
         else:
             broker.log.warning("checkpoint-not-stored", topic=taken.topic, group=args.consumer_group, status=status.name)
@@ -138,28 +155,37 @@ def _store(
         if stored:
             found = [stored[each] for each in sorted(stored)]
             answer(_found(broker, args, found, pop_ms, revive_queue, reads.rest))
-            if reads.rest:
-                broker.pop_waiters.wake(args.topic, args.consumer_group, args.queue_id)
+            _wake_next(broker, args, reads.rest)
         else:
             remark = f"service not available now: the checkpoint is not stored ({status.name})"
             answer(call.error(ResponseCode.SERVICE_NOT_AVAILABLE, remark))
 
-    for number, taken in enumerate(reads.found):
-        checkpoint = PopCheckpoint(
-            broker_name=broker.config.identity.broker_name,
-            group=args.consumer_group,
-            differences=[offset - taken.start for offset in taken.offsets],
-            invisible_ms=args.invisible_time,
-            count=len(taken.offsets),
-            pop_ms=pop_ms,
-            queue_id=taken.queue_id,
-            revive_ms=pop_ms + args.invisible_time,
-            start=taken.start,
-            topic=taken.topic,
-        )
+    for number, each in enumerate(reads.found):
+        checkpoint = _checkpoint(broker, args, each, pop_ms)
         put = checkpoint_put(checkpoint, revive.topic, revive_queue, broker.clock.wall_ms, broker.hosts.store_host)
         result = broker.store.append(put)
         broker.puts.await_own(put.topic, result, partial(ended, number, result), copies=True)
+
+
+def _wake_next(broker: "BrokerView", args: PopMessageRequest, rest: int) -> None:
+    """Wake one pop that waits for the same queues, if messages are left."""
+    if rest:
+        broker.pop_waiters.wake(args.topic, args.consumer_group, max(args.queue_id, -1))
+
+
+def _checkpoint(broker: "BrokerView", args: PopMessageRequest, taken: TakenMessages, pop_ms: int) -> PopCheckpoint:
+    return PopCheckpoint(
+        broker_name=broker.config.identity.broker_name,
+        group=args.consumer_group,
+        differences=[offset - taken.start for offset in taken.offsets],
+        invisible_ms=args.invisible_time,
+        count=len(taken.offsets),
+        pop_ms=pop_ms,
+        queue_id=taken.queue_id,
+        revive_ms=pop_ms + args.invisible_time,
+        start=taken.start,
+        topic=taken.topic,
+    )
 
 
 def _found(
@@ -177,6 +203,8 @@ def _found(
     handle = ReceiptHandle(0, pop_ms, args.invisible_time, revive_queue, "0", name, 0, -1)
     for taken in found:
         texts.add(taken.topic, taken.queue_id, taken.start, taken.offsets)
+        if args.order:
+            texts.add_counts(taken.topic, taken.queue_id, taken.offsets, taken.counts)
         if is_raw or flag_of(taken.topic) == "0":
             body.extend(taken.read.buffers)
         else:
@@ -195,6 +223,7 @@ def _head(args: PopMessageRequest, pop_ms: int, revive_queue: int, rest: int, te
         rest_num=rest,
         start_offset_info=texts.starts,
         msg_offset_info=texts.messages,
+        order_count_info=texts.counts if args.order else None,
     )
 
 
@@ -238,8 +267,3 @@ def wait_until(broker: "BrokerView", born_ms: int, poll_ms: int) -> int | None:
     """Return the monotonic time until which a call may wait; None if it may not wait."""
     left_ms = min(born_ms + poll_ms - EARLY_MS - broker.clock.wall_ms, POLL_MS_MAX)
     return None if poll_ms <= 0 or left_ms <= 0 else broker.clock.mono_ms + left_ms
-
-
-def retry_topics(topic: str, group: str) -> tuple[str, str]:
-    """Return both forms of name of a retry topic."""
-    return retry_topic(topic, group, is_v2=False), retry_topic(topic, group, is_v2=True)

@@ -4,18 +4,22 @@ A pop reads one queue, or all queues of its topic from a random one on, and the 
 group: first with the probability `popFromRetryProbability`, else last. It stops reading when it has
 enough messages, and only counts what the other queues hold (`restNum`).
 
+An ordered pop reads no retry topic. It skips queues that are blocked, without counting them: their
+messages would wake waiting pops for nothing.
+
 Redelivered messages are encoded again: under their own topic, with the receipt handle as property
 POP_CK. Clients derive the handles of all others from the texts in the answer.
 
 Source: `broker/.../processor/PopMessageProcessor.java` (`popMsgFromTopic`, `popMsgFromQueue`).
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from struct import Struct
 from typing import TYPE_CHECKING, NamedTuple
 
 from rmqkit.broker.filters.pull_filter import PullFilter
 from rmqkit.broker.handlers.pop.offsets import NextOffset
+from rmqkit.broker.special.pop.pending import PopQueue
 from rmqkit.runtime.connection import Buffer
 from rmqkit.store.contract import GetStatus, Read
 from rmqkit.wire import properties as props
@@ -50,17 +54,23 @@ class TakenMessages(NamedTuple):
     start: int
     offsets: Sequence[int]
     read: Read
-    #: for `PopOffsets.stored` and `failed`
-    taken: tuple[NextOffset, int]
+    #: for `PopOffsets.stored` and `failed`; None if the pop is ordered
+    taken: tuple[NextOffset, int] | None
+    #: of an ordered pop: how often messages were handed out before
+    counts: Mapping[int, int]
 
 
 class QueueReads:
     """The reads of one pop: what it took, and how many messages are left in the queues."""
 
-    def __init__(self, broker: "BrokerView", args: PopMessageRequest, wanted: PullFilter) -> None:
+    def __init__(
+        self, broker: "BrokerView", args: PopMessageRequest, wanted: PullFilter, pop_ms: int, client_id: str
+    ) -> None:
         self._broker = broker
         self._args = args
         self._wanted = wanted
+        self._pop_ms = pop_ms
+        self._client_id = client_id
         self.found: list[TakenMessages] = []
         self.count = 0
         self.rest = 0
@@ -71,13 +81,13 @@ class QueueReads:
         chance = broker.entropy.randrange(100)
         retries = self._retry_topic(chance)
         is_retry_first = chance < broker.config.pop.from_retry_probability
-        if is_retry_first:
+        if is_retry_first and not args.order:
             self._read_topic(retries, chance)
         if args.queue_id < 0:
             self._read_topic(args.topic, chance)
         else:
             self._read_queue(args.topic, args.queue_id)
-        if not is_retry_first and self.count < args.max_msg_nums:
+        if not is_retry_first and not args.order and self.count < args.max_msg_nums:
             self._read_topic(retries, chance)
 
     def _retry_topic(self, chance: int) -> str:
@@ -99,6 +109,8 @@ class QueueReads:
         broker, args = self._broker, self._args
         queue = topic, args.consumer_group, queue_id
         start = broker.pop_offsets.start(queue, args.init_mode)
+        if args.order and broker.pop_orders.is_blocked(queue, args.attempt_id, args.invisible_time):
+            return
         limit = args.max_msg_nums - self.count
         if limit <= 0 or self._is_full(queue):
             self.rest += max(0, broker.store.queue_range(topic, queue_id).offset_max - start)
@@ -110,16 +122,35 @@ class QueueReads:
             read = self._read(topic, queue_id, start, limit)
         offsets = list(queue_offsets(read.buffers))
         if offsets:
-            taken = broker.pop_offsets.take(queue, start, read.offset_next)
-            self.found.append(TakenMessages(topic, queue_id, start, offsets, read, taken))
-            self.count += len(offsets)
+            self._take(queue, start, offsets, read)
         elif read.status in _SKIPPED and read.offset_next > start:
-            broker.pop_offsets.skip(queue, read.offset_next)
+            if args.order:
+                broker.offsets.commit(args.consumer_group, topic, queue_id, read.offset_next)
+            else:
+                broker.pop_offsets.skip(queue, read.offset_next)
         self.rest += max(0, read.offset_max - read.offset_next)
+
+    def _take(self, queue: PopQueue, start: int, offsets: Sequence[int], read: Read) -> None:
+        """Take messages from a queue; in order, the queue is blocked from now on."""
+        broker, args = self._broker, self._args
+        topic, group, queue_id = queue
+        taken, counts = None, dict[int, int]()
+        if args.order:
+            info = broker.pop_orders.hand_out(
+                queue, offsets, self._pop_ms, args.invisible_time, args.attempt_id, self._client_id
+            )
+            counts = info.counts or {}
+            broker.offsets.commit(group, topic, queue_id, start)
+        else:
+            taken = broker.pop_offsets.take(queue, start, read.offset_next)
+        self.found.append(TakenMessages(topic, queue_id, start, offsets, read, taken, counts))
+        self.count += len(offsets)
 
     def _is_full(self, queue: tuple[str, str, int]) -> bool:
         """Return whether too many messages of the queue, or of all queues, wait for an ack."""
         broker, settings = self._broker, self._broker.config.pop
+        if self._args.order:
+            return False  # its block is the limit
         if not broker.revive.has_room:
             return True
         if not settings.enable_message_threshold:

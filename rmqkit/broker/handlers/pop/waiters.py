@@ -34,8 +34,10 @@ class PopWaiters:
     def __init__(self, duties: Duties, clock: Clock, name: str, waiters_max: int) -> None:
         """`name` is the duty's name."""
         self._duties, self._clock, self.name = duties, clock, name
-        #: what to wake in the next turn: topic, group ("" for each group), queue id, tags code
-        self._noted: list[tuple[str, str, int, int | None]] = []
+        #: what to wake in the next turn: topic, queue id, tags code of an arrival
+        self._arrivals: list[tuple[str, int, int]] = []
+        #: what to wake in the next turn: topic, group, and queue ids in the order of their try
+        self._left: list[tuple[str, str, tuple[int, ...]]] = []
         self.calls = ArrivalWaiters(waiters_max)
         #: by name of a topic or retry topic: the pairs that want its messages
         self._pairs: dict[str, dict[Pair, None]] = {}
@@ -75,24 +77,22 @@ class PopWaiters:
     def arrived(self, topic: str, queue_id: int, tags_code: int) -> None:
         """Note an arrival, for one waiter of each group that waits for it."""
         if topic in self._pairs:
-            self._note(topic, "", queue_id, tags_code)
+            self._arrivals.append((topic, queue_id, tags_code))
+            self._duties.wake(self.name, self._clock.mono_ms)
 
-    def wake(self, topic: str, group: str, queue_id: int) -> None:
-        """Note that messages are left in a queue, for one waiter of a group."""
-        self._note(topic, group, queue_id, None)
-
-    def _note(self, topic: str, group: str, queue_id: int, tags_code: int | None) -> None:
-        self._noted.append((topic, group, queue_id, tags_code))
+    def wake(self, topic: str, group: str, *queue_ids: int) -> None:
+        """Note that messages are left, for one waiter of a group: of the first queue with one."""
+        self._left.append((topic, group, queue_ids))
         self._duties.wake(self.name, self._clock.mono_ms)
 
     def run(self, now_ms: int) -> int | None:
         """Wake those that were noted, and those whose time is over. Return the next deadline."""
-        noted, self._noted = self._noted, []
-        for topic, group, queue_id, tags_code in noted:
-            if group:
-                self._wake(pair_of(topic, group), (queue_id,), tags_code)
-            elif tags_code is not None:
-                self._arrived(topic, queue_id, tags_code)
+        left, self._left = self._left, []
+        for topic, group, queue_ids in left:
+            self._wake(pair_of(topic, group), queue_ids, None)
+        arrivals, self._arrivals = self._arrivals, []
+        for topic, queue_id, tags_code in arrivals:
+            self._arrived(topic, queue_id, tags_code)
         return self.calls.expire(now_ms)
 
     def _arrived(self, topic: str, queue_id: int, tags_code: int) -> None:

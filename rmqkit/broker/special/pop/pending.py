@@ -20,10 +20,16 @@ Key = tuple[str, str, int, int, int, str]
 PopQueue = tuple[str, str, int]
 
 
+def key_of(checkpoint: PopCheckpoint, broker_name: str) -> Key:
+    """Return the key of a checkpoint; `broker_name` is for one without a name, which is our own."""
+    each = checkpoint
+    return each.topic, each.group, each.queue_id, each.start, each.pop_ms, each.broker_name or broker_name
+
+
 class Pending:
     """One checkpoint. Bit i of `bits` is set once `offsets[i]` is acked or handed out again."""
 
-    __slots__ = ("bits", "checkpoint", "due_ms", "is_due", "key", "offsets", "record", "revive_queue")
+    __slots__ = ("bits", "checkpoint", "client_id", "due_ms", "is_due", "key", "offsets", "record", "revive_queue")
 
     def __init__(self, checkpoint: PopCheckpoint, key: Key, revive_queue: int, record: int, due_ms: int) -> None:
         self.checkpoint = checkpoint
@@ -34,6 +40,8 @@ class Pending:
         #: wall time in ms
         self.due_ms = due_ms
         self.offsets = checkpoint.offsets
+        #: id or address of the client that popped, "" if unknown
+        self.client_id = ""
         self.bits = checkpoint.bits & self.full
         #: it is being handed out again
         self.is_due = False
@@ -107,6 +115,7 @@ class PendingTable:
         known = self.by_key.pop(pending.key, None)
         if known is not None:
             self._remove(known)
+            pending.client_id = pending.client_id or known.client_id
         if pending.is_done:
             return
         self.by_key[pending.key] = pending

@@ -8,7 +8,7 @@ Source: `broker/.../processor/PopReviveService.java` (`consumeReviveMessage`).
 """
 
 from rmqkit.broker.special.contract import SpecialParts
-from rmqkit.broker.special.pop.pending import Key, Line, Pending, PendingTable, PopQueue
+from rmqkit.broker.special.pop.pending import Key, Line, Pending, PendingTable, PopQueue, key_of
 from rmqkit.broker.tables.offsets import SEPARATOR
 from rmqkit.errors import CorruptRecord, RemoteProtocolError
 from rmqkit.store.contract import Entry
@@ -37,6 +37,8 @@ class ReviveReader:
         self.taken: dict[PopQueue, int] = {}
         #: checkpoints that are being moved to the end of their queue; reading the copy ends it
         self.moving: dict[Key, None] = {}
+        #: who popped, by revive queue and offset of records that are put but not yet read
+        self.clients: dict[tuple[int, int], str] = {}
         self._pending = PendingTable()
 
     def start(self, pending: PendingTable) -> None:
@@ -44,6 +46,7 @@ class ReviveReader:
         self._pending = pending
         self.taken.clear()
         self.moving.clear()
+        self.clients.clear()
 
     def read(self, line: Line, count: int) -> int:
         """Read up to `count` records of a queue; return how many were read."""
@@ -66,6 +69,7 @@ class ReviveReader:
 
     def _apply(self, line: Line, entry: Entry) -> None:
         """Take one record of a revive queue into the table."""
+        client_id = self.clients.pop((line.queue_id, entry.queue_offset), "")
         if not entry.size:
             return
         try:
@@ -74,7 +78,7 @@ class ReviveReader:
                 return
             tag = props.find(record.properties, _TAGS)
             if tag == TAG_CHECKPOINT:
-                self._apply_checkpoint(line, entry.queue_offset, record)
+                self._apply_checkpoint(line, entry.queue_offset, record, client_id)
             elif tag in (TAG_ACK, TAG_BATCH_ACK):
                 self._apply_ack(record)
         except (CorruptRecord, RemoteProtocolError) as error:
@@ -82,19 +86,19 @@ class ReviveReader:
                 "revive-record-unreadable", queue=line.queue_id, offset=entry.queue_offset, why=str(error)
             )
 
-    def _apply_checkpoint(self, line: Line, offset: int, record: Record) -> None:
+    def _apply_checkpoint(self, line: Line, offset: int, record: Record, client_id: str) -> None:
         checkpoint = PopCheckpoint.decode(record.body)
         broker_name = checkpoint.broker_name or self._broker_name
         if broker_name != self._broker_name:
             self._context.log.error("revive-checkpoint-foreign", broker=broker_name, topic=checkpoint.topic)
             return
-        each = checkpoint
-        key = each.topic, each.group, each.queue_id, each.start, each.pop_ms, broker_name
-        due_ms = each.pop_ms + each.invisible_ms
+        key = key_of(checkpoint, broker_name)
+        due_ms = checkpoint.pop_ms + checkpoint.invisible_ms
         if _TIMER_OUT in record.properties:
             due_ms += TIMER_GRACE_MS
         self.moving.pop(key, None)
         pending = Pending(checkpoint, key, line.queue_id, offset, due_ms)
+        pending.client_id = client_id
         if offset < line.known:
             self._note_taken(pending)
         self._pending.add(pending)

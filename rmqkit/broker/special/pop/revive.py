@@ -116,13 +116,21 @@ class PopRevive:
         """Whether records are unread, so that an unknown key may still be a pending one."""
         return any(line.next < max(line.awaited, self._end(line)) for line in self.pending.lines.values())
 
-    def appended(self, queue_id: int, offset: int) -> None:
-        """Read the record that this broker has put into a revive queue, if it is visible."""
+    def appended(self, queue_id: int, offset: int, client_id: str = "") -> None:
+        """Read the record that this broker has put into a revive queue, if it is visible.
+
+        `client_id` is who popped, if the record is a checkpoint.
+        """
         line = self.pending.lines.get(queue_id)
-        if line is not None and self.is_on:
-            line.awaited = max(line.awaited, offset + 1)
-            self._read(line, RECORDS_PER_TURN)
-            self._wake(self._context.clock.mono_ms + self._wait_ms())
+        if line is None or not self.is_on:
+            return
+        line.awaited = max(line.awaited, offset + 1)
+        if client_id and offset >= line.next:
+            self.reader.clients[queue_id, offset] = client_id
+        elif offset in line.open:
+            line.open[offset].client_id = client_id
+        self._read(line, RECORDS_PER_TURN)
+        self._wake(self._context.clock.mono_ms + self._wait_ms())
 
     def _run(self, now_ms: int) -> int:
         assert self._to is not None, "the duty is on"

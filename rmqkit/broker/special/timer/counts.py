@@ -1,11 +1,9 @@
-"""TimerCounts: how many timers wait, and how many come and go, for code 28, code 61 and metrics."""
-
-from collections.abc import Iterable
+"""TimerCounts: how many timers wait, and how many come and go, for code 28 and metrics."""
 
 from rmqkit.broker.special.contract import SpecialParts
 from rmqkit.broker.special.timer.delivery import TimerDelivery
 from rmqkit.broker.special.timer.index import TimerIndex
-from rmqkit.wire.javahash import java_hash
+from rmqkit.broker.special.timer.topic_counts import TopicCounts
 from rmqkit.wire.topic_names import TIMER_TOPIC
 
 #: span of the rates
@@ -46,6 +44,7 @@ class TimerCounts:
         self._store = parts.store
         self._index = index
         self._delivery = delivery
+        self.topics = TopicCounts(parts, index)
         self.indexed, self.put = RateMeter(), RateMeter()
 
     @property
@@ -60,14 +59,20 @@ class TimerCounts:
             return 0
         return max(0, self._store.queue_range(TIMER_TOPIC, 0).offset_max - self._index.next)
 
-    def by_topic(self, topics: Iterable[str]) -> dict[str, int]:
-        """Return the number of timers that wait for each of these topics, without zeroes.
+    def within(self, first_s: int, end_s: int) -> int:
+        """Return the number of timers that are due from `first_s` to `end_s` seconds from now."""
+        precision_ms = self._index.precision_ms
+        now = self._context.clock.wall_ms // precision_ms
+        first, end = (now + each * 1000 // precision_ms for each in (first_s, end_s))
+        return self._index.wheel.count_between(first, end)
 
-        Topics whose names have the same Java hash share a count, as in Apache.
-        """
-        counts = self._index.by_topic
-        found = {topic: counts.get(java_hash(topic), 0) for topic in topics} if counts else {}
-        return {topic: count for topic, count in sorted(found.items()) if count > 0}
+    @property
+    def unread_ms(self) -> int:
+        """The age of the oldest timer that is stored and not indexed, in ms; 0 if there is none."""
+        if not self.unread:
+            return 0
+        stored_ms = self._store.store_time(TIMER_TOPIC, 0, self._index.next)
+        return max(0, self._context.clock.wall_ms - stored_ms) if stored_ms > 0 else 0
 
     def facts(self, now_ms: int) -> dict[str, str]:
         return {

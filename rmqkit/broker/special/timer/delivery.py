@@ -24,6 +24,7 @@ Limits: messages and bytes per turn, units per turn, puts in flight.
 Source: `store/.../timer/TimerMessageStore.java` (`dequeue`, `doPut`).
 """
 
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 
@@ -78,6 +79,8 @@ class TimerDelivery:
         self._life = 0
         self._messages_left = self._bytes_left = 0
         self.delivered_count = 0
+        #: timers that were put since the start, by topic
+        self.delivered: Counter[str] = Counter()
         #: called after each put that ended
         self.on_ended: Callable[[], None] = lambda: None
 
@@ -241,9 +244,12 @@ class TimerDelivery:
         self._bytes_left -= timer.size
         timer.queue = put.topic, put.queue_id
         self.in_flight[timer.offset] = timer.queue
-        to.put(put, f"TIMER:{timer.offset}", partial(self._ended, to, self._life, timer))
+        topic = put.topic
+        if timer.is_roll:
+            topic = (props.find(put.properties, rewrite.REAL_TOPIC) or b"").decode("utf-8", "replace")
+        to.put(put, f"TIMER:{timer.offset}", partial(self._ended, to, self._life, timer, topic))
 
-    def _ended(self, to: Destination, life: int, timer: LateTimer, status: PutStatus) -> None:
+    def _ended(self, to: Destination, life: int, timer: LateTimer, topic: str, status: PutStatus) -> None:
         if life != self._life:
             return
         offset = timer.offset
@@ -253,7 +259,9 @@ class TimerDelivery:
         if status is PutStatus.PUT_OK or status in _HOPELESS:
             self.late.remove(offset)
             self.delivered_count += 1
-            if status is not PutStatus.PUT_OK:
+            if status is PutStatus.PUT_OK:
+                self.delivered[topic] += 1
+            else:
                 self._context.log.error("timer-dropped", offset=offset, why=status.name)
         else:
             now_ms = self._context.clock.mono_ms

@@ -14,6 +14,7 @@ Source: `store/.../timer/TimerMessageStore.java`.
 """
 
 from collections.abc import Callable
+from functools import partial
 
 from rmqkit.broker.special.contract import Destination, SpecialParts
 from rmqkit.broker.special.timer.counts import TimerCounts
@@ -78,7 +79,8 @@ class TimerDuty:
         if self.is_enabled:
             self.index.log.load()
             self._context.duties.add(RUN, self._run, self._context.clock.mono_ms)
-            self._context.duties.add(SAVE, lambda now_ms: self.save(), None)
+            self.counts.topics.load()
+            self._context.duties.add(SAVE, self._save_regularly, None)
 
     def start(self, destination: Destination) -> None:
         """Start to deliver, from the current progress."""
@@ -229,6 +231,16 @@ class TimerDuty:
 
     def save(self, then: Callable[[], None] | None = None) -> None:
         """Write changed progress once the logs are durable. Call `then` in any case."""
+        self._save(then, is_urgent=True)
+
+    def _save_regularly(self, now_ms: int) -> int | None:
+        again_ms = self.counts.topics.save_due_ms
+        self._save(None, is_urgent=False)
+        return again_ms
+
+    def _save(self, then: Callable[[], None] | None, *, is_urgent: bool) -> None:
+        if self.is_enabled:
+            then = partial(self.counts.topics.save, then, is_urgent=is_urgent)
         if not (self._is_dirty or self._checkpoint.is_pending):
             if then is not None:
                 then()

@@ -21,6 +21,7 @@ accepted meanwhile.
 Source: `store/.../timer/TimerMessageStore.java` (`recover`, `enqueue`, `doEnqueue`).
 """
 
+from collections import Counter
 from enum import StrEnum
 
 from rmqkit.broker.special.contract import SpecialParts
@@ -30,6 +31,7 @@ from rmqkit.broker.special.timer.rewrite import DELETE, OUT, REAL_TOPIC
 from rmqkit.broker.special.timer.slot_choice import slot_of
 from rmqkit.broker.special.timer.wheel import NONE, SLOTS, TimerWheel
 from rmqkit.errors import CorruptRecord
+from rmqkit.metrics.histogram import HistogramTable
 from rmqkit.runtime.states import Moves, StateMachine
 from rmqkit.store.contract import Entry
 from rmqkit.store.timer_log import MAGIC_DEFAULT, MAGIC_DELETE, MAGIC_ROLL, UNIT_SIZE, TimerLog, TimerUnit
@@ -63,6 +65,9 @@ MOVES = Moves(
     }
 )
 
+#: upper bounds of the buckets for delays, in s
+DELAY_BOUNDS_S = (60, 600, 3_600, 43_200, 86_400, 259_200)
+
 
 class TimerIndex(StateMachine[IndexState]):
     """The units of the timer topic. `next` is the first offset of the topic that has none."""
@@ -80,6 +85,10 @@ class TimerIndex(StateMachine[IndexState]):
         self.next = 0
         #: timers that wait, by Java's hash of their topic
         self.by_topic: dict[int, int] = {}
+        #: timers that were indexed since the start, by topic
+        self.indexed: Counter[str] = Counter()
+        #: the time from a timer's birth to its slot in s, by topic
+        self.delays_s: HistogramTable[str] = HistogramTable(DELAY_BOUNDS_S)
         #: the timers that it covers are not indexed
         self.progress = TimerProgress()
         #: records before this log offset have an offset below the one of `progress`
@@ -224,9 +233,10 @@ class TimerIndex(StateMachine[IndexState]):
             return 0
         added: list[tuple[int, int, TimerUnit]] = []
         newest: dict[int, int] = {}
+        read: list[tuple[str, int]] = []
         try:
             for entry in entries:
-                self._add(entry, added, newest)
+                self._add(entry, added, newest, read)
             self.log.flush()
         except OSError as error:
             self.log.discard()
@@ -237,16 +247,26 @@ class TimerIndex(StateMachine[IndexState]):
             self.wheel.put(slot, position, is_delete=bool(unit.magic & MAGIC_DELETE))
             self._count(unit, 1)
             self._last_position = position
+        for topic, delay_s in read:
+            self.indexed[topic] += 1
+            self.delays_s.add(topic, delay_s)
         self.next = entries[-1].queue_offset + 1
         return len(entries)
 
-    def _add(self, entry: Entry, added: list[tuple[int, int, TimerUnit]], newest: dict[int, int]) -> None:
-        """Add the unit of one entry to the log. `newest` has the slots of this turn's units."""
+    def _add(
+        self, entry: Entry, added: list[tuple[int, int, TimerUnit]], newest: dict[int, int], read: list[tuple[str, int]]
+    ) -> None:
+        """Add the unit of one entry to the log. `newest` has the slots of this turn's units.
+
+        `read` gets the topic of the timer and its delay in s.
+        """
         record = self._record(entry.phy_offset, entry.size) if entry.size else None
         out = None if record is None else _number(props.find(record.properties, OUT))
         if record is None or out is None:
             self._context.log.error("timer-skipped", offset=entry.queue_offset, why="no record, or no TIMER_OUT_MS")
             return
+        topic = (props.find(record.properties, REAL_TOPIC) or b"").decode("utf-8", "replace")
+        read.append((topic, max(0, out - record.born_ms) // 1000))
         slot_ms, is_roll = slot_of(self._context.config, record.store_ms, out)
         slot = slot_ms // self.precision_ms
         wheel = self.wheel
@@ -261,16 +281,12 @@ class TimerIndex(StateMachine[IndexState]):
         magic = MAGIC_DEFAULT | (MAGIC_ROLL if is_roll else 0)
         if DELETE in record.properties and props.find(record.properties, DELETE) is not None:
             magic |= MAGIC_DELETE
-        topic = props.find(record.properties, REAL_TOPIC) or b""
         wall_ms = self._context.clock.wall_ms
         write_ms = wall_ms - wall_ms % self.precision_ms
         previous = newest.get(slot)
         if previous is None:
             previous = wheel.newest(slot)
-        unit = TimerUnit(
-            previous, magic, write_ms, slot_ms - write_ms, entry.phy_offset, entry.size,
-            java_hash(topic.decode("utf-8", "replace")),
-        )  # fmt: skip
+        unit = TimerUnit(previous, magic, write_ms, slot_ms - write_ms, entry.phy_offset, entry.size, java_hash(topic))
         newest[slot] = self.log.add(unit)
         added.append((slot, newest[slot], unit))
 

@@ -94,9 +94,17 @@ class TimerWheel:
 
     def count_until(self, end: int) -> int:
         """Return the number of timers in the slots before `end`."""
+        return self.count_between(self.first, end)
+
+    def count_between(self, first: int, end: int) -> int:
+        """Return the number of timers in the slots from `first` to before `end`."""
         if not self.units:
             return 0
-        return sum(self._counts[slot % SLOTS] for slot in range(self.first, min(end, self.end)))
+        first, end = max(first, self.first), min(end, self.end)
+        if first >= end:
+            return 0
+        begin, stop, counts = first % SLOTS, (end - 1) % SLOTS + 1, self._counts
+        return sum(counts[begin:stop]) if begin < stop else sum(counts[begin:]) + sum(counts[:stop])
 
     def oldest(self, default: int) -> int:
         """Return the position of the oldest unit of all slots. Takes some milliseconds."""

@@ -8,10 +8,14 @@
     too many checks, too old    the half is put into TRANS_CHECK_MAX_TIME_TOPIC
 
 So an undecided half moves on to the end of its queue, and one offset says how far the queue is
-finished. On an acting master "put again" means escape: the half becomes a prepared message on a
-master of another group, which asks the producer there.
+finished.
+
+An acting master appends nothing to its log. "Put again" means escape there: the half becomes a
+prepared message on a master of another group, which asks the producer. A decision that reaches the
+acting master first is kept as progress (`decisions`). If it is a commit, the message escapes.
 
 checks     the duty: judges halves in order, puts them again and asks producers
+decisions  outcomes of halves that were ended while the master was away
 outcomes   which halves are decided, from the ops in the log
 ops        decided halves whose op waits to be written with others
 questions  asks a producer about a half

@@ -17,12 +17,14 @@ finished when it is stored. So one offset is the whole progress. A failed put is
 The destination decides what "put again" means. A master puts the copy at the end of its own half
 queue, and asks one producer of the group about that copy. An acting master's destination is the
 escape: the copy becomes a half of another group, which asks. It takes no message for an internal
-topic, so no half is given up there.
+topic, so no half is given up there. A producer may also end a half there, until the half has begun
+to leave: then the other group asks.
 
 Progress becomes a consumer offset only when a power loss cannot undo what it counts: at once if
 the message is stored elsewhere, else after a sync of this log.
 
-Limits: `HALVES_PER_TURN`, one put in flight, one question per copy.
+Limits: `HALVES_PER_TURN`, one half in flight, one commit of an acting master in flight, one
+question per copy.
 
 Source: `broker/.../transaction/queue/TransactionalMessageServiceImpl.java` (`check`),
 `broker/.../transaction/AbstractTransactionalMessageCheckListener.java`. Unlike Apache's, a half
@@ -32,20 +34,22 @@ that is put again within its immunity does not count as checked.
 from collections.abc import Callable
 from functools import partial
 
-from rmqkit.broker.special.contract import Destination, SpecialParts
+from rmqkit.broker.special.contract import UNKNOWN, Destination, SpecialParts
 from rmqkit.broker.special.transactions import rewrite
+from rmqkit.broker.special.transactions.counts import TransactionCounts
+from rmqkit.broker.special.transactions.decisions import Decisions
+from rmqkit.broker.special.transactions.halves import Halves
 from rmqkit.broker.special.transactions.ops import OpBatch
 from rmqkit.broker.special.transactions.outcomes import Outcomes
 from rmqkit.broker.special.transactions.progress import HalfProgress, ProgressMark
 from rmqkit.broker.special.transactions.questions import Questions
 from rmqkit.broker.special.transactions.rewrite import checks_of, immunity_of
 from rmqkit.broker.special.transactions.search import HalfSearch
-from rmqkit.errors import CorruptRecord
 from rmqkit.store.contract import Entry, Put, PutResult, PutStatus
 from rmqkit.wire import properties as props
 from rmqkit.wire.codes import PermName
 from rmqkit.wire.hosts import pack_host
-from rmqkit.wire.record import Record, decode_record
+from rmqkit.wire.record import Record
 from rmqkit.wire.topic_names import CHECK_MAX_TIME_TOPIC, HALF_TOPIC
 
 CHECK, SAVE = "transaction-check", "transaction-save"
@@ -80,42 +84,52 @@ class TransactionChecks:
     def __init__(self, parts: SpecialParts) -> None:
         self._context, self._store = parts.context, parts.store
         self._topics, self._offsets = parts.topics, parts.offsets
+        self._halves = Halves(parts.context, parts.store)
         self._outcomes = Outcomes(parts.context, parts.store)
         self._progress = ProgressMark(parts.offsets, parts.store)
         self._search = HalfSearch(parts.context.clock, parts.store)
         self._host = pack_host(parts.context.address.host, parts.context.address.port)
         self._ops = OpBatch(parts.context, self._host)
         self._questions = Questions(parts.context.log, parts.client_calls, self._host)
+        self._decisions = Decisions(parts, self._message, self._committed)
+        #: whether the entries of `decisions` were compared with the ops in the log
+        self._is_adopted = False
         self._to: Destination | None = None
         #: the first half that is not finished
         self._head = 0
         self._flight: HalfPut | None = None
+        #: a half that may have left although its put has failed; -1: none
+        self._perhaps_left = -1
         #: halves whose commit is being stored
         self._ending: dict[int, None] = {}
         #: end of the half queue when the round began; -1 between two rounds
         self._round_end = -1
         self._failures = 0
-        self._counts = dict.fromkeys(("committed", "rolledBack", "asked", "noProducer", "givenUp"), 0)
+        self.counts = TransactionCounts(parts.context, parts.store, self._halves)
 
     # --- on and off -------------------------------------------------------------------------------
 
     def load(self, *, is_copy: bool) -> None:
-        """The progress is loaded with the consumer offsets."""
+        """Read the decisions; the offsets are loaded with the consumer offsets."""
+        self._decisions.load()
 
     def start(self, destination: Destination) -> None:
         """Start to work, from the committed offsets."""
         context, progress = self._context, self.snapshot()
         self._to, self._head = destination, progress.half
         self._outcomes.begin(progress.op, {offset for offset in self._ops.waiting if offset >= progress.half})
-        self._round_end, self._failures = -1, 0
+        self._round_end, self._failures, self._perhaps_left = -1, 0, -1
+        self._is_adopted = not self._decisions
         now_ms = context.clock.mono_ms
-        context.duties.add(CHECK, self._run, now_ms + self._interval_ms)
+        context.duties.add(CHECK, self._run, now_ms + (self._interval_ms if self._is_adopted else 0))
         self._ops.start(destination)
+        self._decisions.start(destination)
         context.duties.add(SAVE, self._commit_each, now_ms + self.save_interval_ms)
 
     def stop(self) -> None:
         """Start no further put, but write the ops that wait. A put in flight still counts."""
         self._ops.stop()
+        self._decisions.stop()
         for name in (CHECK, SAVE):
             self._context.duties.remove(name)
         self._progress.commit()
@@ -126,7 +140,7 @@ class TransactionChecks:
 
     @property
     def is_moving(self) -> bool:
-        return self._flight is not None
+        return self._flight is not None or self._decisions.is_moving
 
     @property
     def _destination(self) -> Destination:
@@ -145,10 +159,12 @@ class TransactionChecks:
         return self._context.config.offsets.flush_consumer_offset_interval_ms
 
     def snapshot(self) -> HalfProgress:
-        return self._progress.newest()
+        return self._decisions.progress(self._progress.newest())
 
     def merge(self, snapshot: HalfProgress) -> None:
         self._progress.merge(snapshot)
+        self._decisions.merge(snapshot)
+        self._is_adopted = False
 
     def truncate(self, limit: HalfProgress | None) -> None:
         """Move back to `limit`. If it is unknown, all halves in the log are judged again.
@@ -157,9 +173,20 @@ class TransactionChecks:
         """
         self._ops.forget()
         self._progress.move_back(HalfProgress() if limit is None else limit)
+        self._decisions.keep_between(0, self._store.queue_range(HALF_TOPIC, 0).offset_max)
 
     def save(self, then: Callable[[], None] | None = None) -> None:
-        self._progress.commit(partial(self._offsets.save, then))
+        self._progress.commit(partial(self._save, then))
+
+    def _save(self, then: Callable[[], None] | None) -> None:
+        """Save the offsets, then the decisions that they do not cover."""
+        first = self._progress.committed.half
+
+        def saved() -> None:
+            self._decisions.keep_between(first, self._store.queue_range(HALF_TOPIC, 0).offset_max)
+            self._decisions.save(then)
+
+        self._offsets.save(saved)
 
     def _moved(self, safe_at: int = 0) -> None:
         """The first half is finished: go on to the next one. `safe_at`: as in `ProgressMark`."""
@@ -172,6 +199,8 @@ class TransactionChecks:
 
     def _commit_each(self, now_ms: int) -> int:
         self._progress.commit()
+        if self._decisions:
+            self.save()
         limit_ms = self._destination.save_max_ms
         return now_ms + (self.save_interval_ms if limit_ms is None else min(limit_ms, self.save_interval_ms))
 
@@ -187,13 +216,22 @@ class TransactionChecks:
     def undecided(self, record: Record) -> Record | None:
         """Return the half that a decision about `record` is for: itself, or its newest copy.
 
-        None if it is decided already, given up, or has moved to another group.
+        None if it is decided already, given up, or has moved to another group, perhaps only now.
         """
-        newest = record if record.queue_offset >= self._head else self._search.newer(record)
-        if newest is None or newest.queue_offset < self._head:
+        newest = self._newest(record)
+        if newest is None or newest.queue_offset in self._ending or newest.queue_offset in self._decisions:
             return None
-        offset = newest.queue_offset
-        return None if offset in self._outcomes.finished or offset in self._ending else newest
+        flight = self._flight
+        is_leaving = flight is not None and flight.record.queue_offset == newest.queue_offset
+        if not self._destination.takes_internal and (is_leaving or newest.queue_offset == self._perhaps_left):
+            return None
+        return newest
+
+    def _newest(self, record: Record) -> Record | None:
+        """Return the newest copy of a half; None if the log says that it is finished."""
+        newest = record if record.queue_offset >= self._head else self._search.newer(record)
+        is_open = newest is not None and newest.queue_offset >= self._head
+        return newest if newest is not None and is_open and newest.queue_offset not in self._outcomes.finished else None
 
     def begin_commit(self, offset: int) -> None:
         """The message of this half is being stored. `decide` or `failed_commit` follows."""
@@ -202,18 +240,72 @@ class TransactionChecks:
     def failed_commit(self, offset: int) -> None:
         self._ending.pop(offset, None)
 
-    def decide(self, offset: int, *, is_commit: bool) -> None:
+    def decide(self, half: Record, *, is_commit: bool) -> None:
         """Record that this half is committed, or rolled back."""
-        self._ending.pop(offset, None)
-        self._counts["committed" if is_commit else "rolledBack"] += 1
-        self._decided(offset)
+        self.counts.decided(half, is_commit=is_commit)
+        self._ending.pop(half.queue_offset, None)
+        self._decided(half.queue_offset)
         while self._flight is None and self._head in self._outcomes.finished:
             self._moved(self._store.offset_max)
 
     def _decided(self, offset: int) -> None:
         if offset >= self._head:
             self._outcomes.finished.add(offset)
-        self._ops.add(offset)
+        if self._destination.takes_internal:
+            self._ops.add(offset)
+        else:
+            self._decisions.finish(offset)
+
+    # --- while the master is away, and after its return -------------------------------------------
+
+    @property
+    def is_full(self) -> bool:
+        """Whether an acting master can keep no more decisions."""
+        return self._decisions.is_full
+
+    def keep_decision(self, half: Record, *, is_commit: bool, then: Callable[[], None]) -> None:
+        """Decide a half on an acting master. Call `then` once the decision is on disk."""
+        if is_commit:
+            self._decisions.commit(half.queue_offset)
+            self._decisions.wake()
+        else:
+            self.decide(half, is_commit=False)
+        self._decisions.save(then)
+
+    def _adopt(self) -> None:
+        """Compare the decisions with the log: all ops were read. Then put the commits."""
+        self._is_adopted = True
+        decisions = self._decisions
+        for offset in (*decisions.commits, *decisions.finished):
+            is_commit = offset in decisions.commits
+            record = self._halves.at(offset)
+            newest = None if record is None else self._newest(record)
+            if newest is None or newest.queue_offset != offset:
+                decisions.drop(offset)
+            if newest is None:
+                continue
+            if is_commit and not self._search.is_committed(newest):
+                decisions.commit(newest.queue_offset)
+            else:
+                decisions.finish(newest.queue_offset)
+                self._decided(newest.queue_offset)
+        decisions.wake()
+
+    def _message(self, offset: int) -> Put | None:
+        """Return the message of a half that an acting master has committed."""
+        record = self._halves.at(offset)
+        return None if record is None else rewrite.committed(record, self._host)
+
+    def _committed(self, offset: int, status: PutStatus) -> None:
+        """The put of such a message has ended."""
+        if status in _NEVER:
+            self._context.log.error("half-message-dropped", offset=offset, why=status.name)
+        half = self._halves.at(offset)
+        if half is not None:
+            self.decide(half, is_commit=True)
+        else:
+            self._decided(offset)
+        self._context.duties.wake(CHECK, self._context.clock.mono_ms)
 
     # --- a round ----------------------------------------------------------------------------------
 
@@ -222,6 +314,8 @@ class TransactionChecks:
             return None
         if not self._outcomes.read(self._head):
             return now_ms
+        if not self._is_adopted:
+            self._adopt()
         self._advanced()  # ops may be used up
         left = HALVES_PER_TURN
         known = self._store.queue_range(HALF_TOPIC, 0)
@@ -256,11 +350,11 @@ class TransactionChecks:
         if entry.queue_offset in self._outcomes.finished:
             self._moved(self._store.offset_written)
             return True
-        record = self._record(entry)
+        record = self._halves.of(entry)
         if record is None:
             self._moved()
             return True
-        if entry.queue_offset in self._ending:
+        if entry.queue_offset in self._ending or entry.queue_offset in self._decisions.commits:
             return False
         wall_ms, config = self._context.clock.wall_ms, self._context.config
         age_ms = wall_ms - record.born_ms
@@ -281,26 +375,10 @@ class TransactionChecks:
             self._put(HalfPut(record, is_question=True), rewrite.again(record, self._host, checks=checks + 1))
         return False
 
-    def _record(self, entry: Entry) -> Record | None:
-        """Return the half of an entry, or None if there is none that could be put."""
-        if not entry.size:
-            return None
-        why = "its record is no longer in the log"
-        try:
-            record = decode_record(self._store.read_log(entry.phy_offset, entry.size), check_crc=True)
-            if isinstance(record, Record) and record.topic == HALF_TOPIC and record.phy_offset == entry.phy_offset:
-                if rewrite.target(record.properties) is not None:
-                    return record
-                why = "its REAL_TOPIC or REAL_QID is missing or invalid"
-        except CorruptRecord as error:
-            why = str(error)
-        self._context.log.error("half-message-dropped", offset=entry.queue_offset, why=why)
-        return None
-
     def _give_up(self, record: Record) -> None:
         self._topics.create_system(CHECK_MAX_TIME_TOPIC, 1, PermName.PERM_READ | PermName.PERM_WRITE)
         self._context.log.warning("transaction-given-up", offset=record.queue_offset, checks=checks_of(record.properties))
-        self._counts["givenUp"] += 1
+        self.counts.given_up += 1
         self._put(HalfPut(record, is_question=False), rewrite.given_up(record, self._host))
 
     def _put(self, flight: HalfPut, put: Put) -> None:
@@ -317,6 +395,8 @@ class TransactionChecks:
             self._context.log.error("half-message-dropped", offset=flight.record.queue_offset, why=status.name)
         elif status is not PutStatus.PUT_OK:
             self._failures += 1
+            if status in UNKNOWN:
+                self._perhaps_left = flight.record.queue_offset
             duties.wake(CHECK, now_ms + min(self._failures * RETRY_STEP_MS, self._destination.retry_max_ms))
             return
         self._failures = 0
@@ -332,7 +412,10 @@ class TransactionChecks:
             self._decided(place.queue_offset)
             return
         is_sent = self._questions.ask(record, place)
-        self._counts["asked" if is_sent else "noProducer"] += 1
+        if is_sent:
+            self.counts.asked += 1
+        else:
+            self.counts.no_producer += 1
 
     # --- what it shows ----------------------------------------------------------------------------
 
@@ -349,5 +432,9 @@ class TransactionChecks:
         known = self._store.queue_range(HALF_TOPIC, 0)
         head = self.snapshot().half
         prepared = max(0, known.offset_max - max(head, known.offset_min) - len(self._outcomes.finished))
-        counts = {f"transactions{name[0].upper()}{name[1:]}": str(count) for name, count in self._counts.items()}
-        return {"transactionsPrepared": str(prepared if self.is_on else 0), "transactionHalfOffset": str(head), **counts}
+        shown = str(prepared if self.is_on else 0)
+        return {"transactionsPrepared": shown, "transactionHalfOffset": str(head), **self.counts.facts()}
+
+    def waiting(self) -> dict[str, int]:
+        """Return the number of halves without an outcome, by topic; none while the duty is off."""
+        return self.counts.waiting(self._head, self._outcomes.finished) if self.is_on else {}

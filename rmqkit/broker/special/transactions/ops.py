@@ -7,8 +7,8 @@ They are written together when
 - the duty stops.
 
 A kill loses the batch. `search.py` then finds the committed messages; a rolled-back half is
-checked again. Only a master decides halves, so only a master writes ops, through the destination
-that is its own store.
+checked again. Only a master writes ops, through the destination that is its own store: an acting
+master keeps its decisions in `decisions.py`.
 
 Source: `broker/.../transaction/queue/TransactionalMessageServiceImpl.java` (`deletePrepareMessage`,
 `getOpMessage`).

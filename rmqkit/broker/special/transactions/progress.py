@@ -4,7 +4,9 @@
     op topic     the first op that names a half at or behind that offset
 
 The table of consumer offsets is saved, copied to slaves and merged by a returning master like every
-other group's offsets.
+other group's offsets. The snapshot on the wire also has the entries of `decisions.py`, for which
+Apache's broker has no place. Its request code is rmqkit's own. A broker that does not know the code
+is left out, and gets the offsets alone.
 
 Source: `broker/.../transaction/queue/TransactionalMessageBridge.java` (`fetchConsumeOffset`).
 """
@@ -20,13 +22,29 @@ from rmqkit.store.contract import StorageEngine
 from rmqkit.wire.topic_names import HALF_TOPIC, OP_TOPIC
 
 GROUP = "CID_RMQ_SYS_TRANS"
+#: request code of the snapshot; no code of Apache's
+CODE = 46_037
+
+
+class _Offsets(msgspec.Struct):
+    """The snapshot as JSON."""
+
+    half: int
+    op: int
+    commits: tuple[int, ...] = ()
+    finished: tuple[int, ...] = ()
 
 
 class HalfProgress(NamedTuple):
-    """Offsets in the queues of the half topic and the op topic."""
+    """Offsets in the queues of the half topic and the op topic.
+
+    `commits` and `finished` are offsets of halves that were decided while the master was away.
+    """
 
     half: int = 0
     op: int = 0
+    commits: tuple[int, ...] = ()
+    finished: tuple[int, ...] = ()
 
     def encode(self) -> bytes:
         return msgspec.json.encode(self._asdict())
@@ -35,16 +53,18 @@ class HalfProgress(NamedTuple):
     def decode(data: bytes) -> "HalfProgress":
         """Return the progress. Raises RemoteProtocolError."""
         try:
-            found = msgspec.json.decode(data, type=dict[str, int])
-            return HalfProgress(found["half"], found["op"])
-        except (msgspec.MsgspecError, KeyError) as error:
+            found = msgspec.json.decode(data, type=_Offsets)
+        except msgspec.MsgspecError as error:
             raise RemoteProtocolError(f"transaction offsets: {error}") from None
+        return HalfProgress(found.half, found.op, found.commits, found.finished)
 
     def newest(self, other: "HalfProgress") -> "HalfProgress":
-        return HalfProgress(max(self.half, other.half), max(self.op, other.op))
+        """Return the greater offsets, with this object's decisions."""
+        return self._replace(half=max(self.half, other.half), op=max(self.op, other.op))
 
     def oldest(self, other: "HalfProgress") -> "HalfProgress":
-        return HalfProgress(min(self.half, other.half), min(self.op, other.op))
+        """Return the smaller offsets, with this object's decisions."""
+        return self._replace(half=min(self.half, other.half), op=min(self.op, other.op))
 
 
 class ProgressMark:

@@ -44,6 +44,7 @@ final class PopChecks {
         Driver.add("pop", "pop_push", PopChecks::push);
         Driver.add("pop", "pop_push_retry", PopChecks::pushRetry);
         Driver.add("pop", "pop_requests", PopChecks::requests);
+        Driver.add("pop", "pop_orderly", PopChecks::orderly);
     }
 
     private static void popMode(Scene scene) throws Exception {
@@ -137,7 +138,65 @@ final class PopChecks {
         return detail("handle", handle);
     }
 
+    /** Ordered pops of one queue: the block, its end by acks and by time, counts, and a repeated attempt. */
+    private static Map<String, Object> orderly(Scene scene) throws Exception {
+        scene.createTopic(1);
+        scene.beginGroup();
+        scene.send(scene.producer(), "m", 5);
+        MQClientAPIImpl api = scene.admin().getDefaultMQAdminExtImpl().getMqClientInstance().getMQClientAPIImpl();
+        List<MessageExt> first = popInOrder(scene, api, 2, "one");
+        expectEquals(Arrays.asList("m0", "m1"), texts(first), "the first batch");
+        expectEquals(999, ExtraInfoUtil.getReviveQid(ExtraInfoUtil.split(handle(first.get(0)))), "revive queue");
+        expectEquals(0, popInOrder(scene, api, 2, "two").size(), "popped while blocked");
+        List<MessageExt> repeated = popInOrder(scene, api, 2, "one");
+        expectEquals(Arrays.asList("m0", "m1"), texts(repeated), "the repeated attempt");
+        expectEquals(0, repeated.get(0).getReconsumeTimes(), "failed deliveries of a repeated attempt");
+        expectEquals(AckStatus.OK, ack(scene, api, repeated.get(0)), "ack");
+        expectEquals(0, popInOrder(scene, api, 2, "two").size(), "popped after the first ack");
+        expectEquals(AckStatus.OK, ack(scene, api, repeated.get(1)), "ack");
+        List<MessageExt> second = popInOrder(scene, api, 2, "three");
+        expectEquals(Arrays.asList("m2", "m3"), texts(second), "the second batch");
+        for (MessageExt message : second) {
+            message.getProperties().put(MessageConst.PROPERTY_POP_CK, change(scene, api, message, 1_500));
+        }
+        expectEquals(0, popInOrder(scene, api, 2, "four").size(), "popped before the changed time");
+        List<MessageExt> again = new ArrayList<>();
+        await("the batch again", () -> again.addAll(popInOrder(scene, api, 3, "five")), again::size);
+        expectEquals(Arrays.asList("m2", "m3", "m4"), texts(again), "the batch again");
+        List<Integer> counts = new ArrayList<>();
+        again.forEach(message -> counts.add(message.getReconsumeTimes()));
+        expectEquals(Arrays.asList(1, 1, 0), counts, "failed deliveries");
+        for (int i = 2; i >= 0; i--) {
+            expectEquals(AckStatus.OK, ack(scene, api, again.get(i)), "ack");
+        }
+        expectEquals(0, popInOrder(scene, api, 2, "six").size(), "left");
+        return detail("handle", handle(again.get(0)));
+    }
+
+    private static String handle(MessageExt message) {
+        return message.getProperty(MessageConst.PROPERTY_POP_CK);
+    }
+
+    private static List<String> texts(List<MessageExt> messages) {
+        List<String> texts = new ArrayList<>();
+        messages.forEach(message -> texts.add(Scene.text(message.getBody())));
+        return texts;
+    }
+
+    private static List<MessageExt> popInOrder(Scene scene, MQClientAPIImpl api, int count, String attempt)
+        throws Exception {
+        PopMessageRequestHeader header = header(scene, count);
+        header.setOrder(true);
+        header.setAttemptId(attempt);
+        header.setInvisibleTime(60_000);
+        return pop(scene, api, header);
+    }
+
     private static List<MessageExt> pop(Scene scene, MQClientAPIImpl api, int count) throws Exception {
+        return pop(scene, api, header(scene, count));
+    }
+
+    private static PopMessageRequestHeader header(Scene scene, int count) {
         PopMessageRequestHeader header = new PopMessageRequestHeader();
         header.setConsumerGroup(scene.group);
         header.setTopic(scene.topic);
@@ -149,6 +208,11 @@ final class PopChecks {
         header.setInitMode(0);
         header.setExpType("TAG");
         header.setExp("*");
+        return header;
+    }
+
+    private static List<MessageExt> pop(Scene scene, MQClientAPIImpl api, PopMessageRequestHeader header)
+        throws Exception {
         CompletableFuture<PopResult> future = new CompletableFuture<>();
         api.popMessageAsync(brokerName(scene), scene.master(), header, TIMEOUT_MS, new PopCallback() {
             @Override
