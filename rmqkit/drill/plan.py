@@ -126,6 +126,8 @@ SEEN = (
     "transactionCheckMax",
     "transactionCheckInterval",
     "recallMessageEnable",
+    "timerWheelEnable",
+    "rejectTransactionMessage",
 )
 #: Apache's defaults for settings that checkers need, in ms
 NOT_ACTIVE_MS = 10_000

@@ -22,7 +22,7 @@ from rmqkit.drill.plan import LASTS_MS, SEEN, Mode, Plan
 from rmqkit.drill.real import final_state, transport
 from rmqkit.drill.real.load import RealLoad
 from rmqkit.drill.real.node_client import SILENT, NodeClient
-from rmqkit.drill.real.services.table import drain_ms
+from rmqkit.drill.real.services.table import check_load, drain_ms
 from rmqkit.drill.real.watch import ClusterWatch
 from rmqkit.errors import ClientError, RmqkitError
 
@@ -343,9 +343,11 @@ def settings_seen(cluster: Cluster, group: str = "") -> dict[str, str]:
 def plan_as_recorded(plan: Plan, seen: Mapping[str, str]) -> Plan:
     """Return the plan with its master's settings and the times that follow from them.
 
-    A plan from a record already has its times, so they do not change.
+    A plan from a record already has its times, so they do not change. Raises PlanError if the
+    brokers refuse a load of the plan.
     """
     plan = plan.changed(mode=Mode.of(seen), seen=seen)
+    check_load(plan)
     plan = plan.changed(drain_max_ms=max(plan.drain_max_ms, drain_ms(plan)))
     if plan.fault_ms:
         return plan

@@ -19,6 +19,13 @@ SETTINGS: Mapping[str, Mapping[str, str]] = {
     TRANSACTIONS: {"transactionTimeOut": "1000", "transactionCheckInterval": "1000"},
     POP: {},
 }
+#: service → the setting without which brokers refuse it, and its value; popped messages wait in the
+#: timers for their revival
+NEEDS: Mapping[str, tuple[str, str]] = {
+    TIMERS: ("timerWheelEnable", "true"),
+    TRANSACTIONS: ("rejectTransactionMessage", "false"),
+    POP: ("timerWheelEnable", "true"),
+}
 #: without `--load`, transactions are part of a drill if a half is checked within this time
 CHECKED_MAX_MS = 10_000
 #: limit for everything that is pending at the end of the load, beyond the times of the services
@@ -60,9 +67,26 @@ def default_load(plan: Plan) -> tuple[str, ...]:
 
     Timers and pop always do. A half message whose producer dies is checked after
     `transactionTimeOut`, in rounds of `transactionCheckInterval`: with Apache's defaults only after
-    36 s.
+    36 s. Services that the brokers refuse are left out.
     """
-    return tuple(service for service in SERVICES if service != TRANSACTIONS or checked_ms(plan) <= CHECKED_MAX_MS)
+    fits = {TIMERS: True, TRANSACTIONS: checked_ms(plan) <= CHECKED_MAX_MS, POP: True}
+    return tuple(service for service in SERVICES if fits[service] and not _is_refused(plan, service))
+
+
+def check_load(plan: Plan) -> None:
+    """Raises PlanError if the brokers refuse a service of the plan (`Plan.seen`)."""
+    for service in plan.services:
+        if _is_refused(plan, service):
+            key, value = NEEDS[service]
+            raise PlanError(
+                f"the brokers refuse the load {service}, because {key} is {plan.word(key)}: set {key}={value},"
+                " or name other loads with --load"
+            )
+
+
+def _is_refused(plan: Plan, service: str) -> bool:
+    key, value = NEEDS[service]
+    return plan.word(key, value).lower() != value
 
 
 def checked_ms(plan: Plan) -> int:

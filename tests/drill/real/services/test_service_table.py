@@ -35,6 +35,16 @@ def test_transactions_are_left_out_where_they_take_too_long():
     assert default_load(Plan(seen={"transactionTimeOut": "2000", "transactionCheckInterval": "5000"})) == SERVICES
 
 
+def test_services_that_brokers_refuse_are_left_out_or_an_error():
+    soon = {"transactionTimeOut": "1000", "transactionCheckInterval": "1000"}
+    assert default_load(Plan(seen={**soon, "timerWheelEnable": "false"})) == (TRANSACTIONS,)
+    assert default_load(Plan(seen={**soon, "rejectTransactionMessage": "true"})) == (TIMERS, POP)
+    with pytest.raises(
+        PlanError, match="refuse the load pop, because timerWheelEnable is false: set timerWheelEnable=true"
+    ):
+        plan_as_recorded(Plan(services=(POP,)), {"timerWheelEnable": "false"})
+
+
 def test_a_cluster_of_a_drill_checks_transactions_soon_unless_told_otherwise():
     settings = settings_of(Plan(services=SERVICES, replicas=2))
     assert (settings["transactionCheckInterval"], settings["recallMessageEnable"]) == ("1000", "true")
