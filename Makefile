@@ -59,7 +59,7 @@ crash: $(STAMP)
 	RMQKIT_CRASH_SHARE=1 $(BIN)/python -m pytest -q -s tests/store/test_crash_images.py tests/store/test_crash_defects.py
 	RMQKIT_CRASH_ROUNDS=20 $(BIN)/python -m pytest -q tests/whole/test_crash.py
 
-# 80 real drills (kill, pause, isolate × async, sync, quorum; takeovers), about 35 minutes; ARGS="--list takeovers" for a part
+# 92 real drills (kill, pause, isolate × async, sync, quorum; takeovers; services), about 45 minutes; ARGS="--list takeovers" for a part
 drills: $(STAMP)
 	$(BIN)/python -m tools.drills.series $(ARGS)
 

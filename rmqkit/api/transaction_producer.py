@@ -256,7 +256,11 @@ class TransactionProducer(Producer):
             region_id = half.properties.get(props.PROPERTY_MSG_REGION) or ""
             tags, keys = half.tags or "", half.keys or ""
             self._core.trace.ended(question.end, state, str(question.address), region_id=region_id, tags=tags, keys=keys)
-        send_end(self._io.client.remoting, question.address, question.end, state)
+        sent = send_end(self._io.client.remoting, question.address, question.end, state)
+        sent.when_done(lambda: self._answered(question, state, sent.result()))
+
+    def _answered(self, question: TransactionQuestion, state: TransactionState, why: str) -> None:
+        """The answer to a question has ended. `why`: why the broker did not confirm it, or ""."""
 
     def _drop(self, question: TransactionQuestion) -> None:
         """The producer closes: another producer of the group is asked in the next round."""

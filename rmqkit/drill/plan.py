@@ -125,6 +125,9 @@ SEEN = (
     "timerPrecisionMs",
     "transactionCheckMax",
     "transactionCheckInterval",
+    "recallMessageEnable",
+    "timerWheelEnable",
+    "rejectTransactionMessage",
 )
 #: Apache's defaults for settings that checkers need, in ms
 NOT_ACTIVE_MS = 10_000

@@ -27,6 +27,9 @@ STAGES: Mapping[str, Mapping[str, str]] = {
         names.SLAVE_READ: "first read served from a slave",
         names.LOCK_GRANTED: "lock granted",
         names.DELAY_DELIVERED: "delayed message released",
+        names.TIMER_DELIVERED: "timer released",
+        names.CHECKED: "transaction resolved",
+        names.ACK_ACCEPTED: "pop ack accepted",
         names.LATE_READ: "a new group reads",
     },
     RETURN: {
@@ -90,6 +93,21 @@ AGAIN: Mapping[str, Mapping[str, str]] = {
         "escaped": "delayed messages escaped",
         "released twice": "delayed messages released twice",
         "latest ms": "latest delayed message, ms",
+    },
+    "timer-kept": {
+        "escaped": "timers escaped",
+        "released twice": "timers released twice",
+        "latest ms": "latest timer, ms",
+    },
+    "transaction-atomic": {
+        "asked about": "transactions that brokers asked about",
+        "escaped": "committed messages escaped",
+        "released twice": "committed messages released twice",
+    },
+    "pop-kept": {
+        "returned": "popped messages that returned",
+        "again after the ack, allowed": "messages popped again after the ack",
+        "again while invisible, allowed": "messages popped again while invisible",
     },
     "locks-exclusive": {
         "leases that overlap": "leases that overlap",

@@ -91,9 +91,14 @@ def _stages(history: History, rows: Sequence[HistoryRow]) -> None:
     locks = (row for row in asked if row.extra.get("node") != node)
     found(names.LOCK_GRANTED, begin_ms, locks, lambda row: f"queue {row.queue}, by {row.extra.get('node', '')}")
     dues = (row for row in rows if row.kind == "due" and row.extra.get("escaped_by"))
-    found(
-        names.DELAY_DELIVERED, begin_ms, dues, lambda row: f"{row.key}, by {row.extra['escaped_by']}, put on {row.broker}"
-    )
+    found(names.DELAY_DELIVERED, begin_ms, dues, _put_on)
+    timers = (row for row in rows if row.kind == "timer-due" and row.extra.get("escaped_by"))
+    found(names.TIMER_DELIVERED, begin_ms, timers, _put_on)
+    ended = (row for row in rows if hits_master and _is_resolved(row, node))
+    found(names.CHECKED, begin_ms, ended, _put_on)
+    acks = (row for row in rows if row.kind == "acked" and row.broker == broker and row.outcome == OK and hits_master)
+    elsewhere = (row for row in acks if row.extra.get("node") != node)
+    found(names.ACK_ACCEPTED, begin_ms, elsewhere, lambda row: f"{row.key}, by {row.extra.get('node', '')}")
     own = [row for row in roles if row.client == node]
     off_ms = next((row.complete_ms for row in own if _after(row, end_ms) and not row.value.endswith("/online")), end_ms)
     online = (row for row in own if row.value.endswith("/online") and _is_new(row, own, begin_ms))
@@ -102,6 +107,24 @@ def _stages(history: History, rows: Sequence[HistoryRow]) -> None:
     if gone_ms is not None:
         again = (row for row in routes if row.key == node and broker_id in row.extra["members"])
         found(names.REGISTERED, end_ms, again, _listed)
+
+
+def _is_resolved(row: HistoryRow, node: str) -> bool:
+    """Return whether a transaction was resolved by a broker other than `node`.
+
+    Either its message was delivered after an acting slave had put it on another broker, or another
+    broker confirmed its outcome.
+    """
+    if row.kind == "visible":
+        return bool(row.extra.get("escaped_by"))
+    return row.kind == "decide" and row.outcome == OK and row.extra.get("node", node) not in ("", node)
+
+
+def _put_on(row: HistoryRow) -> str:
+    """Return which broker had a message released or resolved, and on which broker it is."""
+    if row.kind == "decide":
+        return f"{row.key}: {row.value} by {row.extra.get('by', '')}, confirmed by {row.extra['node']}"
+    return f"{row.key}, by {row.extra['escaped_by']}, put on {row.broker}"
 
 
 def _after(row: HistoryRow, at_ms: int | None) -> bool:

@@ -30,7 +30,8 @@ def test_fail_master_breaks_a_running_cluster_and_leaves_it_as_it_was(shell):
     assert verdict["node"] == "broker-a-0"
     assert "is gone" in verdict["proof"]
     assert verdict["plan"]["seed"] == 5
-    assert [each["finding"]["judgement"] for each in verdict["promises"]] == ["valid"] * 13
+    assert verdict["plan"]["services"] == ["timers", "pop"], "these brokers check transactions after 36 s"
+    assert [each["finding"]["judgement"] for each in verdict["promises"]] == ["valid"] * 15
     assert verdict["counts"]["acknowledged"] > 100
     assert "fault confirmed: the process of broker-a-0 is gone" in told.stderr
     after = {node["node"]: node for node in shell.json("cluster", "status")["nodes"]}
@@ -71,7 +72,8 @@ def test_a_report_is_written_where_it_is_wanted(kept, tmp_path):
 def test_list_names_all_that_a_drill_may_have(kept):
     told = kept.json("drill", "list")
     assert {"kill", "pause", "isolate"} <= set(told["faults"])
-    assert "acknowledged-survive" in told["promises"]
+    assert {"acknowledged-survive", "timer-kept", "transaction-atomic", "pop-kept"} <= set(told["promises"])
+    assert list(told["loads"]) == ["timers", "transactions", "pop", "none"]
     assert "quorum+pool" in told["modes"]
     assert told["defects"]
     assert [each["run"] for each in told["runs"]] == [run.name for run in runs.all_runs(kept.home)]
@@ -101,6 +103,13 @@ def test_list_says_which_command_finds_a_defect(kept):
         (["drill", "run", "--fault", "kil"], 2, "there is no fault kil; there are kill"),
         (["drill", "run", "--mode", "raft"], 2, "use one of async, sync, quorum"),
         (["drill", "run", "--break", "nothing"], 2, "there is no defect nothing"),
+        (
+            ["drill", "run", "--load", "timers,pops"],
+            2,
+            "there is no load pops; there are timers, transactions, pop, or none",
+        ),
+        (["drill", "run", "--load", "pop,none"], 2, "none cannot be combined with a load"),
+        (["drill", "run", "--load", ","], 2, "--load is empty"),
         (["drill", "run", "--set", "slaveTimeut=1"], 2, "did you mean slaveTimeout"),
         (["drill", "run", "--target", "broker-a:2"], 2, "no node matches 'broker-a:2'"),
         (["drill", "run", "--target", "ns"], 2, "drills break brokers; there are broker-a-0, broker-a-1"),

@@ -12,7 +12,7 @@ from tools.drills import series, takeovers
 from tools.pages import drills
 
 
-@pytest.mark.parametrize(("name", "count"), [("replicas", 50), ("takeovers", 30)])
+@pytest.mark.parametrize(("name", "count"), [("replicas", 50), ("takeovers", 30), ("services", 12)])
 def test_no_drill_is_in_a_list_twice_and_all_can_be_done(name, count):
     plans = series.LISTS[name].plans()
     assert len(plans) == len({plan.dumps() for plan in plans}) == count
@@ -38,7 +38,10 @@ def series_of(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("RMQKIT_HOME", str(tmp_path))
     wanted = [Plan(fault=fault, seed=5, replicas=2) for fault in ("kill", "pause")]
     kept, page = tmp_path / "results.json", tmp_path / "drills.md"
-    marks = (f"{docs.BEGIN}\nold\n{docs.END}\n".format(name=name, command="make docs") for name in ("results", "takeovers"))
+    marks = (
+        f"{docs.BEGIN}\nold\n{docs.END}\n".format(name=name, command="make docs")
+        for name in ("results", "takeovers", "services")
+    )
     page.write_text("".join(marks))
     monkeypatch.setattr(docs, "DOCS", tmp_path)
     monkeypatch.setattr(drills, "RESULTS", {**drills.RESULTS, "replicas": kept})

@@ -1,8 +1,9 @@
 """Runs the series of real drills whose results are in `docs/drills.md` (`make drills`).
 
-    python -m tools.drills.series                       # both lists, results into docs/drills/
+    python -m tools.drills.series                       # all lists, results into docs/drills/
     python -m tools.drills.series --list replicas       # 50 faults of one group of two: 15 minutes
     python -m tools.drills.series --list takeovers      # 30 in which a slave acts: 20 minutes
+    python -m tools.drills.series --list services       # 12 with timers, transactions, pop: 8 min
     python -m tools.drills.series --list replicas --only pause --seconds 3 --out some.json
 
 Each drill has its own cluster. An inconclusive drill is repeated once, because a busy machine can
@@ -30,7 +31,7 @@ from rmqkit.drill.report import verdict_words
 from rmqkit.drill.verdict import EXIT_CODES
 from rmqkit.errors import RmqkitError
 from tools import docs
-from tools.drills import takeovers
+from tools.drills import services, takeovers
 from tools.pages.drills import RESULTS, repeated
 
 SEEDS = (1, 2)
@@ -107,6 +108,7 @@ class Series(NamedTuple):
 LISTS: Mapping[str, Series] = {
     "replicas": Series(plans, RESULTS["replicas"], lambda plan: {}),
     "takeovers": Series(takeovers.plans, RESULTS["takeovers"], takeovers.settings),
+    "services": Series(services.plans, RESULTS["services"], services.settings),
 }
 
 
@@ -153,7 +155,7 @@ def _do_all(series: Series, given: argparse.Namespace, drill: Drill) -> list[dic
 def line(result: Mapping[str, Any]) -> str:
     """Return one line about a drill: its plan, verdict, run folder and reasons."""
     words = [f"{result['fault']} {result['target']} {result['mode']} seed {result['seed']}"]
-    words += [str(result[key]) for key in ("replicas", "locks", "escape", "timers") if key in result]
+    words += [str(result[key]) for key in ("replicas", "locks", "escape", "timers", "load") if key in result]
     verdict = " ".join(filter(None, (str(result["judgement"]), result.get("run", ""), result.get("why", ""))))
     again = f" (second try; the first was inconclusive: {result['first_try']})" if "first_try" in result else ""
     return f"{' '.join(words)}: {verdict}{again}"

@@ -1,4 +1,4 @@
-"""Generates the tables of docs/drills.md: the results of the two series of real drills.
+"""Generates the tables of docs/drills.md: the results of the series of real drills.
 
 `tools/drills/series.py` runs the series and writes the results files.
 """
@@ -17,12 +17,20 @@ Result = Mapping[str, Any]
 
 _FOLDER = Path(__file__).parents[2] / "docs" / "drills"
 #: series -> the file of its last results
-RESULTS: Mapping[str, Path] = {"replicas": _FOLDER / "results.json", "takeovers": _FOLDER / "takeovers.json"}
+RESULTS: Mapping[str, Path] = {
+    "replicas": _FOLDER / "results.json",
+    "takeovers": _FOLDER / "takeovers.json",
+    "services": _FOLDER / "services.json",
+}
 
 
 def tables() -> dict[str, str]:
     found = {name: json.loads(path.read_text(encoding="utf-8")) for name, path in RESULTS.items()}
-    return {"results": replicas_table(found["replicas"]), "takeovers": takeovers_table(found["takeovers"])}
+    return {
+        "results": replicas_table(found["replicas"]),
+        "takeovers": takeovers_table(found["takeovers"]),
+        "services": services_table(found["services"]),
+    }
 
 
 # --- faults of one group
@@ -101,6 +109,52 @@ def takeovers_table(results: Sequence[Result]) -> str:
         sync = ", SYNC_FLUSH" if mode.endswith("sync-flush") and not mode.endswith("async-flush") else ""
         cells = [fault, replicas, locks, escape, timers + sync, str(len(rows)), _verdicts(rows)]
         cells += [_median(rows, name) for name in STAGES.values()] + [_most(rows, name) for name in AGAIN.values()]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+# --- timers, transactions and pop
+
+#: column -> figure, the duration of a stage in seconds; the column shows the median
+SERVICE_STAGES = {
+    "timer": "fault → timer released, s",
+    "transaction": "fault → transaction resolved, s",
+    "pop ack": "fault → pop ack accepted, s",
+}
+#: column -> promise and counts; the column shows their sum over the row's drills
+SERVICE_COUNTS: Mapping[str, tuple[str, tuple[str, ...]]] = {
+    "timers": ("timer-kept", ("acknowledged",)),
+    "escaped": ("timer-kept", ("escaped",)),
+    "twice": ("timer-kept", ("released twice",)),
+    "transactions": ("transaction-atomic", ("acknowledged",)),
+    "asked about": ("transaction-atomic", ("asked about",)),
+    "committed twice": ("transaction-atomic", ("released twice",)),
+    "popped": ("pop-kept", ("popped",)),
+    "popped after the ack": ("pop-kept", ("again after the ack, allowed", "broken")),
+}
+
+
+def services_table(results: Sequence[Result]) -> str:
+    """Return the table with one row per fault and mode."""
+    groups: dict[tuple[str, str], list[Result]] = {}
+    for each in results:
+        groups.setdefault((each["fault"], each["mode"]), []).append(each)
+    timers, halves, popped = (
+        sum(_count(each, name, count) for each in results)
+        for name, count in (("timer-kept", "delivered"), ("transaction-atomic", "acknowledged"), ("pop-kept", "popped"))
+    )
+    lines = [
+        f"{len(results)} drills, {_valid(results)} of them valid{repeated(results)}.",
+        f"They delivered {timers:,} timers, and had {halves:,} transactions and {popped:,} popped messages.",
+        f"There were {_broken(results):,} violations of a promise.",
+        "",
+        f"| fault | mode | drills | verdict | {' | '.join((*SERVICE_STAGES, *SERVICE_COUNTS))} |",
+        "|" + "---|" * (4 + len(SERVICE_STAGES) + len(SERVICE_COUNTS)),
+    ]
+    for (fault, mode), rows in groups.items():
+        cells = [fault, mode, str(len(rows)), _verdicts(rows), *(_median(rows, name) for name in SERVICE_STAGES.values())]
+        for promise, counts in SERVICE_COUNTS.values():
+            cells.append(f"{sum(_count(each, promise, count) for each in rows for count in counts):,}")
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 

@@ -90,6 +90,26 @@ TAKEOVER: Sequence[Kept] = (
         "how late it is delivered",
     ),
     Kept(
+        "timer-kept",
+        "a master in another group",
+        "a timer is delivered, never early, and released while the master is away; a timer whose recall was confirmed is"
+        " not delivered",
+        "second releases, possible as for `delay-kept`; how late timers are delivered",
+    ),
+    Kept(
+        "transaction-atomic",
+        "a master in another group",
+        "every transaction ends in the way that its producers decided: a committed message is delivered, a rolled back one"
+        " never; brokers go on asking about undecided ones, also if their producer is dead",
+        "second releases of a message whose commit was recorded in the last second before a takeover or a return",
+    ),
+    Kept(
+        "pop-kept",
+        "any",
+        "a message is popped at least once, by nobody else while it is invisible, and never again once acked",
+        "messages popped again although their pop or ack was in the last second before a takeover or a return",
+    ),
+    Kept(
         "progress-forward",
         "`enableSlaveActingMaster`",
         "a slave that takes over knows the offsets committed up to a second before; a returning master knows those"

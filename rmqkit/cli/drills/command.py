@@ -54,6 +54,16 @@ ModeName = Annotated[
     typer.Option("--mode", help="async, sync or quorum, each also with +sync-flush or +pool: quorum+sync-flush."),
 ]
 Target = Annotated[str, typer.Option("--target", help="The node to break: master, slave, broker-a:1.")]
+LoadNames = Annotated[
+    str | None,
+    typer.Option(
+        "--load",
+        metavar="NAMES",
+        help="Loads in addition to plain and delayed messages: some of timers, transactions, pop, separated by commas, "
+        "or none. By default all; on a running cluster without transactions if its brokers check them too rarely for a "
+        "drill of a minute.",
+    ),
+]
 Replicas = Annotated[int, typer.Option("--replicas", min=1, help="Brokers in each group.")]
 PresetName = Annotated[
     str | None, typer.Option("--preset", help="A named set of settings: fast-failover.", autocompletion=preset_names)
@@ -78,13 +88,14 @@ def fail_master(
     fault: FaultName = "kill",
     seed: Seed = 1,
     seconds: Seconds = None,
+    load: LoadNames = None,
     report: Report = None,
     json: Json = False,
 ) -> None:
     """Break the master of a broker group of a running cluster, and prove message by message what
     survived.
 
-    The command sends and consumes messages in a topic of its own. Meanwhile it kills the master (or
+    The command sends and consumes messages in topics of its own. Meanwhile it kills the master (or
     pauses or isolates it) and brings it back. Then it reads every replica and checks what the
     cluster promises in its mode. At the end the cluster is as before.
     """
@@ -92,6 +103,7 @@ def fail_master(
     from rmqkit.cluster import Cluster
     from rmqkit.drill.plan import Plan
     from rmqkit.drill.real import runner
+    from rmqkit.drill.real.services import table
 
     drill_output.check_report(report)
     cluster = cluster_name(None, cluster_option, changes=True)
@@ -103,19 +115,23 @@ def fail_master(
     if broker_group is not None and broker_group not in groups:
         raise UsageError(f"cluster {cluster} has no group {broker_group}; there are {', '.join(groups)}")
     _check_fault(fault)
+    services = None if load is None else table.parse_load(load)
     plan = Plan(fault=fault, seed=seed, group=broker_group or groups[0], fault_ms=_ms(seconds))
     plan = runner.plan_for(found.description, plan)
-    output.note(f"drill: {fault} the master of {plan.group} in cluster {cluster}; seed {seed}")
+    if services is None:
+        services = runner.load_that_fits(found, plan)
+    plan = plan.changed(services=services)
+    output.note(f"drill: {fault} the master of {plan.group} in cluster {cluster}; seed {seed}{_load_note(plan)}")
     with _clients_quiet():
         done = runner.on_cluster(found, plan, found.folder, output.note)
     where = "" if cluster == "default" else f" --cluster {cluster}"
-    command = f"rmqkit fail-master {plan.group}{where} --fault {fault} --seed {seed}{_lasting(plan)}"
+    command = f"rmqkit fail-master {plan.group}{where} --fault {fault} --seed {seed}{_lasting(plan)}{_loaded(plan)}"
     _end([done], [command], report, json)
 
 
 @app.command(name="list")
 def list_drills(json: Json = False) -> None:
-    """List faults, modes, promises, defects and the runs so far."""
+    """List faults, loads, modes, promises, defects and the runs so far."""
     from rmqkit import plugins
     from rmqkit.cluster.layout.home import home_folder
     from rmqkit.drill import runs
@@ -128,6 +144,7 @@ def list_drills(json: Json = False) -> None:
         output.document(
             {
                 "faults": faults,
+                "loads": dict(drill_output.loads()),
                 "promises": promises,
                 "modes": [mode for mode, _ in drill_output.modes()],
                 "defects": drill_output.defects(),
@@ -137,6 +154,7 @@ def list_drills(json: Json = False) -> None:
         return
     tables: list[tuple[Sequence[str], Sequence[Sequence[str]]]] = [
         (("fault (--fault)", "what it does"), list(faults.items())),
+        (("load (--load)", "what the drill's clients do"), drill_output.loads()),
         (("mode (--mode)", "where a message is when its send is answered SEND_OK"), drill_output.modes()),
         (("promise", "what it says"), list(promises.items())),
         (
@@ -168,20 +186,25 @@ def run(
     preset: PresetName = None,
     seconds: Seconds = None,
     send_timeout: Annotated[float, typer.Option("--send-timeout", min=0.1, help="Timeout of a send in seconds.")] = 3.0,
+    load: LoadNames = None,
     report: Report = None,
     json: Json = False,
 ) -> None:
     """Start a cluster for a drill, break it, check the promises, and remove it."""
     refuse_on_windows()
+    from rmqkit.drill.plan import SERVICES
+    from rmqkit.drill.real.services.table import parse_load
+
     drill_output.check_report(report)
     _check_fault(fault)
+    services = SERVICES if load is None else parse_load(load)
     known = drill_output.defects()
     for defect in breaks or ():
         if defect not in known:
             raise UsageError(f"there is no defect {defect}; there are {', '.join(known) or 'none'}")
     plan = _plan(mode, settings, preset, fault=fault, target=target, groups=groups, replicas=replicas)
     plan = plan.changed(seed=seed, breaks=tuple(breaks or ()), fault_ms=_ms(seconds))
-    plan = plan.changed(send_timeout_ms=round(send_timeout * 1000))
+    plan = plan.changed(send_timeout_ms=round(send_timeout * 1000), services=services)
     for defect in plan.breaks:
         if missed := drill_output.may_miss(defect, plan):
             output.note(missed)
@@ -193,7 +216,7 @@ def run(
 def run_command(plan: Plan) -> str:
     """Return the `rmqkit drill run` command for a plan."""
     words = [f"--fault {plan.fault} --target {plan.target} --mode {plan.mode} --replicas {plan.replicas}"]
-    words += [f"--groups {plan.groups}{_lasting(plan)} --send-timeout {plan.send_timeout_ms / 1000:g}"]
+    words += [f"--groups {plan.groups}{_lasting(plan)} --send-timeout {plan.send_timeout_ms / 1000:g}{_loaded(plan)}"]
     words += [f"--set {shlex.quote(f'{key}={value}')}" for key, value in plan.settings.items()]
     words += [f"--break {each}" for each in plan.breaks]
     return f"rmqkit drill run {' '.join(words)} --seed {plan.seed}"
@@ -360,6 +383,15 @@ def _lasting(plan: Plan) -> str:
     return f" --seconds {plan.fault_ms / 1000:g}" if plan.fault_ms else ""
 
 
+def _loaded(plan: Plan) -> str:
+    """Return the option for the load."""
+    return f" --load {','.join(plan.services) or 'none'}"
+
+
+def _load_note(plan: Plan) -> str:
+    return f"; load: {', '.join(plan.services)}" if plan.services else ""
+
+
 def _plan(mode: str, pairs: list[str] | None, preset: str | None, **given: Any) -> Plan:
     from rmqkit.cluster.layout.description import Description, parse_settings
     from rmqkit.cluster.layout.presets import with_preset
@@ -395,7 +427,7 @@ def _with_own_cluster(plan: Plan) -> DrillResult:
     from rmqkit.drill.real import runner
 
     of_group = f" of {plan.group}" if plan.group else ""
-    output.note(f"drill: {plan.fault} the {plan.target}{of_group}; mode {plan.mode}, seed {plan.seed}")
+    output.note(f"drill: {plan.fault} the {plan.target}{of_group}; mode {plan.mode}, seed {plan.seed}{_load_note(plan)}")
     with _clients_quiet():
         return runner.with_own_cluster(plan, home_folder(), output.note)
 

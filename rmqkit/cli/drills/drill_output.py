@@ -61,6 +61,19 @@ def defects() -> dict[str, str]:
     return {name: defect.text for name, defect in DEFECTS.items()}
 
 
+def loads() -> list[tuple[str, str]]:
+    """Return every load that `--load` may name, with what its clients do."""
+    from rmqkit.drill.plan import POP, TIMERS, TRANSACTIONS
+    from rmqkit.drill.real.services.table import NO_LOAD
+
+    return [
+        (TIMERS, "a producer sends messages that are due 1 to 5 s later and recalls some"),
+        (TRANSACTIONS, "producers send half messages, commit, roll back, answer checks, and die in between"),
+        (POP, "two members of a group pop the drill's messages, ack most of them, and die"),
+        (NO_LOAD, "only plain and delayed messages"),
+    ]
+
+
 def modes() -> list[tuple[str, str]]:
     """Return every mode, with the meaning of SEND_OK in it."""
     from rmqkit.drill.plan import Flush, Mode, ReplicationMode

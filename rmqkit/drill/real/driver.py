@@ -22,6 +22,7 @@ from rmqkit.drill.plan import LASTS_MS, SEEN, Mode, Plan
 from rmqkit.drill.real import final_state, transport
 from rmqkit.drill.real.load import RealLoad
 from rmqkit.drill.real.node_client import SILENT, NodeClient
+from rmqkit.drill.real.services.table import check_load, drain_ms
 from rmqkit.drill.real.watch import ClusterWatch
 from rmqkit.errors import ClientError, RmqkitError
 
@@ -29,6 +30,8 @@ POLL_S = 0.05
 ANSWER_S = 0.5
 #: in a steady state, sends, deliveries and polls are not older than this
 FRESH_MS = 1_500
+#: in a steady state, each service has worked in this time: timers are released once a second
+SERVICE_FRESH_MS = 3_000
 #: limit for brokers to vote on locks: after its start, a broker may wait for one lease (60 s)
 VOTES_MAX_MS = 70_000
 #: a slave acts for at least this time
@@ -89,12 +92,6 @@ class RealDriver:
     def begin_load(self) -> None:
         if self.plan.acting and not self.wait(VOTES_MAX_MS, self._votes):
             raise DrillError(f"the brokers of group {self._broker} do not vote on locks yet after {VOTES_MAX_MS} ms")
-        try:
-            with Admin(self.cluster.namesrv) as admin:
-                for topic in self._topics():
-                    admin.create_topic(topic, queue_nums=self.plan.queues)
-        except ClientError as error:
-            raise DrillError(f"the drill's topic cannot be created: {error}") from None
         load = RealLoad(
             self.plan,
             self.history,
@@ -103,7 +100,14 @@ class RealDriver:
             name=self.name,
             broker=self._broker,
             nodes={target.address: target.plan.node for target in self.targets()},
+            brokers=list(dict.fromkeys(target.plan.broker_name for target in self.targets())),
         )
+        try:
+            with Admin(self.cluster.namesrv) as admin:
+                for topic in (*self._topics(), *load.services.topics()):
+                    admin.create_topic(topic, queue_nums=self.plan.queues)
+        except ClientError as error:
+            raise DrillError(f"the drill's topic cannot be created: {error}") from None
         self._load = load
         nameserver = next(target for target in self.cluster.targets() if not target.plan.is_broker)
         self._watch = ClusterWatch(
@@ -171,7 +175,8 @@ class RealDriver:
             in_sync = told.extra.get("in_sync")
             if self.plan.replicas > 1 and target.plan.broker_id == 0 and (in_sync or 0) < self.plan.replicas:
                 return f"{target.plan.node} has {in_sync or 0} of {self.plan.replicas} replicas in sync"
-        return self._roles_lacking(load, watch, since_ms) if self.plan.acting else ""
+        lacking = self._roles_lacking(load, watch, since_ms) if self.plan.acting else ""
+        return lacking or load.services.lacking(max(0, self.now_ms() - SERVICE_FRESH_MS))
 
     def _roles_lacking(self, load: RealLoad, watch: ClusterWatch, since_ms: int) -> str:
         """Return what is missing in a group whose slaves may act, or ""."""
@@ -206,7 +211,7 @@ class RealDriver:
         load = self._load
         if load is None:
             return True
-        if load.waiting:
+        if load.waiting or load.services.waits_for():
             return False
         ends: dict[tuple[str, int], int] = {}
         try:
@@ -338,9 +343,12 @@ def settings_seen(cluster: Cluster, group: str = "") -> dict[str, str]:
 def plan_as_recorded(plan: Plan, seen: Mapping[str, str]) -> Plan:
     """Return the plan with its master's settings and the times that follow from them.
 
-    A plan from a record already has its times, so they do not change.
+    A plan from a record already has its times, so they do not change. Raises PlanError if the
+    brokers refuse a load of the plan.
     """
     plan = plan.changed(mode=Mode.of(seen), seen=seen)
+    check_load(plan)
+    plan = plan.changed(drain_max_ms=max(plan.drain_max_ms, drain_ms(plan)))
     if plan.fault_ms:
         return plan
     # The name server removes a silent broker after `not_active_ms`. The fault must last longer.

@@ -6,7 +6,7 @@ continues at its pace. A reader that gets an error (no broker reachable) tries a
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 
@@ -16,6 +16,7 @@ from rmqkit.drill import workload
 from rmqkit.drill.history import FAULT_BITES, History, HistoryRow
 from rmqkit.drill.load_history import RecordedLoad
 from rmqkit.drill.plan import Plan
+from rmqkit.drill.real.services.table import make_loads
 from rmqkit.drill.real.takeover import TakeoverLoad
 from rmqkit.errors import ClientError, RmqkitError
 from rmqkit.runtime.connection import Address
@@ -40,14 +41,19 @@ class RealLoad(RecordedLoad):
         name: str,
         broker: str,
         nodes: Mapping[str, str],
+        brokers: Sequence[str],
     ) -> None:
-        """`nodes` maps the addresses of the brokers to their node names."""
+        """`nodes` maps the addresses of the brokers to their node names.
+
+        `brokers` are the names of all broker groups.
+        """
         super().__init__(plan, history, now_ms, name=name, broker=broker)
         self.namesrv = namesrv
         #: the load for takeovers; None if no slave may act
         self.takeover: TakeoverLoad | None = None
         if plan.acting:
             self.takeover = TakeoverLoad(self, nameserver=Address.parse(namesrv.partition(";")[0]), nodes=nodes)
+        self._service_loads = make_loads(self.services, namesrv=namesrv, read=self.read, nodes=nodes, brokers=brokers)
         self._sending = threading.Event()
         self._reading = threading.Event()
         self._threads: list[threading.Thread] = []
@@ -66,6 +72,8 @@ class RealLoad(RecordedLoad):
             self._writers.append(self._thread(workload.writer_name(number), partial(self._write, number)))
         if self.takeover is not None:
             self.takeover.start()
+        for service in self._service_loads:
+            service.start()
 
     def seen(self, row: HistoryRow) -> None:
         """Let the late groups join after the proof of the fault."""
@@ -86,6 +94,8 @@ class RealLoad(RecordedLoad):
         self._sending.clear()
         if self.takeover is not None:
             self.takeover.stop_sending(JOIN_S)
+        for service in self._service_loads:
+            service.stop_sending(JOIN_S)
         for thread in self._writers:
             thread.join(JOIN_S)
         for producer in self._producers:
@@ -99,6 +109,8 @@ class RealLoad(RecordedLoad):
                 consumer.close()
         if self.takeover is not None:
             self.takeover.close(JOIN_S)
+        for service in self._service_loads:
+            service.close(JOIN_S)
         for thread in self._threads:
             thread.join(JOIN_S)
 

@@ -1,7 +1,8 @@
 """Requests to a single node over one connection, whatever routes say.
 
-The watcher and the last reading use it to ask each replica. A connection belongs to one process, so
-all its answers come from the same run of the node (`boot`).
+The watcher and the last reading use it to ask each replica, lockers and members that pop to ask the
+broker that the route names. A connection belongs to one process, so all its answers come from the
+same run of the node (`boot`).
 """
 
 import time
@@ -9,10 +10,13 @@ from collections.abc import Iterator, Sequence
 from types import TracebackType
 from typing import Self
 
+from rmqkit.client.message import MessageExt
 from rmqkit.cluster.health.caller import Caller, NoAnswer, checked
+from rmqkit.drill.services.pop_requests import SERVED, popped_messages
 from rmqkit.errors import CorruptRecord, RemoteProtocolError
 from rmqkit.wire import properties as props
 from rmqkit.wire.bodies import KVTable, LockBatchAnswer, LockBatchBody, MemberGroupBody, TopicRoute
+from rmqkit.wire.bodies.pop import ReceiptHandle
 from rmqkit.wire.codes import PermName, PullSysFlag, RequestCode, ResponseCode
 from rmqkit.wire.fastjson import MessageQueue
 from rmqkit.wire.properties_text import decode as decode_properties
@@ -27,6 +31,7 @@ from rmqkit.wire.schemas.offsets import (
     QueryConsumerOffsetRequest,
     QueryConsumerOffsetResponse,
 )
+from rmqkit.wire.schemas.pop import AckMessageRequest, PopMessageRequest, PopMessageResponse
 from rmqkit.wire.schemas.pull import PullMessageRequest, PullMessageResponse
 
 READER_GROUP = "TOOLS_CONSUMER"
@@ -105,6 +110,23 @@ class NodeClient:
         """Release locks. Return True once the broker has answered."""
         body = LockBatchBody(client_id=client_id, consumer_group=group, mq_set=list(queues)).encode()
         self._caller.ask(RequestCode.UNLOCK_BATCH_MQ, None, body)
+        return True
+
+    def pop(self, request: PopMessageRequest, broker: str) -> list[tuple[MessageExt, ReceiptHandle]]:
+        """Pop messages; return them with their receipt handles.
+
+        `broker` is the name of the node's group, which the handles contain.
+        """
+        answer = self._caller.call(RequestCode.POP_MESSAGE, request)
+        if answer.head.code not in SERVED:
+            raise NoAnswer(f"answer {answer.head.code}: {answer.head.remark}")
+        if answer.head.code != ResponseCode.SUCCESS:
+            return []
+        return popped_messages(from_ext(PopMessageResponse, answer.head.ext_fields or {}), answer.body, broker)
+
+    def ack(self, request: AckMessageRequest) -> bool:
+        """Ack a popped message. Return True once the broker has answered."""
+        self._caller.ask(RequestCode.ACK_MESSAGE, request)
         return True
 
     def committed(self, group: str, topic: str, queue: int) -> int | None:

@@ -22,6 +22,7 @@ from rmqkit.drill.engine import Engine, Outcome
 from rmqkit.drill.history import History
 from rmqkit.drill.plan import Plan, PlanError
 from rmqkit.drill.real.driver import RealDriver, plan_as_recorded, remove_left, settings_seen
+from rmqkit.drill.real.services.table import SETTINGS, default_load
 from rmqkit.settings.build import writable
 from rmqkit.settings.table import show
 
@@ -109,6 +110,14 @@ def plan_for(description: Description, plan: Plan) -> Plan:
     )
 
 
+def load_that_fits(cluster: Cluster, plan: Plan) -> tuple[str, ...]:
+    """Return the services that a drill on this cluster has unless the user names some.
+
+    Raises DrillError if the master of the plan's group does not answer.
+    """
+    return default_load(plan.changed(seen=settings_seen(cluster, plan.group)))
+
+
 def shape_of(plan: Plan) -> dict[str, Any]:
     """Return the fields of a `Description` for a new cluster for this plan."""
     return {
@@ -121,12 +130,15 @@ def shape_of(plan: Plan) -> dict[str, Any]:
 
 
 def settings_of(plan: Plan) -> dict[str, str]:
-    """Return the settings of a new cluster for this plan: its mode's, its own, its defects.
+    """Return the settings of a new cluster: its mode's, its services', its own, its defects.
 
     A recorded plan also has what its master reported (`Plan.seen`). Those settings were in effect
     during the recorded drill, so they override the others.
     """
-    settings = {**plan.mode.settings(plan.replicas), "drillFaultsEnable": "true", **plan.settings, **plan.seen}
+    settings = {**plan.mode.settings(plan.replicas), "drillFaultsEnable": "true"}
+    for service in plan.services:
+        settings |= SETTINGS[service]
+    settings |= {**plan.settings, **plan.seen}
     if plan.seen:
         settings = writable(settings)
     if plan.breaks:

@@ -11,12 +11,12 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from rmqkit.api import Producer, PushConsumer
 from rmqkit.client.message import Message, MessageExt, SendResult
 from rmqkit.drill import workload
-from rmqkit.drill.real.node_client import SILENT, NodeClient
+from rmqkit.drill.real.peers import Peers
 from rmqkit.errors import ClientError, RmqkitError
 from rmqkit.runtime.connection import Address
 from rmqkit.wire.fastjson import MessageQueue
@@ -24,12 +24,9 @@ from rmqkit.wire.fastjson import MessageQueue
 if TYPE_CHECKING:
     from rmqkit.drill.real.load import RealLoad
 
-T = TypeVar("T")
-
 POLL_MS = 100
 COMMIT_MS = 500
 RETRY_S = 0.1
-ASK_S = 0.5
 
 
 class TakeoverLoad:
@@ -158,7 +155,7 @@ class TakeoverLoad:
         finally:
             peers.close()
 
-    def _step(self, name: str, order: workload.LockOrder, peers: "Peers", held: dict[int, int]) -> None:
+    def _step(self, name: str, order: workload.LockOrder, peers: Peers, held: dict[int, int]) -> None:
         """Release the locks that were held long enough, and ask for those not held."""
         load = self._load
         address = peers.master_of(load.name, load.broker)
@@ -186,40 +183,3 @@ class TakeoverLoad:
 
     def _queues(self, queues: list[int]) -> list[MessageQueue]:
         return [MessageQueue(self._load.name, self._load.broker, queue) for queue in queues]
-
-
-class Peers:
-    """The connections of one locker. Each is opened on first use, and again after it broke."""
-
-    def __init__(self, nameserver: Address) -> None:
-        self._nameserver = nameserver
-        self._open: dict[str, NodeClient] = {}
-        #: the last error
-        self.error = ""
-
-    def master_of(self, topic: str, broker: str) -> str:
-        """Return the address that the route names as id 0.
-
-        Return "" if there is none, or if the name server does not answer.
-        """
-        found = self.ask(str(self._nameserver), lambda asked: asked.shown(topic, broker))
-        return found[0] if found else ""
-
-    def ask(self, address: str, work: Callable[[NodeClient], T]) -> T | None:
-        """Call `work` with a connection. Return None if no valid answer arrived in time."""
-        try:
-            asked = self._open.get(address)
-            if asked is None:
-                host, port = Address.parse(address)
-                asked = self._open[address] = NodeClient(host, port, ASK_S)
-            return work(asked.within(ASK_S))
-        except SILENT as error:
-            self.error = str(error)
-            gone = self._open.pop(address, None)
-            if gone is not None:
-                gone.close()
-            return None
-
-    def close(self) -> None:
-        for asked in self._open.values():
-            asked.close()

@@ -20,10 +20,11 @@ from typing import Any
 
 import rmqkit
 from rmqkit.drill import runs
-from rmqkit.drill.history import FAULT_BEGINS, History, HistoryRow
+from rmqkit.drill.history import FAULT_BEGINS, History
 from rmqkit.drill.plan import Plan
 from rmqkit.drill.report import verdict_words
 from rmqkit.drill.report.plot import plot, stage_plot
+from rmqkit.drill.report.row_lines import line
 from rmqkit.drill.stages import TAKEOVER, stages
 from rmqkit.drill.verdict import PromiseResult, Verdict
 
@@ -44,6 +45,7 @@ SHOWN = {
     "queues": "queues of a topic",
     "body_size": "size of a body, bytes",
     "fault_ms": "length of the fault, ms",
+    "services": "loads",
 }
 
 
@@ -91,6 +93,7 @@ def _since(at_ms: int, history: History) -> str:
 
 def _settings(plan: Plan) -> Mapping[str, str]:
     told = plan.as_json()
+    told["services"] = ", ".join(plan.services)
     shown = {name: str(told[key]) for key, name in SHOWN.items() if told[key] not in ("", ())}
     if plan.breaks:
         shown["planted defects"] = ", ".join(plan.breaks)
@@ -104,25 +107,3 @@ def _stories(each: PromiseResult, history: History) -> list[tuple[str, str, list
         rows = history.story(broken.key) if broken.key else []
         told.append((broken.key, broken.what, [(f"{row.complete_ms / 1000:.3f}", line(row)) for row in rows]))
     return told
-
-
-def line(row: HistoryRow) -> str:
-    """Return one row of a message's story as text."""
-    where = f"{row.broker} queue {row.queue} offset {row.offset}"
-    if row.kind == "event":
-        what = verdict_words.plain(row.key)
-        return f"— {what}: {row.value}" if row.value else f"— {what}"
-    if row.kind == "send":
-        took = f"after {row.complete_ms - row.invoke_ms} ms"
-        if row.outcome == "ok":
-            return f"{row.client}: send answered {row.status} {took}: {where}"
-        return f"{row.client}: send ended {row.outcome} {took}: {row.extra.get('error', '')}"
-    if row.kind == "delay":
-        took = f"after {row.complete_ms - row.invoke_ms} ms, due at {row.extra.get('due_ms')} ms"
-        return f"{row.client}: send with delay level {row.extra.get('level')} ended {row.outcome} {took}"
-    if row.kind == "due":
-        by = f", put there by acting slave {row.extra['escaped_by']}" if row.extra.get("escaped_by") else ""
-        return f"{row.client}: delivered to {row.extra.get('group', '')} from {where}{by}"
-    if row.kind == "deliver":
-        return f"{row.client}: delivered to {row.extra.get('group', '')} from {where}"
-    return f"{row.client}: found in the last reading at {where}"

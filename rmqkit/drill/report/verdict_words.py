@@ -80,6 +80,7 @@ PLAIN = {
     "messages given again at return": "messages redelivered at return",
     "offsets given back at takeover": "offsets rolled back at takeover",
     "offsets given back at return": "offsets rolled back at return",
+    "latest timer, ms": "latest delivery of a timer after its due time, ms",
     "latest delayed message, ms": "latest delivery of a delayed message after its due time, ms",
     "longest overlap of leases, ms": "longest overlap of two leases, ms",
     "gap of locks at takeover, ms": "time without a lock at takeover, ms",

@@ -1,4 +1,6 @@
-"""Real drills with short times and fixed seeds, each on its own cluster; `make drills` runs eighty.
+"""Real drills with short times and fixed seeds, each on its own cluster.
+
+`make drills` runs ninety-two.
 
 `tests/cli/test_drills.py` covers `rmqkit fail-master` itself, with a kill.
 """
@@ -8,11 +10,14 @@ import logging
 import pytest
 
 from rmqkit.drill import runs
-from rmqkit.drill.plan import Mode, Plan
+from rmqkit.drill.plan import SERVICES, Mode, Plan
 from rmqkit.drill.promises import Judgement
 from rmqkit.drill.real.runner import with_own_cluster
+from rmqkit.drill.real.services.table import drain_ms
 from rmqkit.drill.stages import RETURN, STAGES, TAKEOVER, stages
 
+#: stages of timers, transactions and pop
+OF_SERVICES = {"timer released", "transaction resolved", "pop ack accepted"}
 SHORT = {"replicas": 2, "before_ms": 400, "fault_ms": 1_500, "settle_ms": 500}
 
 
@@ -47,8 +52,29 @@ def test_a_slave_acts_while_its_master_stands_still(tmp_path):
     assert counts["progress-forward"]["changes"] == 2
     assert counts["locks-exclusive"]["granted"] > 0
     seen = {stage.name for stage in stages(done.history)}
-    assert seen >= {*STAGES[TAKEOVER].values()} - {"a new group reads"}
+    assert seen >= {*STAGES[TAKEOVER].values()} - {"a new group reads", *OF_SERVICES}
     assert seen >= {*STAGES[RETURN].values()}
+
+
+@pytest.mark.long
+def test_timers_transactions_and_pop_survive_their_master(tmp_path):
+    plan = Plan(fault="kill", seed=21, groups=2, settings=QUICK, services=SERVICES, **{**SHORT, "fault_ms": 5_000})
+    done = with_own_cluster(plan, tmp_path, lambda text: None)
+    verdict = done.outcome.verdict
+    story = [*verdict.timeline, *((each.name, each.finding) for each in verdict.promises)]
+    assert verdict.judgement is Judgement.VALID, (verdict.why, story)
+    counts = {each.name: each.finding.counts for each in verdict.promises}
+    assert counts["timer-kept"]["escaped"] > 0
+    assert counts["timer-kept"]["recalled"] > 0
+    assert counts["transaction-atomic"]["asked about"] > 0
+    assert counts["transaction-atomic"]["producer died"] > 0
+    assert counts["transaction-atomic"]["rolled back"] > 0
+    assert counts["pop-kept"]["returned"] > 0
+    seen = {stage.name for stage in stages(done.history)}
+    assert seen >= {"timer released", "transaction resolved"}
+    assert done.plan.services == SERVICES
+    assert done.plan.seen["transactionCheckInterval"] == "1000", "a replay has the settings of the services"
+    assert done.plan.drain_max_ms == drain_ms(done.plan)
 
 
 @pytest.mark.parametrize(

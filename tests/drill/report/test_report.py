@@ -10,7 +10,8 @@ from rmqkit.drill.history import History
 from rmqkit.drill.promises import PROMISES
 from rmqkit.drill.promises.contract import Finding, Judgement
 from rmqkit.drill.report import verdict_words
-from rmqkit.drill.report.html import line, page
+from rmqkit.drill.report.html import page
+from rmqkit.drill.report.row_lines import line
 from rmqkit.drill.verdict import PromiseResult, Verdict, verdict_of
 from tests.drill.hand import PLAN, whole
 from tests.tidy.tree import ROOT
@@ -21,7 +22,8 @@ def run_of(hand, tmp_path):
     found = []
     for name, make in PROMISES.items():
         promise = make()
-        found.append(PromiseResult(name, promise.text, promise.check(hand.history, PLAN)))
+        if promise.applies(PLAN):
+            found.append(PromiseResult(name, promise.text, promise.check(hand.history, PLAN)))
     verdict = verdict_of(hand.history, found, node="broker-a-0", proof="it is <gone>", why="")
     run = runs.new_run(tmp_path, PLAN)
     runs.save(run, PLAN, hand.history, Outcome(verdict), {"broker-a-0": ["a line", "another"]})
