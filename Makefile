@@ -57,7 +57,7 @@ site: $(SITE_STAMP)
 # every disk image a power loss can leave (`make test` looks at a sample), then kill -9 in a loop under load, 20 rounds a flush mode
 crash: $(STAMP)
 	RMQKIT_CRASH_SHARE=1 $(BIN)/python -m pytest -q -s tests/store/test_crash_images.py tests/store/test_crash_defects.py
-	RMQKIT_CRASH_ROUNDS=20 $(BIN)/python -m pytest -q tests/whole/test_crash.py
+	RMQKIT_CRASH_ROUNDS=20 $(BIN)/python -m pytest -q -m "" tests/whole/test_crash.py
 
 # 80 real drills (kill, pause, isolate × async, sync, quorum; takeovers), about 35 minutes; ARGS="--list takeovers" for a part
 drills: $(STAMP)
