@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 # with PySpark and a Java for it, half a gigabyte: what demo and lint do not wait for
 SPARK_STAMP := $(VENV)/.installed-spark
 
-.PHONY: demo test test-long lint types docs site crash drills simulate interop bench-first bench-apache bench-replicas bench-failover bench-spark soak audit clean
+.PHONY: demo test test-long lint types docs site crash drills simulate interop interop-full bench-first bench-apache bench-replicas bench-services bench-failover bench-spark soak audit clean
 
 $(STAMP): pyproject.toml $(wildcard plugins/*/pyproject.toml)
 	$(PYTHON) -m venv $(VENV)
@@ -57,7 +57,7 @@ site: $(SITE_STAMP)
 # every disk image a power loss can leave (`make test` looks at a sample), then kill -9 in a loop under load, 20 rounds a flush mode
 crash: $(STAMP)
 	RMQKIT_CRASH_SHARE=1 $(BIN)/python -m pytest -q -s tests/store/test_crash_images.py tests/store/test_crash_defects.py
-	RMQKIT_CRASH_ROUNDS=20 $(BIN)/python -m pytest -q tests/whole/test_crash.py
+	RMQKIT_CRASH_ROUNDS=20 $(BIN)/python -m pytest -q -m "" tests/whole/test_crash.py
 
 # 92 real drills (kill, pause, isolate × async, sync, quorum; takeovers; services), about 45 minutes; ARGS="--list takeovers" for a part
 drills: $(STAMP)
@@ -70,6 +70,10 @@ simulate: $(STAMP)
 # Apache's Java client and servers, pinned; wants Java 17 and Maven
 interop: $(SPARK_STAMP)
 	RMQKIT_INTEROP=1 $(BIN)/python -m pytest -q tests/interop
+
+# the rows marked interop_full too: variants of others that wait long; `make interop` leaves them out
+interop-full: $(SPARK_STAMP)
+	RMQKIT_INTEROP=full $(BIN)/python -m pytest -q tests/interop
 
 # the pipeline with 2 million messages of 1 KiB: drivers killed, fail-master, AvailableNow, --follow; every offset exactly once; 25 minutes.
 # ARGS="--messages 100000 --only follow" for less, ARGS=--write keeps the findings in docs/performance/soak.json
@@ -92,6 +96,10 @@ bench-apache: $(STAMP)
 # its section on masters that wait for a slave, about 12 minutes; prints alone without ARGS="--write"
 bench-replicas: $(STAMP)
 	$(BIN)/python -m tests.bench.sync_master $(ARGS)
+
+# its section on transactions, pop and timers, about 12 minutes; prints alone without ARGS="--write"
+bench-services: $(STAMP)
+	$(BIN)/python -m tests.bench.services $(ARGS)
 
 bench-failover: $(STAMP)
 	$(BIN)/python -m tests.bench.failover $(ARGS)

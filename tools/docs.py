@@ -45,6 +45,7 @@ def replaced(text: str, tables: Mapping[str, str], command: str = "make docs") -
 
 #: path below `docs/` -> its entry; sections come before the page that includes them
 PAGES: Mapping[str, Callable[[str], str]] = {
+    **{name: whole(page) for name, page in performance.measured().items()},
     "cli.md": whole(cli.page),
     "compatibility.md": whole(compatibility.page),
     "drills.md": with_tables(drills.tables),

@@ -131,3 +131,15 @@ def render(figures: Figures, sections: Path) -> str:
 def wrapped(text: str) -> str:
     """Wrap prose at 100 columns; it contains values of unknown length."""
     return textwrap.fill(text, 100, break_long_words=False, break_on_hyphens=False)
+
+
+def wrapped_page(text: str) -> str:
+    """Wrap each paragraph of a page that has a line above 100 columns; tables stay."""
+    return "\n\n".join(map(_wrapped_block, text.split("\n\n")))
+
+
+def _wrapped_block(block: str) -> str:
+    lines = block.split("\n")
+    if block.startswith(("|", "-", "#", "1.")) or max(map(len, lines)) <= 100:
+        return block
+    return wrapped(" ".join(lines))

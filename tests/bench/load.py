@@ -31,7 +31,12 @@ class LoadError(RuntimeError):
 
 
 class Load:
-    def __init__(self) -> None:
+    """The JVM. `headers` is "ROCKETMQ" (binary, as Apache's benchmark) or "JSON" (Java's default).
+
+    Binary headers have 16 bits for the request code, so they cannot carry those of pop.
+    """
+
+    def __init__(self, headers: str = "ROCKETMQ") -> None:
         self._home = tempfile.TemporaryDirectory(prefix="load-")
         with socket.create_server((apache.HOST, 0)) as server:
             server.settimeout(apache.READY_TIMEOUT_S)
@@ -39,7 +44,9 @@ class Load:
             out = Path(self._home.name) / "out"
             with open(out, "wb") as output:
                 home = Path(self._home.name)
-                self._process = apache.start_java(MAIN, [str(port)], home=home, heap_mb=HEAP_MB, small=False, stdout=output)
+                self._process = apache.start_java(
+                    MAIN, [str(port), headers], home=home, heap_mb=HEAP_MB, small=False, stdout=output
+                )
             try:
                 self._socket, _ = server.accept()
             except TimeoutError:

@@ -49,5 +49,6 @@ def test_the_bench_s_own_line_is_read() -> None:
         parse("    send     9.55 µs a message\n", "hold")
 
 
+@pytest.mark.long
 def test_a_checkout_measures_its_own_code() -> None:
     assert alternating.measure_with(["--rounds", "1"])(HERE, "single") > 0

@@ -14,6 +14,7 @@ from tests.drill.hand import whole
 from tests.drill.report.test_report import run_of
 
 
+@pytest.mark.long
 def test_fail_master_breaks_a_running_cluster_and_leaves_it_as_it_was(shell):
     shell.outside.run("cluster", "up", "--any-port", "--base-port", free_base())
     before = {node["node"]: node for node in shell.json("cluster", "status")["nodes"]}

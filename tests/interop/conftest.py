@@ -1,7 +1,8 @@
 """Set-up of the interop tests, which run only with RMQKIT_INTEROP=1 (`make interop`).
 
-They need Java, Maven and node, and take some minutes. With RMQKIT_INTEROP_AGAINST=apache the
-foreign clients' checks run against Apache's own broker, which verifies the checks themselves.
+They need Java, Maven and node, and take some minutes. RMQKIT_INTEROP=full (`make interop-full`)
+also runs the tests marked `interop_full`. With RMQKIT_INTEROP_AGAINST=apache the foreign clients'
+checks run against Apache's own broker, which verifies the checks themselves.
 
 A test module names its CLIENT and maps features to the checks that prove them (SHOWS). If all
 checks of a module passed, the request codes that were seen and the checks are written to
@@ -16,12 +17,23 @@ import pytest
 from tests.interop import apache, clusters, ledger
 from tests.interop.clusters import Target
 
-if os.environ.get("RMQKIT_INTEROP") != "1":
+_RUN = os.environ.get("RMQKIT_INTEROP")
+if _RUN not in ("1", "full"):
     collect_ignore_glob = ["test_*.py"]
 
 #: Whether each (module, check) passed. A check is named by the parameter `check`, or by the test's
 #: name without "test_".
 _OUTCOMES: dict[tuple[str, str], bool] = {}
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out the tests marked `interop_full`, unless all are wanted."""
+    if _RUN == "full":
+        return
+    left_out = [item for item in items if item.get_closest_marker("interop_full")]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in left_out]
 
 
 def against_apache() -> bool:

@@ -30,6 +30,8 @@ STORIES = {
     "our slave acts for Apache's master": ({"ns": OURS, "a0": APACHE, "a1": OURS, "b0": OURS}, "kill"),
     "Apache's slave acts for our master": ({"ns": OURS, "a0": OURS, "a1": APACHE, "b0": OURS}, "kill"),
 }
+#: stories whose group has brokers of one make
+OF_ONE_MAKE = ("our brokers under Apache's name server", "Apache's brokers under our name server")
 #: interval in ms at which the Java client polls for new routes; its default is 30 s
 ROUTES_MS = 1000
 _TAKEOVER_S = _BACK_S = 60.0
@@ -91,7 +93,9 @@ class Sent:
             thread.join()
 
 
-@pytest.mark.parametrize("story", STORIES)
+@pytest.mark.parametrize(
+    "story", [pytest.param(story, marks=pytest.mark.interop_full if story in OF_ONE_MAKE else ()) for story in STORIES]
+)
 def test_a_group_goes_on_without_its_master(story: str, tmp_path: Path) -> None:
     makes, fault = STORIES[story]
     cluster = ActingCluster(tmp_path, makes, heap_mb=384)

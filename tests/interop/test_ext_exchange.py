@@ -117,8 +117,15 @@ def folder(tmp_path: Path) -> Iterator[Folder]:
             cluster.stop()
 
 
-@pytest.mark.parametrize("how", ["clean", "kill"])
-@pytest.mark.parametrize(("giver", "taker"), [("ours", "apache"), ("apache", "ours")])
+@pytest.mark.parametrize(
+    ("giver", "taker", "how"),
+    [
+        ("ours", "apache", "kill"),
+        pytest.param("ours", "apache", "clean", marks=pytest.mark.interop_full),
+        pytest.param("apache", "ours", "clean", marks=pytest.mark.interop_full),
+        pytest.param("apache", "ours", "kill", marks=pytest.mark.interop_full),
+    ],
+)
 def test_units_are_understood_by_the_other_broker(folder: Folder, giver: str, taker: str, how: str) -> None:
     brokers = folder.brokers
     brokers[giver].start_broker()

@@ -26,6 +26,7 @@ def alone(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Group]:
         group.close()
 
 
+@pytest.mark.interop_full
 def test_a_missing_quorum_refuses_only_messages_that_wait_for_copies(alone: Group) -> None:
     address = alone.master.address
     with Admin(alone.namesrv) as admin:

@@ -40,8 +40,17 @@ def sent(place: Place, kind: str) -> int:
     return due_ms
 
 
-@pytest.mark.parametrize("clean", [True, False], ids=["stopped", "killed"])
-@pytest.mark.parametrize(("first", "second"), [("rmqkit", "apache"), ("apache", "rmqkit"), ("rmqkit", "rmqkit")])
+@pytest.mark.parametrize(
+    ("first", "second", "clean"),
+    [
+        pytest.param("rmqkit", "apache", False, id="rmqkit-apache-killed"),
+        pytest.param("apache", "rmqkit", True, id="apache-rmqkit-stopped"),
+        pytest.param("rmqkit", "apache", True, id="rmqkit-apache-stopped", marks=pytest.mark.interop_full),
+        pytest.param("apache", "rmqkit", False, id="apache-rmqkit-killed", marks=pytest.mark.interop_full),
+        pytest.param("rmqkit", "rmqkit", True, id="rmqkit-rmqkit-stopped", marks=pytest.mark.interop_full),
+        pytest.param("rmqkit", "rmqkit", False, id="rmqkit-rmqkit-killed", marks=pytest.mark.interop_full),
+    ],
+)
 def test_what_waits_is_delivered_by_the_other_broker(place: Place, first: str, second: str, clean: bool) -> None:
     due_ms = sent(place, first)
     place.end(clean=clean)
@@ -63,6 +72,7 @@ def test_what_waits_is_delivered_by_the_other_broker(place: Place, first: str, s
             assert message.tags == "T"
 
 
+@pytest.mark.interop_full
 def test_a_store_goes_back_and_forth(place: Place) -> None:
     """A timer that is written by ours, waits at Apache's, and is delivered by ours."""
     due_ms = sent(place, "rmqkit")

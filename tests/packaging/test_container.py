@@ -27,6 +27,7 @@ def environment(tmp_path):
     return {**os.environ, "PATH": path, "RMQKIT_HOME": str(tmp_path / "home")}
 
 
+@pytest.mark.long
 def test_the_first_process_starts_a_cluster_and_stops_it_on_sigterm(environment):
     base = free_base(range(-2, 22))
     command = [SCRIPTS / "cluster.sh", "--replicas", "1", "--base-port", str(base)]

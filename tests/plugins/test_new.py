@@ -61,6 +61,7 @@ def test_its_test_runs_the_contract_suite(tmp_path, hook):
     assert "make = Box" in text
 
 
+@pytest.mark.long
 def test_the_guide_works_as_shown(tmp_path, install):
     """Runs the commands of the guide, up to the real cluster.
 

@@ -124,6 +124,7 @@ def test_a_cut_between_master_and_slave_is_answered_as_the_mode_says_and_heals(m
     finish(cluster, producer, consumer)
 
 
+@pytest.mark.long
 def test_consumers_read_on_while_the_master_is_dead():
     cluster, producer, consumer = started(6, every_ms=100)
     world = cluster.world

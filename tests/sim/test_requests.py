@@ -105,7 +105,8 @@ def test_every_request_is_answered():
     assert len(asker.replies) > 500
 
 
-@pytest.mark.parametrize("seed", [2, pytest.param(3, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("seed", [2, 3])
 def test_brokers_that_die_cost_no_more_than_what_was_under_way(seed):
     cluster, asker = story(seed)
     world = cluster.world

@@ -36,7 +36,7 @@ def start(tmp_path: Path):
         cluster.down(purge=True)
 
 
-@pytest.mark.parametrize("mode", ["ASYNC_FLUSH", "SYNC_FLUSH"])
+@pytest.mark.parametrize("mode", ["ASYNC_FLUSH", pytest.param("SYNC_FLUSH", marks=pytest.mark.long)])
 def test_kill_9_under_load_loses_nothing_acknowledged(start, mode):
     cluster = start(flushDiskType=mode)
     rng = random.Random(mode)
@@ -52,6 +52,7 @@ def test_kill_9_under_load_loses_nothing_acknowledged(start, mode):
     assert work.unknown, "the kills hit no send: the load was too light to prove anything"
 
 
+@pytest.mark.long
 def test_sigterm_under_load_loses_nothing_acknowledged(start):
     cluster = start()
     with Workload(cluster.namesrv, "crash") as work:
@@ -64,6 +65,7 @@ def test_sigterm_under_load_loses_nothing_acknowledged(start):
     assert_kept(work, read_all(cluster.namesrv, "crash"))
 
 
+@pytest.mark.long
 def test_transient_store_pool_keeps_what_it_had_written(start):
     """With the pool a kill may lose acknowledged messages. The rest must be complete and dense."""
     cluster = start(transientStorePoolEnable=True)

@@ -60,6 +60,7 @@ def check_taken_over(before: Reader, after: Reader) -> None:
     assert len(again) <= AGAIN_MAX, f"{len(again)} messages were delivered again"
 
 
+@pytest.mark.long
 def test_consumption_goes_on_from_the_slave_and_returns(cluster: Cluster) -> None:
     sent = send(cluster.namesrv, 800)
     first = Reader(cluster.namesrv)

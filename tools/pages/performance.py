@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 
-from tests.bench import against_apache, failover, figures, spark_read, sync_master
+from tests.bench import against_apache, failover, figures, services, spark_read, sync_master
 
 
 def page() -> str:
@@ -14,6 +15,14 @@ def page() -> str:
 
 def replicas_section() -> str:
     return sync_master.section(figures.load(sync_master.KEPT))
+
+
+def measured() -> dict[str, Callable[[], str]]:
+    """Return the pages whose figures exist already, by path."""
+    found: dict[str, Callable[[], str]] = {}
+    if services.KEPT.exists():
+        found["performance/services.md"] = lambda: services.section(figures.load(services.KEPT))
+    return found
 
 
 def spark_section() -> str:

@@ -123,6 +123,7 @@ def test_what_the_copy_of_the_progress_lacks_is_found_in_the_log():
     assert lab.records(B0) == []
 
 
+@pytest.mark.long
 def test_a_burst_is_taken_over_in_its_middle():
     lab = Lab()
     lab.send(2_000, 3_000)

@@ -190,6 +190,7 @@ class TestBatches:
         assert places(lake.read(spark, log.folder.uri)) == expected(part("T", 0, 0, 10))
         assert self.data(log) == set(log.state().files)
 
+    @pytest.mark.long
     def test_a_lost_checkpoint_brings_nothing_twice(self, spark, log):
         self.bring(spark, log, 0, part("T", 0, 0, 10), part("T", 1, 0, 4))
         compact(spark, log.folder.uri, before_hour="2026-11-22-13")

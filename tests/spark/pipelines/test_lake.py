@@ -410,6 +410,7 @@ class TestCompaction:
         assert left.files > 0
         assert places(lake.read(spark, path)) == expected(*self.PARTS)
 
+    @pytest.mark.long
     def test_two_compactions_at_once(self, spark, path, log, monkeypatch):
         """Another compaction commits after this one wrote its files, which are then discarded."""
         commit = LakeLog.commit

@@ -400,6 +400,7 @@ def test_the_start_of_spark_is_told_at_once(monkeypatch, capsys):
 # --- with Spark
 
 
+@pytest.mark.long
 def test_the_query_of_the_doctor(spark):
     seen = probe.probe(spark)
     assert (seen["spark"], seen["python"], seen["is_found"]) == (spark.version, sys.executable, True)
@@ -426,6 +427,7 @@ def test_what_is_wrong_is_said_in_one_line(run, spark, own):
         assert told.out == ""
 
 
+@pytest.mark.long
 def test_a_topic_is_followed_until_ctrl_c(run, own, spark, heeds_ctrl_c):
     topic = own.topic()
     send(own, topic, ["one", "two", "three"])

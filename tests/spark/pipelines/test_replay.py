@@ -56,6 +56,7 @@ def clock_back(spark, topic="T"):
     return rows(spark, made).repartition(3)
 
 
+@pytest.mark.long
 def test_queues_keep_their_order(spark, own):
     topic = own.topic()
     done = replay(spark, clock_back(spark), topic, namesrv=own.namesrv, run_id="bad-day", rate=1000)
@@ -111,6 +112,7 @@ def test_keys_keep_their_order(spark, own):
     assert all(len({queue for queue, _ in each}) == 1 for each in by_key.values())
 
 
+@pytest.mark.long
 def test_a_bad_hour_of_a_lake(spark, own, tmp_path):
     log = LakeLog(open_folder(tmp_path))
     for number in range(3):

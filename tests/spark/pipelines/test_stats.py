@@ -64,6 +64,7 @@ def test_of_a_lake(spark, tmp_path):
     assert found.hours[0].latency_ms.max == 20
 
 
+@pytest.mark.long
 def test_of_a_topic_with_a_plot(spark, own, tmp_path):
     pytest.importorskip("matplotlib")
     topic = own.topic()
@@ -83,6 +84,7 @@ def test_of_a_topic_with_a_plot(spark, own, tmp_path):
     assert json.loads(msgspec.json.encode(found))["hours"][0]["topic"] == topic
 
 
+@pytest.mark.long
 def test_a_plot_of_many_hours(tmp_path):
     pytest.importorskip("matplotlib")
     from rmqkit.spark.pipelines.stats_plot import LABELS_MAX, TOPICS_MAX, draw

@@ -48,6 +48,7 @@ def test_sql_knows_the_format(spark, own, orders):
         spark.catalog.dropTempView("orders_view")
 
 
+@pytest.mark.long
 def test_filters_reach_the_source_only_when_both_say_so(spark, own, orders):
     broker = own.admin.queues(orders)[0].broker_name
     condition = f"broker = '{broker}' AND tags = 'odd' AND offset >= 1 AND queue IN (0, 5)"

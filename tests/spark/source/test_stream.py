@@ -68,6 +68,7 @@ def test_AvailableNow_reads_each_message_once_over_a_restart(spark, own, tmp_pat
         query.awaitTermination()
 
 
+@pytest.mark.long
 def test_a_query_outlives_its_master_and_finds_new_topics(spark, broken, tmp_path):
     """A topic appears after the first batch; the master dies after the second, with a backlog."""
     topic, later = broken.topic("one", queue_nums=2), broken.name("three")

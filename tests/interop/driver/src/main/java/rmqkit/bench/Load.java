@@ -23,7 +23,7 @@ import org.apache.rocketmq.tools.admin.DefaultMQAdminExt;
  *
  * It dials the port of its first argument, reads a command a line (`name key=value ...`) and answers each with lines of JSON:
  * `begin` and `end` at the ends of the window that counts, then `done` with the figures, or `error`. Headers are written in
- * the binary form, as Apache's benchmark does.
+ * the binary form, as Apache's benchmark does, unless the second argument is JSON.
  */
 public final class Load {
     String namesrv;
@@ -34,13 +34,15 @@ public final class Load {
     private DefaultMQAdminExt admin;
     private Sends sends;
     private Reads reads;
+    private Services services;
 
     private Load(PrintWriter out) {
         this.out = out;
     }
 
     public static void main(String[] args) throws Exception {
-        System.setProperty(RemotingCommand.SERIALIZE_TYPE_PROPERTY, SerializeType.ROCKETMQ.name());
+        String headers = args.length > 1 ? args[1] : SerializeType.ROCKETMQ.name();
+        System.setProperty(RemotingCommand.SERIALIZE_TYPE_PROPERTY, headers);
         try (Socket socket = new Socket("127.0.0.1", Integer.parseInt(args[0]))) {
             BufferedReader in = new BufferedReader(new InputStreamReader(socket.getInputStream(), StandardCharsets.UTF_8));
             Load load = new Load(new PrintWriter(socket.getOutputStream(), true, StandardCharsets.UTF_8));
@@ -105,6 +107,16 @@ public final class Load {
                 return reads.drain(asked);
             case "e2e":
                 return reads.endToEnd(asked);
+            case "transactions":
+                return services.transactions(asked);
+            case "pop":
+                return services.pop(asked);
+            case "timers":
+                return services.timers(asked);
+            case "burst":
+                return services.burst(asked);
+            case "lateness":
+                return services.lateness(asked);
             case "close":
                 producer.shutdown();
                 admin.shutdown();
@@ -130,6 +142,7 @@ public final class Load {
         admin.start();
         sends = new Sends(this, producer);
         reads = new Reads(this, sends);
+        services = new Services(this, reads, producer, admin);
         return Map.of();
     }
 
@@ -153,11 +166,15 @@ public final class Load {
 
     /** How many messages the broker has of a topic. */
     private Map<String, Object> stored(Command asked) throws Exception {
-        List<MessageQueue> queues = producer.fetchPublishMessageQueues(asked.text("topic"));
+        return new TreeMap<>(Map.of("count", count(asked.text("topic"))));
+    }
+
+    long count(String topic) throws Exception {
+        List<MessageQueue> queues = producer.fetchPublishMessageQueues(topic);
         long count = 0;
         for (MessageQueue queue : queues) {
             count += admin.maxOffset(queue) - admin.minOffset(queue);
         }
-        return new TreeMap<>(Map.of("count", count));
+        return count;
     }
 }

@@ -28,7 +28,7 @@ final class Reads {
         this.sends = sends;
     }
 
-    private DefaultMQPushConsumer consumer(String topic, String group, MessageListenerConcurrently listener) throws Exception {
+    DefaultMQPushConsumer consumer(String topic, String group, MessageListenerConcurrently listener) throws Exception {
         DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(group);
         consumer.setNamesrvAddr(load.namesrv);
         consumer.setInstanceName(load.instance);
