@@ -374,7 +374,8 @@ class MetadataCopy(StateMachine[CopyState]):
         if wait:
             question.held_since_ms = self._context.clock.mono_ms
         broker_id = self._context.config.identity.broker_id
-        known_leases = None if self._tables.leases is None else source.leases_version
+        wants_leases = self._role.is_enabled and self._tables.leases is not None
+        known_leases = source.leases_version if wants_leases else None
         request = GetAllConsumerOffsetRequest(
             known_changes=source.known, wait=wait, broker_id=broker_id, known_leases=known_leases
         )
