@@ -21,6 +21,7 @@ What the slave copies:
 - Delay offsets: never backwards, and never beyond the end of the queue (`DelayOffsets.merge`).
   They take effect only once this log holds the delivered messages; otherwise a takeover would lose
   messages.
+- Leases of lock mode `loose`: as the master has them, unless this slave acts.
 - Removals and delay offsets: only from a broker whose log is known to be the same as this one.
 
 When it is saved: soon, even if the master saves rarely (`COPY_SAVE_MS`). A large table is saved
@@ -147,6 +148,8 @@ class _Source:
         self.known = ""
         #: whether its log is known to be the same as this one
         self.belongs = False
+        #: version of the leases that it has sent; -1: none
+        self.leases_version = -1
         #: whether it is a master: it writes the log itself
         self.is_master = True
         #: pairs that this run of it has sent until now; None once it has sent all
@@ -371,7 +374,11 @@ class MetadataCopy(StateMachine[CopyState]):
         if wait:
             question.held_since_ms = self._context.clock.mono_ms
         broker_id = self._context.config.identity.broker_id
-        request = GetAllConsumerOffsetRequest(known_changes=source.known, wait=wait, broker_id=broker_id)
+        wants_leases = self._role.is_enabled and self._tables.leases is not None
+        known_leases = source.leases_version if wants_leases else None
+        request = GetAllConsumerOffsetRequest(
+            known_changes=source.known, wait=wait, broker_id=broker_id, known_leases=known_leases
+        )
         self._context.remoting.call(
             source.address,
             RequestCode.GET_ALL_CONSUMER_OFFSET,
@@ -437,6 +444,10 @@ class MetadataCopy(StateMachine[CopyState]):
         source.is_master = log_of == life
         source.belongs = self._follow.belongs_to(log_of)
         self._take_offsets(source, table, answer.more)
+        # An acting slave knows the leases better than the master that returns.
+        if table.leases is not None and tables.leases is not None and not self._role.is_acting:
+            tables.leases.adopt(table.leases, self._context.clock.mono_ms)
+            source.leases_version = -1 if answer.leases_version is None else answer.leases_version
         source.known, source.has_more = answer.changes, answer.more
         if source.belongs:
             self.progress.take(answer.log_end, progress)
