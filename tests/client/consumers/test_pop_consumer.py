@@ -427,6 +427,17 @@ def test_close_waits_for_acks_and_then_leaves(peers):
     assert peers.times(RequestCode.UNREGISTER_CLIENT, A) == 1
 
 
+def test_a_listener_that_ends_after_close_still_acks(peers):
+    worker = Worker(peers)
+    worker.found(record(7))
+    batch = worker.batches[0]
+    peers.do(lambda: worker.consumer.began(batch))
+    peers.do(lambda: start(worker.consumer.close()))
+    assert peers.times(RequestCode.UNREGISTER_CLIENT, A) == 1
+    peers.do(lambda: worker.consumer.finished(batch, True))
+    assert peers.take(ACK).ext["offset"] == "7"
+
+
 def test_close_does_not_wait_for_ever(peers):
     worker = Worker(peers)
     worker.found(record(7))
