@@ -438,6 +438,19 @@ def test_a_listener_that_ends_after_close_still_acks(peers):
     assert peers.take(ACK).ext["offset"] == "7"
 
 
+def test_close_waits_for_a_dead_letter_and_its_ack(peers):
+    worker = Worker(peers)
+    peers.routes["%RETRY%CG"] = ON_A
+    worker.found(record(7, reconsume_times=16))
+    worker.finish(False)
+    closed = []
+    peers.do(lambda: start(worker.consumer.close()).when_done(lambda: closed.append(True)))
+    peers.take(RequestCode.SEND_MESSAGE_V2).answer(0, {"msgId": "1", "queueId": "0", "queueOffset": "0"})
+    assert not closed
+    peers.take(ACK).answer()
+    assert closed
+
+
 def test_close_does_not_wait_for_ever(peers):
     worker = Worker(peers)
     worker.found(record(7))

@@ -42,7 +42,7 @@ from rmqkit.client.consumers.subscriptions import (
     heartbeat_of,
 )
 from rmqkit.client.consumers.topic_rounds import TopicRounds
-from rmqkit.client.flow import start
+from rmqkit.client.flow import Deferred, gather, start
 from rmqkit.client.message import MessageExt
 from rmqkit.errors import ClientError, RmqkitError
 from rmqkit.wire.bodies import ConsumerData, ConsumerRunningInfo, PopProcessQueueInfo
@@ -63,8 +63,8 @@ RELEASE_MS = 1000
 #: Pause after a pop that was answered at once without messages, so that a broker that cannot hold
 #: pops is not asked in a tight loop.
 EMPTY_PAUSE_MS = 100
-#: How long `close` waits for acks and releases.
-CLOSE_WAIT_MS = 3000
+#: How long `close` waits for acks and releases. Copies to the dead letters take 3 s at most.
+CLOSE_WAIT_MS = 2000
 
 
 class PopConsumerCore:
@@ -86,6 +86,8 @@ class PopConsumerCore:
         self._redelivery = Redelivery(client, settings.group)
         limit = settings.max_reconsume_times
         self._times_max = MAX_RECONSUME_TIMES if limit < 0 else limit
+        #: Copies to the dead letters that no broker has answered. A dict as an ordered set.
+        self._burials: dict[Deferred[None], None] = {}
         #: No pops. Messages that are held are still delivered.
         self.suspended = False
         #: Messages whose handle expired before a listener began, or while one ran.
@@ -159,6 +161,7 @@ class PopConsumerCore:
             return
         self.closed = True
         self.quiesce()
+        await gather(list(self._burials))
         await self._receipts.close(CLOSE_WAIT_MS)
         for work in self.works.values():
             work.dropped = True
@@ -220,7 +223,7 @@ class PopConsumerCore:
             if work.is_idle:
                 self._receipts.release(popped, RELEASE_MS)
             elif popped.message.reconsume_times > self._times_max:
-                start(self._bury(popped), self._background_failed)
+                self._start_burying(popped)
             else:
                 wanted.append(popped)
         size = self.settings.consume_message_batch_max_size
@@ -246,7 +249,7 @@ class PopConsumerCore:
             elif self._has_expired(popped):
                 popped.go(PopStep.ENDED)
             elif popped.message.reconsume_times >= self._times_max:
-                start(self._bury(popped), self._background_failed)
+                self._start_burying(popped)
             else:
                 self._receipts.delay(popped, _delay_ms(popped.message))
         self._note_expired(batch)
@@ -286,6 +289,12 @@ class PopConsumerCore:
                 note="listeners are too slow: raise pop_invisible_time_ms or lower pop_threshold_for_queue",
             )
         self.expired_count += len(expired)
+
+    def _start_burying(self, popped: PoppedMessage) -> None:
+        burial = start(self._bury(popped), self._background_failed)
+        if not burial.done:
+            self._burials[burial] = None
+            burial.when_done(lambda: self._burials.pop(burial))
 
     async def _bury(self, popped: PoppedMessage) -> None:
         """Move a message to the dead letters, and ack it once a broker has the copy."""
