@@ -384,6 +384,27 @@ def test_pops_pause_while_too_many_messages_are_not_acked(peers):
     assert len(peers.take_all(POP)) == 1
 
 
+def test_a_consumer_that_cannot_begin_in_time_takes_less_and_then_more_again(peers):
+    worker = Worker(peers, pop_threshold_for_queue=4)
+    worker.found(*(record(n) for n in range(7, 12)), invisibleTime="5000")
+    peers.advance(5000, step_ms=500)
+    for batch in [worker.batches.pop() for _ in range(5)]:
+        peers.do(lambda batch=batch: worker.consumer.undelivered(batch))
+    peers.advance(50)
+    (work,) = worker.consumer.works.values()
+    assert (work.room, work.held) == (2, 0), "one half for all that expire together"
+    (pop,) = [asked for asked in peers.asked if asked.code == POP]
+    assert pop.ext["maxMsgNums"] == "2"
+    worker.found(record(12), record(13))
+    worker.finish(True, False)
+    assert work.room == 3
+    for number in range(14, 21):
+        worker.found(record(number))
+        worker.finish(True)
+        peers.take(ACK).answer()
+    assert work.room == 4, "not more than pop_threshold_for_queue"
+
+
 @pytest.mark.parametrize(("code", "pause_ms"), [(210, 100), (19, 100), (209, 3000), (16, 3000), (215, 20)])
 def test_an_answer_without_messages_is_followed_by_a_pause(peers, code, pause_ms):
     Worker(peers)
