@@ -120,7 +120,8 @@ class PushConsumer(User):
             the listener, or the message is delivered twice.
         pop_batch_nums: With `mode="pop"`, messages per request, from 1 to 32.
         pop_threshold_for_queue: With `mode="pop"`, messages of one broker and topic that are not
-            acked before requests for more pause.
+            acked before requests for more pause. A member that cannot begin with them within the
+            invisible time lowers it for itself.
         persist_interval_ms: Interval between two commits of offsets, in ms.
         close_wait_ms: How long `close` waits for running listeners, in ms.
         offset_folder: Folder for the offsets of broadcasting consumers. Default:

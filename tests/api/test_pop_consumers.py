@@ -176,3 +176,26 @@ def test_an_administrator_asks_a_popping_consumer(own):
     assert result.consume_result == "CR_SUCCESS"
     assert heard.bodies == [b"once", b"once"]
     consumer.close()
+
+
+@pytest.mark.long
+def test_a_share_that_the_broker_assigns_is_kept_to(own):
+    """`group mode GROUP TOPIC pop --share 1`: a member pops its queues and its neighbour's."""
+    topic, group = own.topic(queue_nums=3), own.group()
+    own.admin.create_group(group)
+    own.admin.set_request_mode(group, topic, "pop", share_queue_num=1)
+    heard = [Heard(), Heard(), Heard()]
+    consumers = [
+        popping(own, topic, each, group=group, instance_name=name) for name, each in zip("abc", heard, strict=True)
+    ]
+
+    def shares():
+        return [{queue for queue in each.assignment if queue.topic == topic} for each in consumers]
+
+    queues = set(own.admin.queues(topic))
+    until(lambda: all(len(share) == 4 for share in shares()))
+    assert all(share < queues for share in shares())
+    assert set.union(*shares()) == queues
+    bodies = fill(own, topic, 60)
+    until(lambda: sum(len(each.bodies) for each in heard) >= len(bodies))
+    assert sorted(heard[0].bodies + heard[1].bodies + heard[2].bodies) == sorted(bodies)

@@ -147,6 +147,19 @@ def test_a_delay_may_be_a_level_or_any_other_time(cli: Cli) -> None:
     until("the timer", lambda: "later still" in [each["body"] for each in cli.lines("consume", TOPIC)])
 
 
+def test_pops_and_what_only_our_brokers_tell(cli: Cli) -> None:
+    cli.run("topic", "create", "cli-pop", "--queues", "1")
+    cli.run("group", "create", "cli-pop-group")
+    cli.run("send", "cli-pop", "popped", "--count", "3")
+    pop = ("consume", "cli-pop", "--group", "cli-pop-group", "--pop", "--invisible", "10s")
+    assert len(cli.lines(*pop, "--max", "2")) == 2
+    assert [each["body"] for each in cli.lines(*pop, "--max", "1")] == ["popped"]
+    assert cli.json("group", "mode", "cli-pop-group", "cli-pop", "pop")["brokers"] == ["broker-a"]
+    assert cli.json("group", "mode", "cli-pop-group")["modes"] == [{"topic": "cli-pop", "mode": "pop"}]
+    refused = cli.run("group", "pop", "cli-pop-group", code=1).stderr
+    assert "does not know this request: 60001 GET_POP_IN_FLIGHT, which only brokers of rmqkit do" in refused
+
+
 def test_bench(cli: Cli) -> None:
     said = cli.json("bench", "e2e", "--count", "100", "--rate", "200")
     assert (said["messages"], said["lost"]) == (100, 0)

@@ -192,6 +192,18 @@ def test_a_slow_worker_gets_no_second_message_by_a_handle_that_has_expired():
     assert all(later - earlier >= INVISIBLE_MS for earlier, later in pairwise(starts))
 
 
+def test_a_worker_that_takes_more_than_it_can_begin_takes_less():
+    """Each message that expires in the wait counts as failed. None may end in the dead letters."""
+    cluster, sent = story(10, messages=60)
+    world = cluster.world
+    workers = Workers(cluster, threads=2, work_ms=3 * SECOND, max_reconsume_times=8)
+    workers.add("one")
+    world.run_for(180 * SECOND)
+    assert workers.done.keys() == sent
+    assert not dead_letters(cluster)
+    assert min(work.room for work in workers.consumers["one"].works.values()) < 10
+
+
 def test_a_failed_message_waits_10_seconds_and_ends_in_the_dead_letters():
     cluster, sent = story(6, messages=10)
     world = cluster.world

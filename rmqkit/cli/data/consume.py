@@ -78,7 +78,8 @@ Format = Annotated[
 ]
 Pop = Annotated[bool, typer.Option("--pop", help="Pop: share every queue with the group's other members, and ack.")]
 Invisible = Annotated[
-    str, typer.Option("--invisible", metavar="TIME", help="With --pop: how long messages are hidden from others.")
+    str | None,
+    typer.Option("--invisible", metavar="TIME", help="With --pop: how long messages are hidden from others (60s)."),
 ]
 Timeout = Annotated[
     float | None,
@@ -122,7 +123,7 @@ def consume(
     format: Format = None,
     timeout: Timeout = None,
     pop: Pop = False,
-    invisible: Invisible = "60s",
+    invisible: Invisible = None,
     namesrv: Namesrv = None,
     json: Json = False,
 ) -> None:
@@ -137,6 +138,10 @@ def consume(
     start = Place("--from", begin, ("earliest", "latest"))
     end = Place("--to", to, ()) if to is not None else None
     check_together(group, start, end, follow)
+    if pop and timeout is not None:
+        raise UsageError("--timeout and --pop exclude each other: the broker has the queues")
+    if invisible is not None and not pop:
+        raise UsageError("--invisible needs --pop")
     show = tolerant(printer("json" if json else format or ("line" if output.on_terminal() else "body")))
     addresses = find_namesrv(namesrv)
     sink = Sink(show, most)
@@ -309,21 +314,15 @@ def take_part(
 
 
 def take_pops(
-    addresses: str,
-    topic: str,
-    group: str | None,
-    start: Place,
-    follow: bool,
-    tags: str,
-    sink: Sink,
-    invisible: str,
+    addresses: str, topic: str, group: str | None, start: Place, follow: bool, tags: str, sink: Sink, invisible: str | None
 ) -> None:
     if group is None:
         raise UsageError("--pop needs --group: the broker keeps what a group has in flight")
     if not start.word:
         raise UsageError("--pop takes --from earliest or latest: the broker chooses the messages")
     from rmqkit import sql
-    from rmqkit.cli.pop.consume import pop_messages
+    from rmqkit.cli.pop.consume import INVISIBLE, pop_messages
 
     expression = tags if are_tags(tags) else sql(tags)
+    invisible = invisible or INVISIBLE
     pop_messages(addresses, topic, group, BEGINS[start.word], expression, invisible=invisible, follow=follow, sink=sink)

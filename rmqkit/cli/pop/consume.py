@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 #: Without --follow, the command ends after this time without a message.
 QUIET_S = 3.0
 POLL_S = 0.1
+#: The default of --invisible.
+INVISIBLE = "60s"
 #: Messages that are popped and not yet printed, at most.
 HELD_MAX = 32
 

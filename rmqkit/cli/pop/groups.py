@@ -77,6 +77,8 @@ def mode(
 
     if mode is not None and mode not in MODES:
         raise UsageError(f"mode {mode} is not known; choose one of {', '.join(MODES)}")
+    if mode is None and topic in MODES:
+        raise UsageError(f"mode {topic} needs a topic: `rmqkit group mode {name} TOPIC {topic}`")
     if mode is None and share:
         raise UsageError("--share needs the mode pop")
     with admin_of(namesrv) as admin:

@@ -384,6 +384,27 @@ def test_pops_pause_while_too_many_messages_are_not_acked(peers):
     assert len(peers.take_all(POP)) == 1
 
 
+def test_a_consumer_that_cannot_begin_in_time_takes_less_and_then_more_again(peers):
+    worker = Worker(peers, pop_threshold_for_queue=4)
+    worker.found(*(record(n) for n in range(7, 12)), invisibleTime="5000")
+    peers.advance(5000, step_ms=500)
+    for batch in [worker.batches.pop() for _ in range(5)]:
+        peers.do(lambda batch=batch: worker.consumer.undelivered(batch))
+    peers.advance(50)
+    (work,) = worker.consumer.works.values()
+    assert (work.room, work.held) == (2, 0), "one half for all that expire together"
+    (pop,) = [asked for asked in peers.asked if asked.code == POP]
+    assert pop.ext["maxMsgNums"] == "2"
+    worker.found(record(12), record(13))
+    worker.finish(True, False)
+    assert work.room == 3
+    for number in range(14, 21):
+        worker.found(record(number))
+        worker.finish(True)
+        peers.take(ACK).answer()
+    assert work.room == 4, "not more than pop_threshold_for_queue"
+
+
 @pytest.mark.parametrize(("code", "pause_ms"), [(210, 100), (19, 100), (209, 3000), (16, 3000), (215, 20)])
 def test_an_answer_without_messages_is_followed_by_a_pause(peers, code, pause_ms):
     Worker(peers)
@@ -425,6 +446,30 @@ def test_close_waits_for_acks_and_then_leaves(peers):
     peers.take(ACK).answer()
     assert closed
     assert peers.times(RequestCode.UNREGISTER_CLIENT, A) == 1
+
+
+def test_a_listener_that_ends_after_close_still_acks(peers):
+    worker = Worker(peers)
+    worker.found(record(7))
+    batch = worker.batches[0]
+    peers.do(lambda: worker.consumer.began(batch))
+    peers.do(lambda: start(worker.consumer.close()))
+    assert peers.times(RequestCode.UNREGISTER_CLIENT, A) == 1
+    peers.do(lambda: worker.consumer.finished(batch, True))
+    assert peers.take(ACK).ext["offset"] == "7"
+
+
+def test_close_waits_for_a_dead_letter_and_its_ack(peers):
+    worker = Worker(peers)
+    peers.routes["%RETRY%CG"] = ON_A
+    worker.found(record(7, reconsume_times=16))
+    worker.finish(False)
+    closed = []
+    peers.do(lambda: start(worker.consumer.close()).when_done(lambda: closed.append(True)))
+    peers.take(RequestCode.SEND_MESSAGE_V2).answer(0, {"msgId": "1", "queueId": "0", "queueOffset": "0"})
+    assert not closed
+    peers.take(ACK).answer()
+    assert closed
 
 
 def test_close_does_not_wait_for_ever(peers):

@@ -16,11 +16,16 @@ without a listener. So a message that kills its workers ends there too.
 Popping a topic also gives what was popped before and failed. The retry topic of pulls is popped
 besides: members in pull mode leave failed messages there, and a requeued dead letter comes from it.
 
-Each queue has one pop in flight, which the broker holds for up to 15 s. Pops of a queue pause while
-more than `pop_threshold_for_queue` messages of it are not acked. A message that waits for a thread
-longer than its invisible time is not delivered: another member may have it by then.
+Each queue has one pop in flight, which the broker holds for up to 15 s. A message that waits for a
+thread longer than its invisible time is not delivered: another member may have it by then. The
+broker counts that as a failed delivery. So a consumer that takes more than it can begin in time
+would send messages to the dead letters that no listener ever had. Therefore pops of a queue pause
+while more than `PopWork.room` messages of it are not acked: `pop_threshold_for_queue` at first,
+half of it each time that messages expire in the wait, and one more for each room of messages that a
+listener ended in time.
 
-Deviation: Java's clients ack a message that failed too often, so it is lost.
+Deviations: Java's clients ack a message that failed too often, so it is lost. Their threshold is
+fixed.
 
 Source: `client/.../impl/consumer/DefaultMQPushConsumerImpl.java` (`popMessage`,
 `processPopResult`), `ConsumeMessagePopConcurrentlyService.java`.
@@ -42,7 +47,7 @@ from rmqkit.client.consumers.subscriptions import (
     heartbeat_of,
 )
 from rmqkit.client.consumers.topic_rounds import TopicRounds
-from rmqkit.client.flow import start
+from rmqkit.client.flow import Deferred, gather, start
 from rmqkit.client.message import MessageExt
 from rmqkit.errors import ClientError, RmqkitError
 from rmqkit.wire.bodies import ConsumerData, ConsumerRunningInfo, PopProcessQueueInfo
@@ -63,8 +68,8 @@ RELEASE_MS = 1000
 #: Pause after a pop that was answered at once without messages, so that a broker that cannot hold
 #: pops is not asked in a tight loop.
 EMPTY_PAUSE_MS = 100
-#: How long `close` waits for acks and releases.
-CLOSE_WAIT_MS = 3000
+#: How long `close` waits for acks and releases. Copies to the dead letters take 3 s at most.
+CLOSE_WAIT_MS = 2000
 
 
 class PopConsumerCore:
@@ -86,6 +91,8 @@ class PopConsumerCore:
         self._redelivery = Redelivery(client, settings.group)
         limit = settings.max_reconsume_times
         self._times_max = MAX_RECONSUME_TIMES if limit < 0 else limit
+        #: Copies to the dead letters that no broker has answered. A dict as an ordered set.
+        self._burials: dict[Deferred[None], None] = {}
         #: No pops. Messages that are held are still delivered.
         self.suspended = False
         #: Messages whose handle expired before a listener began, or while one ran.
@@ -159,6 +166,7 @@ class PopConsumerCore:
             return
         self.closed = True
         self.quiesce()
+        await gather(list(self._burials))
         await self._receipts.close(CLOSE_WAIT_MS)
         for work in self.works.values():
             work.dropped = True
@@ -174,7 +182,7 @@ class PopConsumerCore:
         self._keep_only(topic, queues)
         for queue in queues:
             if queue not in self.works:
-                work = self.works[queue] = PopWork(queue, self.client.clock.mono_ms)
+                work = self.works[queue] = PopWork(queue, self.client.clock.mono_ms, self.settings.pop_threshold_for_queue)
                 start(self._pop_loop(work))
         return bool(queues)
 
@@ -189,7 +197,7 @@ class PopConsumerCore:
     async def _pop_loop(self, work: PopWork) -> None:
         last_error = ""
         while not work.is_idle:
-            if self.suspended or work.held > self.settings.pop_threshold_for_queue:
+            if self.suspended or work.held > work.room:
                 await self.client.timers.sleep(FLOW_CONTROL_MS)
                 continue
             data = self.subscriptions.get(work.queue.topic)
@@ -220,7 +228,7 @@ class PopConsumerCore:
             if work.is_idle:
                 self._receipts.release(popped, RELEASE_MS)
             elif popped.message.reconsume_times > self._times_max:
-                start(self._bury(popped), self._background_failed)
+                self._start_burying(popped)
             else:
                 wanted.append(popped)
         size = self.settings.consume_message_batch_max_size
@@ -246,10 +254,11 @@ class PopConsumerCore:
             elif self._has_expired(popped):
                 popped.go(PopStep.ENDED)
             elif popped.message.reconsume_times >= self._times_max:
-                start(self._bury(popped), self._background_failed)
+                self._start_burying(popped)
             else:
                 self._receipts.delay(popped, _delay_ms(popped.message))
-        self._note_expired(batch)
+        if not self._note_expired(batch):
+            batch.work.widen(self.settings.pop_threshold_for_queue)
 
     def undelivered(self, batch: PopBatch) -> None:
         """Process a batch that no listener will see: its handles have expired, its queue was
@@ -263,20 +272,22 @@ class PopConsumerCore:
                 popped.go(PopStep.ENDED)
             else:
                 self._receipts.release(popped, RELEASE_MS)
-        self._note_expired(batch)
+        if self._note_expired(batch):
+            batch.work.narrow(self.client.clock.mono_ms, self.settings.pop_invisible_time_ms // 2)
 
     def deliver_directly(self, message: MessageExt, answer: Callable[[bool, str], None]) -> None:
         """Deliver a message that an administrator wants consumed now. It was not popped."""
-        work = PopWork(message.queue, self.client.clock.mono_ms)
+        work = PopWork(message.queue, self.client.clock.mono_ms, room=1)
         self._dispatch(PopBatch(work, (), [message], answer))
 
     def _has_expired(self, popped: PoppedMessage) -> bool:
         return self.client.clock.mono_ms >= popped.deadline_ms
 
-    def _note_expired(self, batch: PopBatch) -> None:
+    def _note_expired(self, batch: PopBatch) -> bool:
+        """Return whether a handle of the batch has expired, and count those that have."""
         expired = [each for each in batch.popped if self._has_expired(each)]
         if not expired:
-            return
+            return False
         if self.expired_count % 1000 == 0:
             self.client.log.warning(
                 "invisible-time-over",
@@ -286,6 +297,13 @@ class PopConsumerCore:
                 note="listeners are too slow: raise pop_invisible_time_ms or lower pop_threshold_for_queue",
             )
         self.expired_count += len(expired)
+        return True
+
+    def _start_burying(self, popped: PoppedMessage) -> None:
+        burial = start(self._bury(popped), self._background_failed)
+        if not burial.done:
+            self._burials[burial] = None
+            burial.when_done(lambda: self._burials.pop(burial))
 
     async def _bury(self, popped: PoppedMessage) -> None:
         """Move a message to the dead letters, and ack it once a broker has the copy."""

@@ -76,8 +76,14 @@ class PopWork:
 
     queue: MessageQueue
     last_pop_ms: int
+    #: Messages that may be held before pops pause.
+    room: int
     #: Messages that were popped and have not ended.
     held: int = 0
+    #: Messages that a listener ended in time since `room` last changed.
+    ended_count: int = 0
+    #: When messages last expired without a listener, in monotonic ms.
+    narrowed_ms: int | None = None
     dropped: bool = False
     #: The consumer is closing: no new pops or deliveries, but outcomes still count.
     stopped: bool = False
@@ -86,6 +92,17 @@ class PopWork:
     def is_idle(self) -> bool:
         """Whether the queue has no more pops and deliveries."""
         return self.dropped or self.stopped
+
+    def narrow(self, now_ms: int, pause_ms: int) -> None:
+        """Halve the room, at most once in `pause_ms`: messages expired before a listener began."""
+        if self.narrowed_ms is None or now_ms - self.narrowed_ms >= pause_ms:
+            self.room, self.ended_count, self.narrowed_ms = max(1, self.room // 2), 0, now_ms
+
+    def widen(self, room_max: int) -> None:
+        """Count a message that a listener ended in time. A full room of them adds one."""
+        self.ended_count += 1
+        if self.ended_count >= self.room:
+            self.room, self.ended_count = min(room_max, self.room + 1), 0
 
 
 @dataclass(slots=True, eq=False)

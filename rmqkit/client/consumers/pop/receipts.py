@@ -64,7 +64,10 @@ class PopReceipts:
         popped.go(PopStep.ACKING)
         self._open[popped] = None
         self._acks.setdefault(popped.handle.broker_name, []).append(popped)
-        self._client.duties.wake(self._duty, self._client.clock.mono_ms)
+        if self._closed:
+            self._flush(self._client.clock.mono_ms)  # a listener that `close` did not wait for
+        else:
+            self._client.duties.wake(self._duty, self._client.clock.mono_ms)
 
     def delay(self, popped: PoppedMessage, delay_ms: int) -> None:
         """Make a failed message visible after `delay_ms`."""

@@ -82,7 +82,7 @@ async def pop(client: Client, settings: PopConsumerSettings, work: PopWork, subs
         consumer_group=settings.group,
         topic=queue.topic,
         queue_id=queue.queue_id,
-        max_msg_nums=settings.pop_batch_nums,
+        max_msg_nums=min(settings.pop_batch_nums, work.room),
         invisible_time=settings.pop_invisible_time_ms,
         poll_time=settings.suspend_ms,
         born_time=0,
