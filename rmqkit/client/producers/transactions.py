@@ -5,8 +5,7 @@
     question    CHECK_TRANSACTION_STATE (39): a broker has got no outcome, and asks any producer of
                 the group. The answer is an end, on the connection of the question.
 
-Apache's client sends the end one-way. This one waits for the response, so that the program can see
-a failure; the broker asks about a half whose end was lost.
+`transaction_ends.py` sends the ends.
 
 Source: `client/.../DefaultMQProducerImpl.java` (`sendMessageInTransaction`, `endTransaction`,
 `checkTransactionState`).
@@ -16,20 +15,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 
-from rmqkit.client.flow import Deferred
 from rmqkit.client.message import MessageExt, SendResult
 from rmqkit.client.producers.outgoing_message import OutgoingMessage, check_size
 from rmqkit.errors import ClientError, InvalidMessage, RemoteProtocolError
-from rmqkit.runtime.calls import CallFailed, Outcome
 from rmqkit.runtime.connection import Address
-from rmqkit.runtime.remoting import Remoting
 from rmqkit.wire import properties as props
 from rmqkit.wire.codes import MessageSysFlag, RequestCode
 from rmqkit.wire.msgid import decode_offset_id
 from rmqkit.wire.schemas.send import EndTransactionRequest
-
-#: how long an end waits for the broker's response
-END_TIMEOUT_MS = 3000
 
 
 class TransactionState(StrEnum):
@@ -44,13 +37,6 @@ class TransactionState(StrEnum):
     COMMIT = "COMMIT"
     ROLLBACK = "ROLLBACK"
     UNKNOWN = "UNKNOWN"
-
-
-_BITS = {
-    TransactionState.COMMIT: MessageSysFlag.TRANSACTION_COMMIT,
-    TransactionState.ROLLBACK: MessageSysFlag.TRANSACTION_ROLLBACK,
-    TransactionState.UNKNOWN: MessageSysFlag.TRANSACTION_NOT,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,27 +94,6 @@ def end_of(group: str, result: SendResult) -> EndTransactionRequest:
         msg_id=result.msg_id,
         transaction_id=result.transaction_id,
     )
-
-
-def send_end(remoting: Remoting, to: Address | None, end: EndTransactionRequest, state: TransactionState) -> Deferred[str]:
-    """Send the outcome. The promise is why the broker did not confirm it, "" if it did."""
-    promise: Deferred[str] = Deferred()
-    if state is TransactionState.UNKNOWN:
-        promise.resolve("")
-        return promise
-    if to is None:
-        promise.resolve("the broker of the half message has no master")
-        return promise
-    end.commit_or_rollback = int(_BITS[state])
-
-    def ended(outcome: Outcome) -> None:
-        if isinstance(outcome, CallFailed):
-            promise.resolve(f"{outcome.address} gave no answer: {outcome.text}")
-        else:
-            promise.resolve("" if outcome.is_ok else f"{outcome.address} answered {outcome.code}: {outcome.remark}")
-
-    remoting.call(to, RequestCode.END_TRANSACTION, end, timeout_ms=END_TIMEOUT_MS, then=ended)
-    return promise
 
 
 #: called in the node's thread with each question; must not block

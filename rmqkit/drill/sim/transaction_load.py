@@ -4,21 +4,22 @@ A producer that dies is a process that ends between its half and the outcome. It
 again, and it continues its script. Until then brokers must ask the other member.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from functools import partial
+from typing import Any
 
 from rmqkit.client.client import Client
 from rmqkit.client.message import Message, MessageExt, SendResult
 from rmqkit.client.producers.outgoing_message import Prepare
 from rmqkit.client.producers.producer import ProducerCore, ProducerSettings, SendOutcome
-from rmqkit.client.producers.transactions import TransactionQuestion, TransactionState, end_of, half_of, send_end
+from rmqkit.client.producers.transaction_ends import answer_question, send_end
+from rmqkit.client.producers.transactions import TransactionQuestion, TransactionState, end_of, half_of
 from rmqkit.drill.plan import TRANSACTIONS
 from rmqkit.drill.services import scripts
 from rmqkit.drill.sim.load import SimLoad, begin_flow
 from rmqkit.errors import ClientError
 from rmqkit.runtime.connection import Address
 from rmqkit.wire.fastjson import MessageQueue
-from rmqkit.wire.schemas.send import EndTransactionRequest
 from rmqkit.wire.uniqueids import UniqueIds
 
 #: when producers begin, after their topics exist
@@ -76,7 +77,8 @@ class SimTransactions:
                     return
                 if isinstance(outcome, SendResult) and order.local in STATES:
                     address = client.routes.master(outcome.queue.broker_name)
-                    await self._end(client, name, order.key, order.local, end_of(self._group, outcome), address, "end")
+                    sent = send_end(client, outcome, end_of(self._group, outcome), STATES[order.local])
+                    await self._end(sent, name, order.key, order.local, address, "end")
 
         client.timers.after(BEGIN_MS, lambda: begin_flow(write()))
 
@@ -96,17 +98,16 @@ class SimTransactions:
 
     async def _end(
         self,
-        client: Client,
+        sent: Coroutine[Any, Any, str],
         name: str,
         key: str,
         value: str,
-        end: EndTransactionRequest,
         to: Address | None,
         by: str,
     ) -> None:
         invoke_ms = self._load.now_ms()
         try:
-            error = await send_end(client.remoting, to, end, STATES[value])
+            error = await sent
         except ClientError as failed:
             error = str(failed)
         node = self._node_at(to) if to is not None else ""
@@ -116,4 +117,5 @@ class SimTransactions:
         """Answer a broker with what the record of transactions says."""
         message = question.message
         value = scripts.decision_in(message.body)
-        begin_flow(self._end(client, name, message.keys or "", value, question.end, question.address, "check"))
+        sent = answer_question(client, question, STATES[value])
+        begin_flow(self._end(sent, name, message.keys or "", value, question.address, "check"))
