@@ -253,6 +253,7 @@ class Broker(BaseNode):
         view.pop_offsets = PopOffsets(
             context, self.store, self.offsets, self.topics, self.groups, revive.reader.taken, self._pop_orders.clear
         )
+        revive.on_replaced = view.pop_offsets.forget_all
         view.arrived = ArrivedProperties(self.store)
         view.guarded_topics = self.topics.guarded
         unique_ids = UniqueIds(self._hosts.store_host[:-4], pid=0, salt=ports.entropy.getrandbits(31))

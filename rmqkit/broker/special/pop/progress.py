@@ -12,18 +12,8 @@ Source: `broker/.../processor/PopReviveService.java` (`mergeAndRevive`).
 
 from collections.abc import Callable, Mapping
 
-from msgspec import field
-
 from rmqkit.broker.special.contract import SpecialParts
-from rmqkit.wire.bodies.base import Body
 from rmqkit.wire.bodies.pop import REVIVE_GROUP
-from rmqkit.wire.schema import Int32, Int64
-
-
-class ReviveOffsets(Body, kw_only=True):
-    """The first record of each revive queue that is not finished, without zeros."""
-
-    offsets: dict[Int32, Int64] = field(default_factory=dict)
 
 
 class ReviveProgress:
@@ -69,25 +59,25 @@ class ReviveProgress:
         if offset > self._committed(queue_id):
             self._offsets.commit(REVIVE_GROUP, self._topic, queue_id, offset - 1)
 
-    def snapshot(self, queue_count: int) -> ReviveOffsets:
-        """Return the progress of all queues."""
+    def snapshot(self, queue_count: int) -> dict[int, int]:
+        """Return the progress of all queues, without zeros."""
         offsets = {queue_id: self.next(queue_id) for queue_id in range(queue_count)}
-        return ReviveOffsets(offsets={queue_id: offset for queue_id, offset in offsets.items() if offset})
+        return {queue_id: offset for queue_id, offset in offsets.items() if offset}
 
-    def merge(self, snapshot: ReviveOffsets) -> None:
+    def merge(self, offsets: Mapping[int, int]) -> None:
         """Take over a peer's progress where it is further, within this log."""
-        for queue_id, offset in sorted(snapshot.offsets.items()):
+        for queue_id, offset in sorted(offsets.items()):
             known = min(offset, self._store.queue_range(self._topic, queue_id).offset_max)
             if known > self.next(queue_id):
                 self._reached[queue_id] = known
                 self._raise(queue_id, known)
 
-    def truncate(self, limit: ReviveOffsets | None, queue_count: int) -> None:
+    def truncate(self, limits: Mapping[int, int] | None, queue_count: int) -> None:
         """Move back to the end of this log, and to the master's progress if it is known."""
         for queue_id in range(queue_count):
             end = self._store.queue_range(self._topic, queue_id).offset_max
-            if limit is not None:
-                end = min(end, max(0, limit.offsets.get(queue_id, 0)))
+            if limits is not None:
+                end = min(end, max(0, limits.get(queue_id, 0)))
             if self.next(queue_id) > end:
                 self._reached[queue_id] = end
                 self._offsets.commit(REVIVE_GROUP, self._topic, queue_id, end - 1)

@@ -8,6 +8,7 @@ Source: `broker/.../processor/PopReviveService.java` (`consumeReviveMessage`).
 """
 
 from rmqkit.broker.special.contract import SpecialParts
+from rmqkit.broker.special.pop.acting_pops import ActingPops
 from rmqkit.broker.special.pop.pending import Key, Line, Pending, PendingTable, PopQueue, key_of
 from rmqkit.broker.tables.offsets import SEPARATOR
 from rmqkit.errors import CorruptRecord, RemoteProtocolError
@@ -26,7 +27,7 @@ _TIMER_OUT = props.PROPERTY_TIMER_OUT_MS.encode()
 class ReviveReader:
     """Reads revive queues into the table of pending checkpoints."""
 
-    def __init__(self, parts: SpecialParts, topic: str) -> None:
+    def __init__(self, parts: SpecialParts, topic: str, unlogged: ActingPops) -> None:
         self._context = parts.context
         self._store = parts.store
         self._offsets = parts.offsets
@@ -39,6 +40,7 @@ class ReviveReader:
         self.moving: dict[Key, None] = {}
         #: who popped, by revive queue and offset of records that are put but not yet read
         self.clients: dict[tuple[int, int], str] = {}
+        self._unlogged = unlogged
         self._pending = PendingTable()
 
     def start(self, pending: PendingTable) -> None:
@@ -47,6 +49,7 @@ class ReviveReader:
         self.taken.clear()
         self.moving.clear()
         self.clients.clear()
+        self.taken.update(self._unlogged.next)
 
     def read(self, line: Line, count: int) -> int:
         """Read up to `count` records of a queue; return how many were read."""
@@ -99,6 +102,7 @@ class ReviveReader:
         self.moving.pop(key, None)
         pending = Pending(checkpoint, key, line.queue_id, offset, due_ms)
         pending.client_id = client_id
+        pending.bits |= self._unlogged.bits(line.queue_id, offset) & pending.full
         if offset < line.known:
             self._note_taken(pending)
         self._pending.add(pending)
