@@ -306,11 +306,11 @@ class PopRevive:
     def _save(self, now_ms: int) -> None:
         self._note()
         self._prune()
-        self.progress.commit(self.unlogged.save)
+        self.progress.commit(self.reader.popped, self.unlogged.save)
 
     def save(self, then: Callable[[], None] | None = None) -> None:
         self._note()
-        self.progress.commit(lambda: self._offsets.save(lambda: self.unlogged.save(then)))
+        self.progress.commit(self.reader.popped, lambda: self._offsets.save(lambda: self.unlogged.save(then)))
 
     @property
     def save_interval_ms(self) -> int:
