@@ -7,6 +7,7 @@ broker. Acks are records of the same queue, so they follow their checkpoint.
 records     the checkpoint and ack records, as puts for the revive topic
 pending     checkpoints that still have messages without an ack, by revive queue
 reader      reads the revive topic into the pending checkpoints
+counts      counters for metrics, which `metrics` lists
 acting_pops what an acting master knows about pops and its log does not
 progress    how far the records of the revive topic are finished
 redelivery  puts messages into retry topics

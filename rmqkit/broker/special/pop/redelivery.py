@@ -22,6 +22,7 @@ from functools import partial
 from rmqkit.broker.hosts import Hosts
 from rmqkit.broker.special.contract import Destination, SpecialParts
 from rmqkit.broker.special.delivery_dedup import DeliveryDedup
+from rmqkit.broker.special.pop.counts import PopCounts
 from rmqkit.broker.special.pop.pending import Pending
 from rmqkit.errors import CorruptRecord
 from rmqkit.store.contract import Put, PutStatus
@@ -57,7 +58,13 @@ Item = tuple[Pending, int]
 class RetryPuts:
     """The messages of due checkpoints, on their way into retry topics."""
 
-    def __init__(self, parts: SpecialParts, done: Callable[[Pending, int], None], wake: Callable[[int], None]) -> None:
+    def __init__(
+        self,
+        parts: SpecialParts,
+        done: Callable[[Pending, int], None],
+        wake: Callable[[int], None],
+        counts: PopCounts,
+    ) -> None:
         """`done(pending, index)` is called for each message that is finished.
 
         `wake(due_ms)` makes the duty call `run`.
@@ -66,6 +73,7 @@ class RetryPuts:
         self._store = parts.store
         self._topics, self._groups, self._offsets = parts.topics, parts.groups, parts.offsets
         self._done, self._wake = done, wake
+        self._counts = counts
         self._host = Hosts(parts.context.address).store_host
         self._to: Destination | None = None
         self.dedup = DeliveryDedup(parts.context.clock, parts.store)
@@ -159,6 +167,7 @@ class RetryPuts:
         if self._in_flight.pop(item, None) is None:
             return  # of a former start
         now_ms, to = self._context.clock.mono_ms, self._to
+        self._counts.note_retried(item[0].key[1], item[0].key[0], status)
         if status is PutStatus.PUT_OK:
             self._failures = 0
             self.count += 1
