@@ -49,6 +49,12 @@ if TYPE_CHECKING:
 rows = Handlers()
 
 
+#: limit of the acks in one batch; a Java client sends one for each queue that it popped
+BATCH_MAX = 10_000
+#: limit of the bits of one ack, in bytes; a bit is an offset after the start of the pop
+BITS_SIZE_MAX = 1_048_576
+
+
 class AckTarget(NamedTuple):
     """One delivery that is to be acked: its key, revive queue and due time."""
 
@@ -100,6 +106,9 @@ def batch_ack(broker: "BrokerView", call: Call[NoFields]) -> Response:
     request = decode_batch_ack(call.body) if call.body else None
     if request is None or not request.acks:
         raise Refused(ResponseCode.NO_MESSAGE, "the request has no acks")
+    if len(request.acks) > BATCH_MAX:
+        remark = f"the request has {len(request.acks)} acks, more than {BATCH_MAX}: send them in several requests"
+        raise Refused(ResponseCode.INVALID_PARAMETER, remark)
     puts: list[RevivePut] = []
     seen: dict[Key, None] = {}
     for each in request.acks:
@@ -107,6 +116,9 @@ def batch_ack(broker: "BrokerView", call: Call[NoFields]) -> Response:
             topic, bits = real_topic(each.topic, each.group, each.flag), each.bit_set()
         except RemoteProtocolError as error:
             raise Refused(ResponseCode.SYSTEM_ERROR, str(error)) from None
+        if len(bits) > BITS_SIZE_MAX:
+            remark = f"the bits of an ack have {len(bits)} bytes, more than {BITS_SIZE_MAX}"
+            raise Refused(ResponseCode.INVALID_PARAMETER, remark)
         if each.revive_queue_id == ORDER_QUEUE:
             _batch_in_order(broker, call, (topic, each.group, each.queue_id), each, bits)
             continue
