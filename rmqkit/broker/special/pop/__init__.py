@@ -10,6 +10,7 @@ reader      reads the revive topic into the pending checkpoints
 counts      counters for metrics, which `metrics` lists
 acting_pops what an acting master knows about pops and its log does not
 progress    how far the records of the revive topic are finished
+foreign     messages in the log of another broker
 redelivery  puts messages into retry topics
 revive      the special duty: has it read, and gives due checkpoints to `redelivery`
 

@@ -1,7 +1,7 @@
 """ReviveReader: turns the records of the revive topic into pending checkpoints and their acks.
 
-A record that cannot be read is logged and skipped, and so is a checkpoint of another broker name:
-its messages are in that broker's log. Checkpoints that came through the timer wait longer
+A record that cannot be read is logged and skipped. The messages of a checkpoint with another broker
+name are in that broker's log (`foreign`). Checkpoints that came through the timer wait longer
 (`TIMER_GRACE_MS`), since their acks come after them.
 
 Source: `broker/.../processor/PopReviveService.java` (`consumeReviveMessage`).
@@ -94,9 +94,6 @@ class ReviveReader:
     def _apply_checkpoint(self, line: Line, offset: int, record: Record, client_id: str) -> None:
         checkpoint = PopCheckpoint.decode(record.body)
         broker_name = checkpoint.broker_name or self._broker_name
-        if broker_name != self._broker_name:
-            self._context.log.error("revive-checkpoint-foreign", broker=broker_name, topic=checkpoint.topic)
-            return
         self._counts.note_read(checkpoint.group, checkpoint.topic, line.queue_id, CHECKPOINT)
         key = key_of(checkpoint, broker_name)
         due_ms = checkpoint.pop_ms + checkpoint.invisible_ms
@@ -106,7 +103,7 @@ class ReviveReader:
         pending = Pending(checkpoint, key, line.queue_id, offset, due_ms)
         pending.client_id = client_id
         pending.bits |= self._unlogged.bits(line.queue_id, offset) & pending.full
-        if offset < line.known:
+        if offset < line.known and broker_name == self._broker_name:
             self._note_taken(pending)
         self._pending.add(pending)
 
