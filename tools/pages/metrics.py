@@ -12,6 +12,7 @@ SWITCHES = {
     "connection": "enableConnectionMetrics",
     "lag_and_dlq": "enableLagAndDlqMetrics",
     "message_store": "enableMessageStoreMetrics",
+    "pop": "enablePopMetrics",
     "remoting": "enableRemotingMetrics",
     "request": "enableRequestMetrics",
     "stats": "enableStatsMetrics",
@@ -64,7 +65,6 @@ Apache does not have begin with `rmqkit_`. Every metric also has the labels `nod
   groups only.
 - `message_type` is taken from the topic's attribute `+message.type`, and is `normal` without it.
   Apache inspects each message.
-- The metrics of pop do not exist yet.
 - `rocketmq_finish_message_latency_milliseconds` holds seconds, as in Apache's scrape.
 - `rocketmq_half_messages` counts what waits in the log. Apache keeps a count in a file, which
   drifts when the broker is killed. Up to 500 half messages per scrape are looked up; the rest
