@@ -52,13 +52,13 @@ and its answer is ignored.
 Source: `broker/.../slave/SlaveSynchronize.java`.
 """
 
-from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import Any
 
 from rmqkit.broker.context import BrokerContext
 from rmqkit.broker.metadata.copied_tables import CopiedTables
+from rmqkit.broker.metadata.copy_round import CopyRound, CopySource, GroupMembers, Then
 from rmqkit.broker.metadata.metadata_server import ENTRIES_MAX, HOLD_MS
 from rmqkit.broker.metadata.progress_copy import ProgressCopy
 from rmqkit.broker.metadata.request_modes import RequestModes
@@ -104,8 +104,6 @@ GIVE_DUTY = "metadata-give"
 #: first
 VIP_PORT_GAP = 2
 
-Then = Callable[[], None]
-
 
 class CopyState(StrEnum):
     """The states of the copy; the module head describes them."""
@@ -126,49 +124,6 @@ MOVES = Moves(
         FETCHING: (WAITING, STOPPED),
     }
 )
-
-
-class GroupMembers(Protocol):
-    """The addresses of live members of the group by broker id; `others` excludes this broker."""
-
-    @property
-    def members(self) -> Mapping[int, Address]: ...
-    @property
-    def others(self) -> Mapping[int, Address]: ...
-    @property
-    def is_masterless(self) -> bool: ...
-
-
-class _Source:
-    """The broker from which the tables are copied, and the state of the copy."""
-
-    def __init__(self, address: Address) -> None:
-        self.address = address
-        #: position in its changes, as it sent it; "" to ask for everything
-        self.known = ""
-        #: whether its log is known to be the same as this one
-        self.belongs = False
-        #: version of the leases that it has sent; -1: none
-        self.leases_version = -1
-        #: whether it is a master: it writes the log itself
-        self.is_master = True
-        #: pairs that this run of it has sent until now; None once it has sent all
-        self.seen: set[str] | None = None
-        #: whether it has more changes to send at once
-        self.has_more = False
-
-
-class _Question:
-    """One round: the request 43, and the fetches of tables after its answer."""
-
-    def __init__(self, source: _Source) -> None:
-        self.source = source
-        #: when the request was sent, if the master was asked to hold it, else -1
-        self.held_since_ms = -1
-        #: offsets sent to the master with the request
-        self.giving: dict[str, dict[int, int]] = {}
-        #: fetches that follow
-        self.steps: deque[Callable[[Then], None]] = deque()
 
 
 class MetadataCopy(StateMachine[CopyState]):
@@ -202,9 +157,9 @@ class MetadataCopy(StateMachine[CopyState]):
         #: when a returning master announced itself (it is asked before the name servers list it),
         #: else -1
         self._return_ms = -1
-        self._source: _Source | None = None
+        self._source: CopySource | None = None
         #: the current round; set in the states `asking` and `fetching`
-        self._question: _Question | None = None
+        self._question: CopyRound | None = None
         #: time of the next request
         self._ask_ms = 0
         self._copied: list[Then] = []
@@ -334,7 +289,7 @@ class MetadataCopy(StateMachine[CopyState]):
             return now_ms + RETRY_MS
         source = self._source
         if source is None or source.address != address:
-            source = self._source = _Source(address)
+            source = self._source = CopySource(address)
             self._give_up()
         if self.state is not WAITING:
             return None
@@ -344,11 +299,11 @@ class MetadataCopy(StateMachine[CopyState]):
         return None
 
     @property
-    def _current(self) -> _Question:
+    def _current(self) -> CopyRound:
         assert self._question is not None
         return self._question
 
-    def _of(self, question: _Question, take: Callable[..., None]) -> Callable[..., None]:
+    def _of(self, question: CopyRound, take: Callable[..., None]) -> Callable[..., None]:
         """Wrap `take` so that it is not called once the request has been abandoned."""
 
         def came(*answer: Any) -> None:
@@ -357,9 +312,9 @@ class MetadataCopy(StateMachine[CopyState]):
 
         return came
 
-    def _ask(self, source: _Source) -> None:
+    def _ask(self, source: CopySource) -> None:
         offsets = self._tables.offsets
-        question = self._question = _Question(source)
+        question = self._question = CopyRound(source)
         self.move(ASKING)
         entries = 0
         # Only the source's first answer shows whether it accepts offsets, and has the same log.
@@ -388,11 +343,11 @@ class MetadataCopy(StateMachine[CopyState]):
             then=self._of(question, lambda outcome: self._answered(question, outcome)),
         )
 
-    def _has_more_to_send(self, source: _Source) -> bool:
+    def _has_more_to_send(self, source: CopySource) -> bool:
         """Whether offsets wait to be sent until the logs are known to be the same."""
         return bool(self._tables.offsets.untold) and not source.belongs and self._follow.may_belong
 
-    def _answered(self, question: _Question, outcome: Outcome) -> None:
+    def _answered(self, question: CopyRound, outcome: Outcome) -> None:
         if isinstance(outcome, CallFailed):
             self._return_ms = -1
             self._end_round(f"the master {outcome.address} gave no answer: {outcome.text}")
@@ -427,7 +382,7 @@ class MetadataCopy(StateMachine[CopyState]):
 
     # --- an rmqkit master -------------------------------------------------------------------------
 
-    def _take_changes(self, question: _Question, answer: GetAllConsumerOffsetResponse, table: ConsumerOffsetTable) -> None:
+    def _take_changes(self, question: CopyRound, answer: GetAllConsumerOffsetResponse, table: ConsumerOffsetTable) -> None:
         tables, source = self._tables, question.source
         topics_version = DataVersion.decode(answer.topics_version)
         groups_version = DataVersion.decode(answer.groups_version)
@@ -462,7 +417,7 @@ class MetadataCopy(StateMachine[CopyState]):
         is_early = question.held_since_ms >= 0 and now_ms - question.held_since_ms < HOLD_MS // 2
         self._next_step(question, wait_ms=RETRY_MS if is_early or self._has_more_to_send(source) else 0)
 
-    def _forget_sent(self, question: _Question) -> None:
+    def _forget_sent(self, question: CopyRound) -> None:
         """Forget the offsets sent with the request: the master has them."""
         offsets = self._tables.offsets
         for key, sent in question.giving.items():
@@ -470,7 +425,7 @@ class MetadataCopy(StateMachine[CopyState]):
             if offsets.untold is not None and offsets.table.get(key) == sent:
                 offsets.untold.pop(key, None)
 
-    def _take_offsets(self, source: _Source, table: ConsumerOffsetTable, more: bool) -> None:
+    def _take_offsets(self, source: CopySource, table: ConsumerOffsetTable, more: bool) -> None:
         offsets = self._tables.offsets
         untold = offsets.untold if offsets.untold is not None else {}
         ahead = offsets.merge(table)
@@ -496,7 +451,7 @@ class MetadataCopy(StateMachine[CopyState]):
 
     # --- an Apache master -------------------------------------------------------------------------
 
-    def _take_all(self, question: _Question, table: ConsumerOffsetTable) -> None:
+    def _take_all(self, question: CopyRound, table: ConsumerOffsetTable) -> None:
         offsets, source = self._tables.offsets, question.source
         self.move(FETCHING)
         offsets.merge(table)
@@ -531,7 +486,7 @@ class MetadataCopy(StateMachine[CopyState]):
 
     # --- tables -----------------------------------------------------------------------------------
 
-    def _next_step(self, question: _Question, wait_ms: int) -> None:
+    def _next_step(self, question: CopyRound, wait_ms: int) -> None:
         if question.steps:
             question.steps.popleft()(lambda: self._next_step(question, wait_ms))
         else:
