@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rmqkit.broker.names import is_system_topic
 from rmqkit.broker.roles import runtime_info
+from rmqkit.broker.special.pop.metrics import FAMILIES as POP_FAMILIES
 from rmqkit.metrics.endpoint import MetricsEndpoint
 from rmqkit.metrics.families import Family, Sample
 from rmqkit.metrics.latency import BOUNDS, Latency
@@ -51,6 +52,7 @@ def endpoint(broker: BrokerView, outbox: Outbox) -> MetricsEndpoint:
         "connection": settings.connection,
         "lag_and_dlq": settings.lag_and_dlq,
         "message_store": settings.message_store,
+        "pop": broker.config.pop.metrics,
         "remoting": settings.remoting,
         "request": settings.request,
         "stats": settings.stats,
@@ -131,7 +133,7 @@ class Behind(NamedTuple):
     #: not committed, and the earliest of these messages
     lag: int = 0
     lag_from_ms: int = 0
-    #: pulled but not committed
+    #: pulled but not committed, or popped but not acked
     inflight: int = 0
     #: not pulled, and the earliest of these messages
     ready: int = 0
@@ -163,7 +165,7 @@ def behind(broker: BrokerView, group: str, topic: str) -> Behind:
         if pulled < 0:
             pulled = committed
         lag += max(0, end - committed)
-        inflight += max(0, pulled - committed)
+        inflight += max(0, pulled - committed) + broker.revive.pending.in_flight.get((topic, group, queue_id), 0)
         ready += max(0, end - pulled)
         if end > committed:
             lag_from_ms = _earlier(lag_from_ms, broker.store.store_time(topic, queue_id, committed))
@@ -291,7 +293,8 @@ FAMILIES: tuple[Family, ...] = (
     Family("rocketmq_consumer_lag_latency_milliseconds", "gauge", "Age of the oldest message not consumed yet", GROUP,
            _behind(lambda each, now_ms: max(0, now_ms - each.lag_from_ms) if each.lag_from_ms else 0),
            switch="lag_and_dlq"),
-    Family("rocketmq_consumer_inflight_messages", "gauge", "Messages pulled but not committed", GROUP,
+    Family("rocketmq_consumer_inflight_messages", "gauge",
+           "Messages pulled and not committed, or popped and not acked", GROUP,
            _behind(lambda each, now_ms: each.inflight), switch="lag_and_dlq"),
     Family("rocketmq_consumer_ready_messages", "gauge", "Messages not pulled yet", GROUP,
            _behind(lambda each, now_ms: each.ready), switch="lag_and_dlq"),
@@ -331,4 +334,5 @@ FAMILIES: tuple[Family, ...] = (
            _one(lambda broker: broker.escape.escaped), switch="message_store"),
     Family("rmqkit_uptime_seconds", "gauge", "Seconds since the broker started", (),
            _one(lambda broker: max(0, broker.clock.wall_ms - broker.statistics.boot_ms) // 1000), switch="stats"),
+    *POP_FAMILIES,
 )  # fmt: skip

@@ -82,6 +82,7 @@ class PopSettings:
     priority_order_asc: bool = key(
         "priorityOrderAsc", True, "pops visit the queues by descending id; off: by ascending id", live=True
     )
+    metrics: bool = key("enablePopMetrics", True, "metrics of pop")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,6 +12,7 @@ SWITCHES = {
     "connection": "enableConnectionMetrics",
     "lag_and_dlq": "enableLagAndDlqMetrics",
     "message_store": "enableMessageStoreMetrics",
+    "pop": "enablePopMetrics",
     "remoting": "enableRemotingMetrics",
     "request": "enableRequestMetrics",
     "stats": "enableStatsMetrics",
@@ -63,7 +64,7 @@ Apache does not have begin with `rmqkit_`. Every metric also has the labels `nod
   groups only.
 - `message_type` is taken from the topic's attribute `+message.type`, and is `normal` without it.
   Apache inspects each message.
-- `rocketmq_message_size` and the metrics of pop, transactions and timers do not exist yet.
+- `rocketmq_message_size` and the metrics of transactions do not exist yet.
 - `rocketmq_rpc_latency_milliseconds` needs `rpcLatencyMetrics=true`, which costs about a
   microsecond per request. It measures from the turn that reads the request to the turn that
   writes the reply.

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from rmqkit.wire.codes import RequestCode, ResponseCode
+from rmqkit.wire.codes import ResponseCode
 from tests.broker.handlers.pop_requests import (
     INVISIBLE_MS,
     ack,
@@ -54,45 +54,6 @@ def test_a_million_acks_of_one_handle_write_one_record(broker):
         assert ack(client, message).code == 0
     assert batch_ack(client, *[batch_of([message])] * 100).code == 0
     assert len(revive_records(client)) == 2
-
-
-@pytest.mark.parametrize(
-    ("changes", "code"),
-    [
-        ({"topic": "NONE"}, ResponseCode.TOPIC_NOT_EXIST),
-        ({"queueId": 4}, ResponseCode.MESSAGE_ILLEGAL),
-        ({"queueId": -1}, ResponseCode.MESSAGE_ILLEGAL),
-        ({"offset": 99}, ResponseCode.NO_MESSAGE),
-        ({"offset": -1}, ResponseCode.NO_MESSAGE),
-        ({"extraInfo": ""}, ResponseCode.SYSTEM_ERROR),
-        ({"extraInfo": None}, ResponseCode.SYSTEM_ERROR),
-        ({"extraInfo": "0 1 2 3 0 broker-a"}, ResponseCode.SYSTEM_ERROR),
-        ({"extraInfo": "0 1 2 3 0 broker-a 0 0 0"}, ResponseCode.SYSTEM_ERROR),
-        ({"extraInfo": "0 x 2 3 0 broker-a 0 0"}, ResponseCode.SYSTEM_ERROR),
-        ({"extraInfo": "0 -1 2 3 0 broker-a 0 0"}, ResponseCode.SYSTEM_ERROR),
-        ({"extraInfo": f"0 {10**30} 2 3 0 broker-a 0 0"}, ResponseCode.SYSTEM_ERROR),
-        # Handles that name no delivery: upstream's answer, and no effect.
-        ({"extraInfo": "0 1 2 3 0 broker-a 0 0"}, ResponseCode.SUCCESS),
-        ({"extraInfo": "0 1 2 77777 0 broker-a 0 0"}, ResponseCode.SUCCESS),
-        ({"extraInfo": "0 1 2 999 0 broker-a 0 0"}, ResponseCode.SUCCESS),
-        ({"consumerGroup": "OTHER"}, ResponseCode.SUCCESS),
-        ({"offset": 1}, ResponseCode.SUCCESS),
-        ({"queueId": 0, "extraInfo": "0 1760000000000 60000 1 0 broker-b 0 0"}, ResponseCode.SUCCESS),
-    ],
-)
-@pytest.mark.parametrize("request_of", [ack, lambda client, message, **changes: change(client, message, 5_000, **changes)])
-def test_a_handle_that_is_not_valid_acks_nothing(broker, changes, code, request_of):
-    client = with_topic(broker)
-    fill(client, 2)
-    popped(broker, client, maxMsgNums=1)
-    broker.advance(AGAIN_MS)
-    (message,) = popped(broker, client, maxMsgNums=1, queueId=0)
-    before = len(revive_records(client))
-    if message.topic == "T" and message.handle.split(" ")[4] == "1":
-        changes = {"topic": "T", **changes}
-    answer = request_of(client, message, **changes)
-    assert answer.code == code, answer
-    assert len(revive_records(client)) == before
 
 
 def test_a_handle_of_a_delivery_that_expired_acks_nothing(broker):
@@ -163,40 +124,6 @@ def test_a_batch_may_use_the_long_names(broker):
     assert batch_ack(client, {names[key]: value for key, value in item.items()}).code == 0
     broker.advance(AGAIN_MS)
     assert popped(broker, client) == []
-
-
-@pytest.mark.parametrize(
-    ("changes", "code"),
-    [
-        ({"b": "AAAA"}, ResponseCode.SUCCESS),
-        ({"b": "//////////8="}, ResponseCode.SUCCESS),
-        ({"q": 77}, ResponseCode.SUCCESS),
-        ({"so": -5}, ResponseCode.SUCCESS),
-        ({"t": "NONE"}, ResponseCode.SUCCESS),
-        ({"b": "?"}, ResponseCode.SYSTEM_ERROR),
-        ({"r": "7"}, ResponseCode.SYSTEM_ERROR),
-        ({"rq": 999}, ResponseCode.SUCCESS),
-        ({"so": "x"}, ResponseCode.SYSTEM_ERROR),
-    ],
-)
-def test_items_that_ack_nothing_are_passed_and_broken_ones_refused(broker, changes, code):
-    client = with_topic(broker)
-    fill(client, 3)
-    found = popped(broker, client)
-    assert batch_ack(client, batch_of(found[:1], **changes)).code == code
-    assert batch_ack(client, batch_of(found)).code == 0
-
-
-@pytest.mark.parametrize("body", [b"", b"{}", b'{"acks":[]}'])
-def test_a_batch_of_nothing_is_refused(broker, body):
-    client = with_topic(broker)
-    assert client.ask(RequestCode.BATCH_ACK_MESSAGE, None, body).code == ResponseCode.NO_MESSAGE
-
-
-@pytest.mark.parametrize("body", [b"[", b'{"acks":7}', b'{"acks":[1]}'])
-def test_a_batch_that_cannot_be_read_is_refused(broker, body):
-    client = with_topic(broker)
-    assert client.ask(RequestCode.BATCH_ACK_MESSAGE, None, body).code == ResponseCode.SYSTEM_ERROR
 
 
 # --- invisible times

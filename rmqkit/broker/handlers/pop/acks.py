@@ -32,6 +32,7 @@ from rmqkit.broker.handlers.pop.checks import (
 from rmqkit.broker.handlers.pop.in_flight import client_of
 from rmqkit.broker.handlers.pop.order_acks import ack_in_order, change_in_order
 from rmqkit.broker.put_answers import STORED
+from rmqkit.broker.special.pop.counts import ACK, CHECKPOINT
 from rmqkit.broker.special.pop.pending import Key, PopQueue
 from rmqkit.broker.special.pop.records import ack_put, checkpoint_put
 from rmqkit.errors import RemoteProtocolError
@@ -48,12 +49,28 @@ if TYPE_CHECKING:
 rows = Handlers()
 
 
+#: limit of the acks in one batch; a Java client sends one for each queue that it popped
+BATCH_MAX = 10_000
+#: limit of the bits of one ack, in bytes; a bit is an offset after the start of the pop
+BITS_SIZE_MAX = 1_048_576
+
+
 class AckTarget(NamedTuple):
     """One delivery that is to be acked: its key, revive queue and due time."""
 
     key: Key
     revive_queue: int
     due_ms: int
+
+
+class RevivePut(NamedTuple):
+    """A record for the revive topic, with what its counter needs."""
+
+    put: Put
+    group: str
+    topic: str
+    #: `counts.CHECKPOINT` or `counts.ACK`
+    kind: str
 
 
 @rows.handles(RequestCode.ACK_MESSAGE, AckMessageRequest)
@@ -89,13 +106,19 @@ def batch_ack(broker: "BrokerView", call: Call[NoFields]) -> Response:
     request = decode_batch_ack(call.body) if call.body else None
     if request is None or not request.acks:
         raise Refused(ResponseCode.NO_MESSAGE, "the request has no acks")
-    puts: list[Put] = []
+    if len(request.acks) > BATCH_MAX:
+        remark = f"the request has {len(request.acks)} acks, more than {BATCH_MAX}: send them in several requests"
+        raise Refused(ResponseCode.INVALID_PARAMETER, remark)
+    puts: list[RevivePut] = []
     seen: dict[Key, None] = {}
     for each in request.acks:
         try:
             topic, bits = real_topic(each.topic, each.group, each.flag), each.bit_set()
         except RemoteProtocolError as error:
             raise Refused(ResponseCode.SYSTEM_ERROR, str(error)) from None
+        if len(bits) > BITS_SIZE_MAX:
+            remark = f"the bits of an ack have {len(bits)} bytes, more than {BITS_SIZE_MAX}"
+            raise Refused(ResponseCode.INVALID_PARAMETER, remark)
         if each.revive_queue_id == ORDER_QUEUE:
             _batch_in_order(broker, call, (topic, each.group, each.queue_id), each, bits)
             continue
@@ -157,8 +180,9 @@ def change_invisible_time(broker: "BrokerView", call: Call[ChangeInvisibleTimeRe
         _change_unlogged(broker, call, delivery, checkpoint)
         return call.ok(answer)
     wall_ms, host = broker.clock.wall_ms, broker.hosts.store_host
-    first = checkpoint_put(checkpoint, broker.revive.topic, delivery.revive_queue, wall_ms, host)
-    return _store(broker, call, [first, _ack_of(broker, delivery, args.offset)], call.ok(answer), args.consumer_group)
+    put = checkpoint_put(checkpoint, broker.revive.topic, delivery.revive_queue, wall_ms, host)
+    first = RevivePut(put, args.consumer_group, args.topic, CHECKPOINT)
+    return _store(broker, call, [first, _ack_of(broker, delivery, args.offset)], call.ok(answer))
 
 
 def _change_unlogged(
@@ -219,16 +243,17 @@ def _batch_in_order(broker: "BrokerView", call: Call[NoFields], queue: PopQueue,
             ack_in_order(broker, queue, offset, ack.pop_ms)
 
 
-def _ack_of(broker: "BrokerView", delivery: AckTarget, offset: int) -> Put:
+def _ack_of(broker: "BrokerView", delivery: AckTarget, offset: int) -> RevivePut:
     topic, group, queue_id, start, pop_ms, name = delivery.key
     content = PopAck(
         offset=offset, broker_name=name, group=group, pop_ms=pop_ms, queue_id=queue_id, start=start, topic=topic
     )
     wall_ms, host = broker.clock.wall_ms, broker.hosts.store_host
-    return ack_put(content, delivery.due_ms, broker.revive.topic, delivery.revive_queue, wall_ms, host)
+    put = ack_put(content, delivery.due_ms, broker.revive.topic, delivery.revive_queue, wall_ms, host)
+    return RevivePut(put, group, topic, ACK)
 
 
-def _batch_of(broker: "BrokerView", key: Key, ack: BatchAck, offsets: list[int]) -> Put:
+def _batch_of(broker: "BrokerView", key: Key, ack: BatchAck, offsets: list[int]) -> RevivePut:
     pending = broker.revive.pending.by_key[key]
     content = PopAck(
         offsets=offsets,
@@ -240,29 +265,28 @@ def _batch_of(broker: "BrokerView", key: Key, ack: BatchAck, offsets: list[int])
         topic=key[0],
     )
     wall_ms, host = broker.clock.wall_ms, broker.hosts.store_host
-    return ack_put(content, pending.due_ms, broker.revive.topic, pending.revive_queue, wall_ms, host)
+    put = ack_put(content, pending.due_ms, broker.revive.topic, pending.revive_queue, wall_ms, host)
+    return RevivePut(put, ack.group, key[0], ACK)
 
 
 def _store(
     broker: "BrokerView",
     call: Call[AckMessageRequest] | Call[ChangeInvisibleTimeRequest] | Call[NoFields],
-    puts: list[Put],
+    puts: list[RevivePut],
     success: Response,
-    group: str = "",
 ) -> Response:
-    """Append records, in order; answer with `success` once all are stored.
-
-    With a group, the first record is a checkpoint of it, which the caller holds from now on.
-    """
+    """Append records, in order; answer with `success` once all are stored."""
     call.changing()
-    client_id = client_of(broker, call.conn, group) if group else ""
     left = len(puts)
     worst = PutStatus.PUT_OK
 
-    def ended(answer: Answer, put: Put, result: PutResult, status: PutStatus) -> None:
+    def ended(answer: Answer, each: RevivePut, result: PutResult, status: PutStatus) -> None:
         nonlocal left, worst
+        broker.revive.counts.note_put(each.group, each.topic, each.kind, status)
         if status in STORED:
-            broker.revive.appended(put.queue_id, result.queue_offset, client_id if put is puts[0] else "")
+            # The caller holds the message of a new checkpoint.
+            client_id = client_of(broker, call.conn, each.group) if each.kind == CHECKPOINT else ""
+            broker.revive.appended(each.put.queue_id, result.queue_offset, client_id)
         else:
             worst = status
         left -= 1
@@ -271,8 +295,8 @@ def _store(
             answer(success if is_stored else call.error(ResponseCode.SYSTEM_ERROR, f"not stored: {worst.name}"))
 
     def begin(answer: Answer) -> None:
-        for put in puts:
-            result = broker.store.append(put)
-            broker.puts.await_own(put.topic, result, partial(ended, answer, put, result), copies=True)
+        for each in puts:
+            result = broker.store.append(each.put)
+            broker.puts.await_own(each.put.topic, result, partial(ended, answer, each, result), copies=True)
 
     return call.later(begin)

@@ -74,6 +74,10 @@ class PopOffsets:
         self._revive_queue = 0
         context.duties.add(COMMIT, self._commit, None)
 
+    def __len__(self) -> int:
+        """Return the number of queues whose next offset may be ahead of the committed one."""
+        return len(self._by_queue)
+
     def revive_queue(self) -> int:
         """Return the revive queue of the next pop."""
         self._revive_queue = (self._revive_queue + 1) % self._context.config.pop.revive_queue_num

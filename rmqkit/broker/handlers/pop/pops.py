@@ -29,6 +29,7 @@ from rmqkit.broker.handlers.pop.checks import (
 from rmqkit.broker.handlers.pop.in_flight import client_of
 from rmqkit.broker.handlers.pop.queue_reads import QueueReads, TakenMessages, redelivered
 from rmqkit.broker.put_answers import STORED
+from rmqkit.broker.special.pop.counts import CHECKPOINT
 from rmqkit.broker.special.pop.records import checkpoint_put
 from rmqkit.runtime.calls import Answer, Call, Handlers, Refused, Response
 from rmqkit.runtime.connection import Buffer
@@ -124,6 +125,7 @@ def _store(
         nonlocal left
         taken = reads.found[number]
         assert taken.taken is not None, "the pop is not ordered"
+        revive.counts.note_put(args.consumer_group, taken.topic, CHECKPOINT, status)
         if status in STORED:
             broker.pop_offsets.stored(taken.taken)
             revive.appended(revive_queue, result.queue_offset, client_id)

@@ -7,8 +7,10 @@ broker. Acks are records of the same queue, so they follow their checkpoint.
 records     the checkpoint and ack records, as puts for the revive topic
 pending     checkpoints that still have messages without an ack, by revive queue
 reader      reads the revive topic into the pending checkpoints
+counts      counters for metrics, which `metrics` lists
 acting_pops what an acting master knows about pops and its log does not
 progress    how far the records of the revive topic are finished
+foreign     messages in the log of another broker
 redelivery  puts messages into retry topics
 revive      the special duty: has it read, and gives due checkpoints to `redelivery`
 

@@ -1,7 +1,7 @@
 """ReviveReader: turns the records of the revive topic into pending checkpoints and their acks.
 
-A record that cannot be read is logged and skipped, and so is a checkpoint of another broker name:
-its messages are in that broker's log. Checkpoints that came through the timer wait longer
+A record that cannot be read is logged and skipped. The messages of a checkpoint with another broker
+name are in that broker's log (`foreign`). Checkpoints that came through the timer wait longer
 (`TIMER_GRACE_MS`), since their acks come after them.
 
 Source: `broker/.../processor/PopReviveService.java` (`consumeReviveMessage`).
@@ -9,6 +9,7 @@ Source: `broker/.../processor/PopReviveService.java` (`consumeReviveMessage`).
 
 from rmqkit.broker.special.contract import SpecialParts
 from rmqkit.broker.special.pop.acting_pops import ActingPops
+from rmqkit.broker.special.pop.counts import ACK, CHECKPOINT, PopCounts
 from rmqkit.broker.special.pop.pending import Key, Line, Pending, PendingTable, PopQueue, key_of
 from rmqkit.broker.tables.offsets import SEPARATOR
 from rmqkit.errors import CorruptRecord, RemoteProtocolError
@@ -27,7 +28,7 @@ _TIMER_OUT = props.PROPERTY_TIMER_OUT_MS.encode()
 class ReviveReader:
     """Reads revive queues into the table of pending checkpoints."""
 
-    def __init__(self, parts: SpecialParts, topic: str, unlogged: ActingPops) -> None:
+    def __init__(self, parts: SpecialParts, topic: str, unlogged: ActingPops, counts: PopCounts) -> None:
         self._context = parts.context
         self._store = parts.store
         self._offsets = parts.offsets
@@ -41,6 +42,7 @@ class ReviveReader:
         #: who popped, by revive queue and offset of records that are put but not yet read
         self.clients: dict[tuple[int, int], str] = {}
         self._unlogged = unlogged
+        self._counts = counts
         self._pending = PendingTable()
 
     def start(self, pending: PendingTable) -> None:
@@ -83,7 +85,7 @@ class ReviveReader:
             if tag == TAG_CHECKPOINT:
                 self._apply_checkpoint(line, entry.queue_offset, record, client_id)
             elif tag in (TAG_ACK, TAG_BATCH_ACK):
-                self._apply_ack(record)
+                self._apply_ack(line, record)
         except (CorruptRecord, RemoteProtocolError) as error:
             self._context.log.error(
                 "revive-record-unreadable", queue=line.queue_id, offset=entry.queue_offset, why=str(error)
@@ -92,9 +94,7 @@ class ReviveReader:
     def _apply_checkpoint(self, line: Line, offset: int, record: Record, client_id: str) -> None:
         checkpoint = PopCheckpoint.decode(record.body)
         broker_name = checkpoint.broker_name or self._broker_name
-        if broker_name != self._broker_name:
-            self._context.log.error("revive-checkpoint-foreign", broker=broker_name, topic=checkpoint.topic)
-            return
+        self._counts.note_read(checkpoint.group, checkpoint.topic, line.queue_id, CHECKPOINT)
         key = key_of(checkpoint, broker_name)
         due_ms = checkpoint.pop_ms + checkpoint.invisible_ms
         if _TIMER_OUT in record.properties:
@@ -103,7 +103,7 @@ class ReviveReader:
         pending = Pending(checkpoint, key, line.queue_id, offset, due_ms)
         pending.client_id = client_id
         pending.bits |= self._unlogged.bits(line.queue_id, offset) & pending.full
-        if offset < line.known:
+        if offset < line.known and broker_name == self._broker_name:
             self._note_taken(pending)
         self._pending.add(pending)
 
@@ -114,8 +114,9 @@ class ReviveReader:
         if pending.offsets and pending.checkpoint.pop_ms > reset_ms:
             self.taken[pending.queue] = max(self.taken.get(pending.queue, 0), pending.offsets[-1] + 1)
 
-    def _apply_ack(self, record: Record) -> None:
+    def _apply_ack(self, line: Line, record: Record) -> None:
         ack = decode_ack(record.body)
+        self._counts.note_read(ack.group, ack.topic, line.queue_id, ACK)
         key = ack.topic, ack.group, ack.queue_id, ack.start, ack.pop_ms, ack.broker_name or self._broker_name
         pending = self._pending.by_key.get(key)
         if pending is not None:

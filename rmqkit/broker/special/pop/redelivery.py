@@ -9,6 +9,8 @@ once had a delay level is not delayed by it again, as it is upstream.
 turn, puts in flight. A failed put is retried after 100 ms, 200 ms, … up to the destination's
 limit; the others wait for it.
 
+A message of another broker's log is fetched first (`foreign`); the others do not wait for it.
+
 A message is skipped, which finishes it, if it is no longer in the log, or if its topic or group is
 gone. The broker moves no message to the dead-letter topic: pop consumers do that.
 
@@ -22,6 +24,8 @@ from functools import partial
 from rmqkit.broker.hosts import Hosts
 from rmqkit.broker.special.contract import Destination, SpecialParts
 from rmqkit.broker.special.delivery_dedup import DeliveryDedup
+from rmqkit.broker.special.pop.counts import PopCounts
+from rmqkit.broker.special.pop.foreign import ForeignMessages, Item
 from rmqkit.broker.special.pop.pending import Pending
 from rmqkit.errors import CorruptRecord
 from rmqkit.store.contract import Put, PutStatus
@@ -50,14 +54,17 @@ _POP_CK = props.PROPERTY_POP_CK.encode()
 _ORIGIN_GROUP = b"ORIGIN_GROUP"
 _V6 = MessageSysFlag.BORN_HOST_V6 | MessageSysFlag.STORE_HOST_V6
 
-#: a checkpoint and the index of one of its messages
-Item = tuple[Pending, int]
-
 
 class RetryPuts:
     """The messages of due checkpoints, on their way into retry topics."""
 
-    def __init__(self, parts: SpecialParts, done: Callable[[Pending, int], None], wake: Callable[[int], None]) -> None:
+    def __init__(
+        self,
+        parts: SpecialParts,
+        done: Callable[[Pending, int], None],
+        wake: Callable[[int], None],
+        counts: PopCounts,
+    ) -> None:
         """`done(pending, index)` is called for each message that is finished.
 
         `wake(due_ms)` makes the duty call `run`.
@@ -66,6 +73,9 @@ class RetryPuts:
         self._store = parts.store
         self._topics, self._groups, self._offsets = parts.topics, parts.groups, parts.offsets
         self._done, self._wake = done, wake
+        self._counts = counts
+        self._broker_name = parts.context.config.identity.broker_name
+        self._foreign = ForeignMessages(parts.context, wake)
         self._host = Hosts(parts.context.address).store_host
         self._to: Destination | None = None
         self.dedup = DeliveryDedup(parts.context.clock, parts.store)
@@ -81,6 +91,7 @@ class RetryPuts:
         self._to = destination
         self.ready.clear()
         self._in_flight = {}
+        self._foreign.clear()
         self._failures = self._retry_ms = 0
         # Also a master that starts again may have put messages that its saved progress lacks.
         self.dedup.begin(True)
@@ -117,9 +128,12 @@ class RetryPuts:
                 break
             left -= 1
             item = self.ready.popleft()
+            if self._is_foreign(item) and not self._foreign.is_here(item):
+                held.append(item)
+                continue
             put = self._put_of(item)
             if put is None:
-                self._done(*item)
+                self._finish(item)
                 has_moved = True
             elif not self._may_put(to, put.topic):
                 held.append(item)
@@ -129,6 +143,14 @@ class RetryPuts:
                 self._start(to, item, put)
         self.ready.extendleft(reversed(held))
         return again_ms
+
+    def _is_foreign(self, item: Item) -> bool:
+        """Return whether a message is in the log of another broker."""
+        return item[0].key[5] != self._broker_name
+
+    def _finish(self, item: Item) -> None:
+        self._foreign.forget(item)
+        self._done(*item)
 
     def _in_flight_max(self, to: Destination) -> int:
         if self._failures and to.is_serial:
@@ -159,10 +181,11 @@ class RetryPuts:
         if self._in_flight.pop(item, None) is None:
             return  # of a former start
         now_ms, to = self._context.clock.mono_ms, self._to
+        self._counts.note_retried(item[0].key[1], item[0].key[0], status)
         if status is PutStatus.PUT_OK:
             self._failures = 0
             self.count += 1
-            self._done(*item)
+            self._finish(item)
             if self.ready:
                 self._wake(now_ms)
             return
@@ -185,7 +208,10 @@ class RetryPuts:
         topic, group, queue_id = pending.queue
         if topic not in self._topics.by_name or not self._knows(group):
             return None
-        record = self._record(topic, queue_id, pending.offsets[index])
+        if self._is_foreign(item):
+            record = self._foreign.record(item)
+        else:
+            record = self._record(topic, queue_id, pending.offsets[index])
         if record is None:
             return None
         put = self._copy(record, pending)

@@ -29,6 +29,7 @@ from rmqkit.broker.hosts import Hosts
 from rmqkit.broker.special.contract import Destination, SpecialParts
 from rmqkit.broker.special.pop.acting_pops import CHECKPOINTS_MAX as UNLOGGED_MAX
 from rmqkit.broker.special.pop.acting_pops import UNLOGGED, ActingPops, PopProgress
+from rmqkit.broker.special.pop.counts import PopCounts
 from rmqkit.broker.special.pop.pending import Key, Line, Pending, PendingTable, PopQueue, key_of
 from rmqkit.broker.special.pop.progress import ReviveProgress
 from rmqkit.broker.special.pop.reader import ReviveReader
@@ -70,12 +71,13 @@ class PopRevive:
         self.topic = revive_topic(identity.broker_cluster_name)
         self._host = Hosts(parts.context.address).store_host
         self.pending = PendingTable()
+        self.counts = PopCounts()
         self.progress = ReviveProgress(parts, self.topic)
         self.unlogged = ActingPops(
             parts.context.clock, parts.context.disk, parts.folder, parts.context.config.identity.broker_name
         )
-        self.reader = ReviveReader(parts, self.topic, self.unlogged)
-        self.redelivery = RetryPuts(parts, self._done, self._wake)
+        self.reader = ReviveReader(parts, self.topic, self.unlogged, self.counts)
+        self.redelivery = RetryPuts(parts, self._done, self._wake, self.counts)
         self._to: Destination | None = None
         #: unlogged checkpoints that are being appended
         self._logging: dict[Key, None] = {}
