@@ -164,15 +164,18 @@ def _stored_ms(row: HistoryRow) -> int:
     return int(row.extra.get("stored_ms", row.complete_ms))
 
 
-def allowed_again(history: History, plan: Plan, save_ms: int | None = None) -> list[tuple[int, int]]:
+def allowed_again(
+    history: History, plan: Plan, save_ms: int | None = None, *, is_isolation_strict: bool = True
+) -> list[tuple[int, int]]:
     """Return intervals, in ms: a message that was released in one of them may be released again.
 
     `save_ms` is how often a broker saves its progress; by default, that of the delay levels.
+    `is_isolation_strict`: after an isolation alone, only its begin is such an interval.
     """
-    isolated_ms = _only_isolated_ms(history)
+    isolated_ms = _only_isolated_ms(history) if is_isolation_strict else None
     if isolated_ms is not None:
         return [(isolated_ms, isolated_ms + ISOLATED_MS)]
-    save_ms = _flush_ms(plan) if save_ms is None else save_ms
+    save_ms = plan.setting("flushDelayOffsetInterval", FLUSH_DELAY_OFFSET_MS) if save_ms is None else save_ms
     back_ms = (GIVEN_BACK_MS if plan.replicas > 1 else save_ms) + MARGIN_MS
     faults = [row for row in history.events if row.key == FAULT_BEGINS]
     if len({(row.broker, row.extra.get("node")) for row in faults}) > 1:
@@ -211,10 +214,6 @@ def _only_isolated_ms(history: History) -> int | None:
     steps = begins[1:] if is_series else begins
     is_one = len(steps) == 1 and steps[0].extra.get("harm") == Harm.ISOLATE
     return steps[0].invoke_ms if is_one else None
-
-
-def _flush_ms(plan: Plan) -> int:
-    return plan.setting("flushDelayOffsetInterval", FLUSH_DELAY_OFFSET_MS)
 
 
 def escaped_to(rows: Iterable[HistoryRow]) -> dict[str, int]:
