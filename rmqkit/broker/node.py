@@ -47,13 +47,14 @@ from rmqkit.broker.handlers.pop.orders import PopOrders
 from rmqkit.broker.handlers.pop.waiters import ANY_QUEUE, PopWaiters
 from rmqkit.broker.hosts import Hosts
 from rmqkit.broker.live_settings import LiveSettings
-from rmqkit.broker.locks.contract import LockMode
+from rmqkit.broker.locks.contract import LockMode, lock_mode_of
+from rmqkit.broker.locks.lock_table import LockTable
 from rmqkit.broker.metadata.copied_tables import CopiedTables
 from rmqkit.broker.puts import Puts
 from rmqkit.broker.registration import Registration
 from rmqkit.broker.replication.ha_client import TAG as HA_MASTER
 from rmqkit.broker.replication.replication import Replication
-from rmqkit.broker.roles import CLIENT_CODES, Roles
+from rmqkit.broker.roles import CLIENT_CODES, HANDOVER_CODES, Roles
 from rmqkit.broker.roles.role import Role, RoleState
 from rmqkit.broker.special import table
 from rmqkit.broker.special.contract import Destination, SpecialParts
@@ -189,7 +190,8 @@ class Broker(BaseNode):
             context, self.store, CONFIG_FOLDER, self.topics, self.groups, self.offsets, self.clients, self._client_calls
         )
         self.special = SpecialDuties(table.SPECIAL_DUTIES, special_parts)
-        tables = CopiedTables(self.topics, self.groups, self.offsets, self.special)
+        view.leases = LockTable() if lock_mode_of(config) == "loose" else None
+        tables = CopiedTables(self.topics, self.groups, self.offsets, self.special, view.leases)
         self.replication = Replication(
             context, self.store, self.role, self.registration, tables, CONFIG_FOLDER, lambda: self.roles
         )
@@ -251,6 +253,7 @@ class Broker(BaseNode):
         view.pop_offsets = PopOffsets(
             context, self.store, self.offsets, self.topics, self.groups, revive.reader.taken, self._pop_orders.clear
         )
+        revive.on_replaced = view.pop_offsets.forget_all
         view.arrived = ArrivedProperties(self.store)
         view.guarded_topics = self.topics.guarded
         unique_ids = UniqueIds(self._hosts.store_host[:-4], pid=0, salt=ports.entropy.getrandbits(31))
@@ -272,6 +275,7 @@ class Broker(BaseNode):
 
     def _remoting(self, config: NodeConfig, table: Handlers) -> Remoting:
         self._served_isolated = frozenset(table.rows) - CLIENT_CODES
+        self._served_handover = frozenset(table.rows) - HANDOVER_CODES
         return Remoting(
             self.view,
             outbox=self.outbox,
@@ -480,8 +484,9 @@ class Broker(BaseNode):
         """
         view, refusal = self.view, self.role.refusal
         if self.serving and not self.stopping:
-            self.remoting.unavailable = refusal
-            self.remoting.served = self._served_isolated if refusal else frozenset()
+            handover = self.role.handover
+            self.remoting.unavailable = refusal or handover
+            self.remoting.served = self._served_isolated if refusal else self._served_handover if handover else frozenset()
         ip = self.config.network.broker_ip1
         too_few = self.replication.acks.too_few
         view.send_blocked, view.send_blocked_code = "", ResponseCode.NO_PERMISSION

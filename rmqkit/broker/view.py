@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from rmqkit.broker.locks.contract import lock_mode_of
+from rmqkit.broker.locks.lock_table import LockTable
 from rmqkit.wire.codes import VERSION, ResponseCode, Version
 
 if TYPE_CHECKING:
@@ -101,6 +102,8 @@ class BrokerView:
     transactions: TransactionChecks
     escape: Escape
     locks: LockMode
+    #: the leases of lock mode `loose`; None in other modes
+    leases: LockTable | None
 
     # plug-ins
     #: asked before a consumer's offset is committed; set by a lock mode that knows queue owners

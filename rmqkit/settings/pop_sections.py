@@ -82,6 +82,26 @@ class PopSettings:
     priority_order_asc: bool = key(
         "priorityOrderAsc", True, "pops visit the queues by descending id; off: by ascending id", live=True
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PopNoticeSettings:
+    """Which messages and events end the wait of pops and notifications."""
+
+    filter_notifications: bool = key(
+        "useMessageFilterForNotification",
+        True,
+        "notifications (code 200054) consider only messages that match the filter of the request",
+        live=True,
+    )
+    notification_filter_max: int = key(
+        "maxMessageFilterNumForNotification",
+        64,
+        "messages that wait in a queue from which on a notification does not look at their tags",
+        low=0,
+        high=1024,
+        live=True,
+    )
     notify_after_order_release: bool = key(
         "enableNotifyAfterPopOrderLockRelease",
         True,

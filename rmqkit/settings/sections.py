@@ -19,7 +19,7 @@ from rmqkit.settings import broker_sections as broker
 from rmqkit.settings import node_sections as node
 from rmqkit.settings import store_sections as store
 from rmqkit.settings.declaration import section
-from rmqkit.settings.pop_sections import AssignmentSettings, PopSettings
+from rmqkit.settings.pop_sections import AssignmentSettings, PopNoticeSettings, PopSettings
 from rmqkit.settings.replication_sections import ActingSettings, DrillSettings, HaSettings, ReplicationSettings
 
 
@@ -45,6 +45,7 @@ class Sections:
     timers: broker.TimerSettings = section(broker.TimerSettings, "Timer and delay", "broker")
     transactions: broker.TransactionSettings = section(broker.TransactionSettings, "Transactions", "broker")
     pop: PopSettings = section(PopSettings, "Pop", "broker")
+    pop_notices: PopNoticeSettings = section(PopNoticeSettings, "Pop", "broker")
     assignment: AssignmentSettings = section(AssignmentSettings, "Pop", "broker")
     coordination: broker.Coordination = section(broker.Coordination, "Sending", "broker")
     paths: store.StorePaths = section(store.StorePaths, "Store: files", "broker")

@@ -187,6 +187,7 @@ class OwnRequestCode(IntEnum):
     """
 
     GET_POP_IN_FLIGHT = 60001
+    GET_POP_PROGRESS = 60002
 
 
 class ResponseCode(IntEnum):

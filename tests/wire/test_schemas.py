@@ -16,7 +16,7 @@ BESIDE = {
     },
     "ExchangeHAInfoResponse": {
         *("masterLogBegin", "masterLogEnd", "masterStartId", "tailMatches"),
-        *("logEnd", "tailOffset", "tailSize", "tailCrc"),
+        *("logEnd", "tailOffset", "tailSize", "tailCrc", "masterGivenUp"),
     },
     "ConsumerSendMsgBackRequest": {"bname"},
     "GetRouteInfoRequest": {"__ZONE_MODE", "__ZONE_NAME"},

@@ -13,6 +13,10 @@ WAIT=false: the progress of the delay level then passes a message that is only i
 and a power loss of that machine loses it. SLAVE_NOT_AVAILABLE counts as put, as it does for a
 producer: that master has stored the message, and a retry would only store it again.
 
+Redelivered pops. If no other group has the retry topic of a group and topic, the message goes to a
+master that has the topic itself, since the group's members pop there. The send creates the retry
+topic, with one queue.
+
 Dead letters. A message for a dead-letter topic is sent to the group's retry topic with no
 redelivery left. The other broker then creates the dead-letter topic and stores the message there,
 as for its own messages.
@@ -31,7 +35,7 @@ from rmqkit.broker.escape.host import EscapeHost
 from rmqkit.broker.escape.masters import Master, Masters
 from rmqkit.broker.names import retry_topic
 from rmqkit.runtime.calls import CallFailed, Outcome
-from rmqkit.store.contract import PutStatus
+from rmqkit.store.contract import Put, PutStatus
 from rmqkit.wire import properties as props
 from rmqkit.wire.codes import RequestCode, ResponseCode
 from rmqkit.wire.javahash import java_hash
@@ -40,6 +44,7 @@ from rmqkit.wire.topic_names import AUTO_CREATE_TOPIC, DLQ_PREFIX, RETRY_PREFIX
 
 SEND_TIMEOUT_MS = 3_000
 DEFAULT_QUEUES = 8
+_ORIGIN_GROUP = b"ORIGIN_GROUP"
 
 _PUT = frozenset((ResponseCode.SUCCESS, ResponseCode.SLAVE_NOT_AVAILABLE))
 _STORED: dict[int, PutStatus] = {
@@ -77,6 +82,13 @@ class Remote:
             topic = retry_topic(topic[len(DLQ_PREFIX) :])
 
         def found(masters: Sequence[Master], why: str) -> None:
+            base = _popped_topic(message.put)
+            if not masters and base:
+                self._masters.find(base, chosen)
+            else:
+                chosen(masters, why)
+
+        def chosen(masters: Sequence[Master], why: str) -> None:
             first = (java_hash(topic) + message.put.queue_id) % len(masters) if masters else 0
             self._try(message, topic, [*masters[first:], *masters[:first]], why, then)
 
@@ -124,7 +136,7 @@ class Remote:
             producer_group=self._group if group is None else group.decode("utf-8", "replace"),
             topic=topic,
             default_topic=AUTO_CREATE_TOPIC,
-            default_topic_queue_nums=DEFAULT_QUEUES,
+            default_topic_queue_nums=1 if _popped_topic(put) else DEFAULT_QUEUES,
             queue_id=put.queue_id % master.queues,
             sys_flag=put.sys_flag,
             born_timestamp=put.born_ms,
@@ -157,3 +169,12 @@ class Remote:
             then(status)
         else:
             self._try(message, topic, others, self.why, then)
+
+
+def _popped_topic(put: Put) -> str:
+    """Return the topic of a message in a pop retry topic; "" for any other message."""
+    group = props.find(put.properties, _ORIGIN_GROUP)
+    if group is None:
+        return ""
+    start = RETRY_PREFIX + group.decode("utf-8", "replace")
+    return put.topic[len(start) + 1 :] if put.topic.startswith((f"{start}_", f"{start}+")) else ""

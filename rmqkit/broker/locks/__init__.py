@@ -22,7 +22,7 @@ __all__ = ["LOCK_MODES", "LockMode", "LockTable", "Loose"]
 
 
 def _loose(broker: "BrokerView") -> LockMode:
-    return Loose()
+    return Loose(broker.leases)
 
 
 def _strict(broker: "BrokerView") -> LockMode:

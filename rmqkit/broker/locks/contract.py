@@ -5,7 +5,8 @@ mode handles the requests LOCK_BATCH_MQ (41) and UNLOCK_BATCH_MQ (42). The packa
 lists the built-in modes:
 
 - `loose`: the broker decides alone. Locks are not replicated. So two members of a consumer group
-  can hold one queue for up to `LOCK_LIVE_MS` after a slave takes over from its master.
+  can hold one queue for up to `LOCK_LIVE_MS` after a slave takes over from its master. A returning
+  master takes over the slave's locks.
 - `strict`: a quorum of the broker group decides (`locks/strict.py`).
 
 A mode may ask other brokers before it answers, so `then` may be called in a later turn. A granted
@@ -98,10 +99,13 @@ class LockMode(Protocol):
 
 
 class Loose:
-    """The lock mode `loose`: this broker decides alone."""
+    """The lock mode `loose`: this broker decides alone.
 
-    def __init__(self) -> None:
-        self.table = LockTable()
+    A returning master takes over the leases of the slave that acted (`roles/give_way.py`).
+    """
+
+    def __init__(self, table: LockTable | None = None) -> None:
+        self.table = LockTable() if table is None else table
 
     def start(self) -> None:
         pass

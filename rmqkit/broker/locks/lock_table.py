@@ -31,6 +31,7 @@ Source: `broker/.../client/rebalance/RebalanceLockManager.java`. Apache's broker
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from rmqkit.wire.bodies.offsets import LeaseCopy
 from rmqkit.wire.fastjson import MessageQueue
 
 LOCK_LIVE_MS = 60_000
@@ -157,6 +158,36 @@ class LockTable:
         """Return the number of unexpired leases."""
         leases = (lease for held in self.by_group.values() for lease in held.values())
         return sum(now_ms - lease.since_ms <= self.live_ms for lease in leases)
+
+    def copy(self, now_ms: int) -> list[LeaseCopy]:
+        """Return the unexpired leases, for a returning master."""
+        return [
+            LeaseCopy(
+                group=group,
+                client_id=lease.client_id,
+                topic=queue.topic,
+                broker_name=queue.broker_name,
+                queue_id=queue.queue_id,
+                age_ms=now_ms - lease.since_ms,
+            )
+            for group, held in self.by_group.items()
+            for queue, lease in held.items()
+            if now_ms - lease.since_ms <= self.live_ms
+        ]
+
+    def adopt(self, leases: Iterable[LeaseCopy], now_ms: int) -> None:
+        """Replace all leases by those of the broker that granted locks until now.
+
+        Leases beyond the limit are left out.
+        """
+        self.by_group, self.count = {}, 0
+        for each in leases:
+            if self.count >= self._locks_max:
+                return
+            queue = MessageQueue(each.topic, each.broker_name, each.queue_id)
+            held = self.by_group.setdefault(each.group, {})
+            self.count += queue not in held
+            held[queue] = Lease(each.client_id, now_ms - max(0, each.age_ms))
 
     def sweep(self, now_ms: int) -> None:
         """Forget expired leases."""

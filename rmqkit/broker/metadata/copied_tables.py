@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+from rmqkit.broker.locks.lock_table import LockTable
 from rmqkit.broker.special.duties import SpecialDuties
 from rmqkit.broker.tables.groups import GroupTable
 from rmqkit.broker.tables.offsets import OffsetTable
@@ -15,3 +16,5 @@ class CopiedTables(NamedTuple):
     groups: GroupTable
     offsets: OffsetTable
     special: SpecialDuties
+    #: leases of lock mode `loose`, which a returning master copies; None in other modes
+    leases: LockTable | None = None

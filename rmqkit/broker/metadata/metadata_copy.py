@@ -30,7 +30,9 @@ restarts.
 What the slave sends: offsets that its master may lack, because consumers committed them here while
 the master was away, or the master was killed before it saved them. They go with the next request
 to an rmqkit master whose log is the same as this one; offsets into another log would mean other
-messages. An Apache master asks for them itself (pre-online), with a plain 43.
+messages. A commit that arrives while the master holds a request ends that request after `GIVE_MS`,
+so that the master has the offset at once: it may be returning (`roles/give_way.py`). An Apache
+master asks for them itself (pre-online), with a plain 43.
 
 The states:
 
@@ -94,6 +96,9 @@ RETURN_MS = 3000
 COPY_SAVE_MS = 250
 #: a save waits at least 1 ms per this many pairs of the table
 COPY_SAVE_PAIRS = 4
+#: time from a commit at this slave to the request that sends it to the master
+GIVE_MS = 10
+GIVE_DUTY = "metadata-give"
 #: as Apache's slaves do, fetch topics from an Apache master at its main port - 2 (the VIP port)
 #: first
 VIP_PORT_GAP = 2
@@ -203,6 +208,7 @@ class MetadataCopy(StateMachine[CopyState]):
         self._answered_ms = -1
         self._modes_due_ms = 0
         context.duties.add(DUTY, self._run, None)
+        context.duties.add(GIVE_DUTY, self._give, None)
 
     def validate(self) -> None:
         assert (self._question is not None) == (self.state in (ASKING, FETCHING))
@@ -225,6 +231,7 @@ class MetadataCopy(StateMachine[CopyState]):
         """Start to copy as a slave."""
         self.move(WAITING)
         self._tables.offsets.untold = {}
+        self._tables.offsets.on_untold = self._committed
         self._follow.on_following = self.again
         self._role.on_change.append(self._wake)
         self._wake()
@@ -296,6 +303,15 @@ class MetadataCopy(StateMachine[CopyState]):
         self.move(WAITING)
         self._ask_ms = self._context.clock.mono_ms + wait_ms
         self._context.duties.wake(DUTY, self._ask_ms)
+
+    def _committed(self) -> None:
+        """Send a commit to the master soon, if it holds a request."""
+        if self.state is ASKING and self._current.held_since_ms >= 0:
+            self._context.duties.wake(GIVE_DUTY, self._context.clock.mono_ms + GIVE_MS)
+
+    def _give(self, now_ms: int) -> None:
+        if self.state is ASKING and self._current.held_since_ms >= 0 and self._tables.offsets.untold:
+            self._give_up()
 
     def when_copied(self, then: Then) -> None:
         """Call `then` after the next successful round that leaves no further changes to fetch."""

@@ -155,12 +155,22 @@ class MetadataServer:
                 offsets.changes.note(key)
         offsets.changes.follow(offsets.table)
         self._note_in_step(call)
+        self._replace(call)
         if not call.args.wait or self._stopped or len(self._waiting) >= WAITING_MAX:
             return self._answer(call)
         due_ms = self._context.clock.mono_ms + HOLD_MS
         self._waiting.append((due_ms, call))
         self._context.duties.wake(DUTY, due_ms)
         return LATER
+
+    def _replace(self, call: Question) -> None:
+        """Answer the held request of the same connection: the slave has abandoned it."""
+        for number, (_, held) in enumerate(self._waiting):
+            if held.conn is call.conn:
+                del self._waiting[number]
+                if held.is_alive:
+                    held.finish(self._answer(held))
+                return
 
     def hand_over(self) -> None:
         """Stop: answer every held request with the last state."""

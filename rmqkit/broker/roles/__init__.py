@@ -8,7 +8,8 @@
     known_members  members known from earlier, for name servers that list nobody
     nameservers    checks what the name servers' routes show of an acting master
     pre_online     what a broker does before it serves
-    reverse_sync   a returning master copies progress from a member; an acting slave hands it over
+    reverse_sync   a returning master copies progress from a member
+    give_way       an acting slave hands over to its returning master
     runtime_info   the role's fields in code 28
 
 Only `Roles` changes the role. Other parts read the `RoleState`, or register in its `on_change`.
@@ -31,19 +32,19 @@ from rmqkit.broker.registration import Registration
 from rmqkit.broker.replication.replication import Replication
 from rmqkit.broker.roles import runtime_info
 from rmqkit.broker.roles.acting_master import ActingMaster
+from rmqkit.broker.roles.give_way import GiveWay
 from rmqkit.broker.roles.group_contact import GroupContact
 from rmqkit.broker.roles.known_members import KnownMembers
 from rmqkit.broker.roles.liveness import Liveness
 from rmqkit.broker.roles.members import MemberPolls
 from rmqkit.broker.roles.nameservers import Nameservers
 from rmqkit.broker.roles.pre_online import PreOnline
-from rmqkit.broker.roles.reverse_sync import GiveWay
-from rmqkit.broker.roles.role import CLIENT_CODES, MASTER_ID, Duty, Online, Role, RoleState
+from rmqkit.broker.roles.role import CLIENT_CODES, HANDOVER_CODES, MASTER_ID, Duty, Online, Role, RoleState
 from rmqkit.broker.special.contract import Destination
 from rmqkit.runtime.connection import Address
 from rmqkit.store.contract import StorageEngine
 
-__all__ = ["CLIENT_CODES", "Duty", "Online", "Role", "RoleState", "Roles"]
+__all__ = ["CLIENT_CODES", "HANDOVER_CODES", "Duty", "Online", "Role", "RoleState", "Roles"]
 
 
 class Roles:
@@ -84,9 +85,9 @@ class Roles:
         self.acting = ActingMaster(self, context, store, replication)
         self.nameservers = Nameservers(context, state, registration)
         self.pre_online = PreOnline(self, context, store, replication, tables)
-        #: suspends the special duties of an acting master while its master returns
+        #: hands over to the returning master
         self.give_way = GiveWay(context, replication, tables.special, self._is_master_back, self._apply)
-        #: holds back what special duties of a master release, until contact with the group is proven
+        #: holds back what is due on a master until contact with the group is proven
         self.contact = GroupContact(context, replication.calls, self)
         self.contact.on_change = self._apply
         self._known: tuple[Mapping[int, Address], tuple[int, Address] | None] = ({}, None)
@@ -149,7 +150,7 @@ class Roles:
 
     @property
     def reachable(self) -> Mapping[int, Address]:
-        """The members to ask whether they follow this master: listed, following, or known before."""
+        """The members to ask for contact: listed ones, followers, else those known before."""
         found = dict(self.others)
         for broker_id, link in self._replication.members.bound.items():
             if link.binding is not None and broker_id not in found:
@@ -304,9 +305,9 @@ class Roles:
         if not self.is_running:
             return  # a stopping broker restarts no duty and stays unregistered
         state, special = self.state, self._special
-        self.on_refusal()
         self.contact.set_on(self.is_enabled and state.is_master)
-        state.suspended = self._suspended()
+        state.suspended, state.is_sealed = self._suspended(), self.give_way.is_sealed
+        self.on_refusal()
         destination = self.destinations[state.role] if state.does(Duty.SPECIAL) else None
         if destination is not special.destination:
             if special.destination is not None:
@@ -327,4 +328,6 @@ class Roles:
 
     def _suspended(self) -> frozenset[Duty]:
         """Return the duties that are off: the master returns, or contact with the group is lost."""
+        if self.give_way.is_sealed:
+            return frozenset((Duty.SPECIAL, Duty.LOCK))
         return frozenset((Duty.SPECIAL,)) if self.give_way.is_on or self.contact.is_lost else frozenset()

@@ -27,8 +27,9 @@ What the master copies:
   lost.
 - Nothing from a member whose log has other bytes.
 
-`GiveWay` is the other side. From the 906 on, an acting master stops delivering. It reports its
-progress once its puts in flight are answered, so that no message is delivered by both.
+- The leases of queues in lock mode `loose`, from the member that acted. They replace this broker's.
+
+`give_way` is the other side: how the member that acted stops, so that what it sends is final.
 
 Source: `broker/.../BrokerPreOnlineService.syncMetadataReverse`, which copies whole tables, so that
 the last member's wins.
@@ -41,11 +42,9 @@ from functools import partial
 from rmqkit.broker.context import BrokerContext
 from rmqkit.broker.metadata.copied_tables import CopiedTables
 from rmqkit.broker.replication import log_tail
-from rmqkit.broker.replication.ha_state import FOLLOWING
 from rmqkit.broker.replication.log_tail import LogTail
 from rmqkit.broker.replication.replication import Replication
 from rmqkit.broker.special.contract import SpecialRow
-from rmqkit.broker.special.duties import SpecialDuties
 from rmqkit.broker.tables.offsets import SEPARATOR
 from rmqkit.errors import RemoteProtocolError
 from rmqkit.runtime.calls import CallFailed, Outcome, Reply
@@ -65,13 +64,7 @@ HANDSHAKE_MS = 2000
 HANDSHAKE_APACHE_MS = 10_000
 #: codes after which a call is retried: the broker is starting or busy
 BUSY = (ResponseCode.SERVICE_NOT_AVAILABLE, ResponseCode.SYSTEM_BUSY)
-
-#: how long special duties stay suspended at most while the master returns
-GIVE_WAY_MS = 10_000
-#: how long to wait at most for puts in flight
-STILL_MS = 1000
 LOOK_MS = 20
-GIVE_WAY_DUTY, STILL_DUTY = "roles-give-way", "roles-still"
 
 
 class SyncState(StrEnum):
@@ -288,7 +281,10 @@ class ReverseSync(StateMachine[SyncState]):
 
     def _take_offsets(self, reply: Reply) -> None:
         if reply.is_ok and reply.body:
-            self._tables.offsets.merge(self._limit(ConsumerOffsetTable.decode(reply.body)))
+            told = ConsumerOffsetTable.decode(reply.body)
+            self._tables.offsets.merge(self._limit(told))
+            if told.leases is not None and self._tables.leases is not None:
+                self._tables.leases.adopt(told.leases, self._context.clock.mono_ms)
         self._end("")
 
     def _limit(self, told: ConsumerOffsetTable) -> ConsumerOffsetTable:
@@ -303,73 +299,3 @@ class ReverseSync(StateMachine[SyncState]):
                     if queue_id >= 0 and offset >= 0
                 }
         return ConsumerOffsetTable(data_version=told.data_version, offset_table=table, reset_table=told.reset_table)
-
-
-class GiveWay:
-    """Suspends the special duties of an acting master while its master returns."""
-
-    def __init__(
-        self,
-        context: BrokerContext,
-        replication: Replication,
-        special: SpecialDuties,
-        is_master_back: Callable[[], bool],
-        changed: Callable[[], None],
-    ) -> None:
-        self._context = context
-        self._replication = replication
-        self._special = special
-        self._is_master_back = is_master_back
-        self._changed = changed
-        #: when the suspension ends at the latest (monotonic ms); -1: no master is returning
-        self._until_ms = -1
-        self._waiting: list[tuple[int, Callable[[], None]]] = []
-        context.duties.add(GIVE_WAY_DUTY, self._run, None)
-        context.duties.add(STILL_DUTY, self._check_puts, None)
-
-    @property
-    def is_on(self) -> bool:
-        return self._until_ms >= 0
-
-    def begin(self) -> None:
-        """Suspend special duties: the master has announced its return (906)."""
-        now_ms = self._context.clock.mono_ms
-        self._until_ms = now_ms + GIVE_WAY_MS
-        self._context.duties.wake(GIVE_WAY_DUTY, now_ms + HANDSHAKE_MS)
-        self._changed()
-
-    def end(self) -> None:
-        if self.is_on:
-            self._until_ms = -1
-            self._changed()
-
-    def _run(self, now_ms: int) -> int | None:
-        """End the suspension once the master is back, or gone again before it was registered."""
-        if not self.is_on:
-            return None
-        is_gone = self._replication.follow.state != FOLLOWING
-        if now_ms >= self._until_ms or is_gone or self._is_master_back():
-            self.end()
-            return None
-        return min(self._until_ms, now_ms + MEMBER_MS // 6)
-
-    # --- puts in flight ---------------------------------------------------------------------------
-
-    def when_still(self, then: Callable[[], None]) -> bool:
-        """Return whether a put is in flight.
-
-        If so, `then` is called once no put is in flight, or after `STILL_MS`.
-        """
-        if not self.is_on or not self._special.is_moving:
-            return False
-        now_ms = self._context.clock.mono_ms
-        self._waiting.append((now_ms + STILL_MS, then))
-        self._context.duties.wake(STILL_DUTY, now_ms + LOOK_MS)
-        return True
-
-    def _check_puts(self, now_ms: int) -> int | None:
-        if self._waiting and (not self._special.is_moving or now_ms >= self._waiting[0][0]):
-            waiting, self._waiting = self._waiting, []
-            for _, then in waiting:
-                then()
-        return now_ms + LOOK_MS if self._waiting else None

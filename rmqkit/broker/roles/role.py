@@ -61,10 +61,26 @@ DUTIES: Mapping[Duty, tuple[frozenset[Role], frozenset[Online]]] = {
     Duty.HEARTBEAT: (frozenset(Role), _ONLINE),
 }
 
+#: client requests that an acting slave refuses once its master has copied the final snapshot
+#: (`give_way`). Pulls are held instead, locks are refused by their handler, and commits are passed
+#: on to the master
+HANDOVER_CODES = frozenset(
+    (
+        RequestCode.END_TRANSACTION,
+        RequestCode.RECALL_MESSAGE,
+        RequestCode.POP_MESSAGE,
+        RequestCode.PEEK_MESSAGE,
+        RequestCode.ACK_MESSAGE,
+        RequestCode.BATCH_ACK_MESSAGE,
+        RequestCode.CHANGE_MESSAGE_INVISIBLETIME,
+        RequestCode.NOTIFICATION,
+        RequestCode.POLLING_INFO,
+    )
+)
 #: client requests that only a broker that is online answers; requests of members and administrators
 #: are always answered. LOCK_BATCH_MQ is not listed: its handler (`handlers/consumers/locks.py`)
 #: tells clients from members, and a member that is not online still votes
-CLIENT_CODES = frozenset(
+CLIENT_CODES = HANDOVER_CODES | frozenset(
     (
         RequestCode.SEND_MESSAGE,
         RequestCode.SEND_MESSAGE_V2,
@@ -72,7 +88,6 @@ CLIENT_CODES = frozenset(
         RequestCode.SEND_REPLY_MESSAGE,
         RequestCode.SEND_REPLY_MESSAGE_V2,
         RequestCode.CONSUMER_SEND_MSG_BACK,
-        RequestCode.RECALL_MESSAGE,
         RequestCode.PULL_MESSAGE,
         RequestCode.LITE_PULL_MESSAGE,
         RequestCode.QUERY_CONSUMER_OFFSET,
@@ -113,6 +128,9 @@ class RoleState:
         #: duties that are off although the role has them: an acting master stops delivering while
         #: its master is returning
         self.suspended: frozenset[Duty] = frozenset()
+        #: whether the returning master has copied everything: what an acting slave did from now on
+        #: would be missing there
+        self.is_sealed = False
         #: called after each change of the role, the online state or the group's smallest live id
         self.on_change: list[Callable[[], None]] = []
 
@@ -127,8 +145,20 @@ class RoleState:
 
     @property
     def refusal(self) -> str:
-        """Why clients are refused; "" while they are served."""
+        """Why all requests of clients are refused; "" while they are served."""
         return "" if self.online is Online.ONLINE else f"the broker is {self.online}: {self.why}"
+
+    @property
+    def handover(self) -> str:
+        """Why an acting slave refuses `HANDOVER_CODES` and locks, and holds pulls; "" otherwise."""
+        is_over = self.is_acting and self.is_sealed
+        return "the master returns and has copied the progress of this slave: ask again by a new route" if is_over else ""
+
+    def refusal_of(self, code: int) -> str:
+        """Return why this broker refuses a request code of clients now; "" if it serves it."""
+        if code in CLIENT_CODES and self.refusal:
+            return self.refusal
+        return self.handover if code in HANDOVER_CODES else ""
 
     def does(self, duty: Duty) -> bool:
         """Return whether this broker has the duty now and it is not suspended."""

@@ -4,7 +4,8 @@ The store of a master whose slaves may act for it is guarded: a message is put o
 with the group is proven (`roles/group_contact.py`). Until then it waits here, in order, and counts
 as in flight. All messages that wait are put when the proof arrives, so at most the messages of one
 turn are not replicated when the master is isolated. Messages for internal topics do not wait, as no
-consumer reads them.
+consumer reads them, except those that go on from there (`GOES_ON`): the member that acts releases
+the original of a half or a timer that an isolated master has put again.
 """
 
 from collections import deque
@@ -14,7 +15,10 @@ from typing import Protocol
 from rmqkit.broker.escape.bridge import Escape
 from rmqkit.broker.special.contract import Then
 from rmqkit.store.contract import Put, PutResult, PutStatus
-from rmqkit.wire.topic_names import SEND_FORBIDDEN, SYSTEM_PREFIX
+from rmqkit.wire.topic_names import HALF_TOPIC, SEND_FORBIDDEN, SYSTEM_PREFIX, TIMER_TOPIC
+
+#: internal topics with messages that are released later
+GOES_ON = (HALF_TOPIC, TIMER_TOPIC)
 
 #: escapes in flight per line of work
 ESCAPES_MAX = 8
@@ -80,7 +84,8 @@ class GuardedStore(OwnStore):
 
     def put(self, put: Put, origin: str, then: Then) -> PutResult | None:
         contact = self._contact
-        if put.topic in SEND_FORBIDDEN or put.topic.startswith(SYSTEM_PREFIX):
+        is_internal = put.topic in SEND_FORBIDDEN or put.topic.startswith(SYSTEM_PREFIX)
+        if is_internal and put.topic not in GOES_ON:
             return self._put(put, then)
         if not self._waiting and (contact.is_proven or not contact.is_needed):
             return self._put(put, then)

@@ -2,14 +2,14 @@
 
 from rmqkit.broker.special.contract import SpecialRow
 from rmqkit.broker.special.delay.delivery import DelayDelivery
-from rmqkit.broker.special.pop.progress import ReviveOffsets
+from rmqkit.broker.special.pop.acting_pops import PopProgress
 from rmqkit.broker.special.pop.revive import PopRevive
 from rmqkit.broker.special.timer.duty import TimerDuty
 from rmqkit.broker.special.timer.progress import TimerProgress
 from rmqkit.broker.special.transactions.checks import TransactionChecks
 from rmqkit.broker.special.transactions.progress import CODE, HalfProgress
 from rmqkit.wire.bodies import DelayOffsetTable
-from rmqkit.wire.codes import RequestCode
+from rmqkit.wire.codes import OwnRequestCode, RequestCode
 
 SPECIAL_DUTIES: tuple[SpecialRow, ...] = (
     SpecialRow(
@@ -39,10 +39,10 @@ SPECIAL_DUTIES: tuple[SpecialRow, ...] = (
     ),
     SpecialRow(
         name="pop",
-        progress="revive offsets",
-        code=0,
+        progress="pop progress",
+        code=OwnRequestCode.GET_POP_PROGRESS,
         field="",
-        decode=ReviveOffsets.decode,
+        decode=PopProgress.decode,
         make=PopRevive,
     ),
 )

@@ -43,6 +43,8 @@ class OffsetTable:
         #: on a slave, the pairs that were committed here and that its master may lack; None
         #: elsewhere
         self.untold: dict[str, None] | None = None
+        #: on a slave, called after each commit
+        self.on_untold: Callable[[], None] = lambda: None
         self._clock = clock
         self._file = AtomicFile(disk, f"{folder}/consumerOffset.json")
         self._version_step = max(1, version_step)
@@ -122,6 +124,7 @@ class OffsetTable:
         self.changes.note(key)
         if self.untold is not None:
             self.untold[key] = None
+            self.on_untold()
         self._commits += 1
         if self._commits % self._version_step == 0:
             self.version = self.version.next_version(self._clock.wall_ms)

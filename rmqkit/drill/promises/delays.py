@@ -159,10 +159,14 @@ def _stored_ms(row: HistoryRow) -> int:
     return int(row.extra.get("stored_ms", row.complete_ms))
 
 
-def allowed_again(history: History, plan: Plan, save_ms: int | None = None) -> list[tuple[int, int]]:
+def allowed_again(
+    history: History, plan: Plan, save_ms: int | None = None, *, while_isolated: bool = True
+) -> list[tuple[int, int]]:
     """Return intervals, in ms: a message that was released in one of them may be released again.
 
     `save_ms` is how often a broker saves its progress; by default, that of the delay levels.
+    `while_isolated`: whether the whole isolation of a node is such an interval, or only its begin
+    and its end.
     """
     save_ms = plan.setting("flushDelayOffsetInterval", FLUSH_DELAY_OFFSET_MS) if save_ms is None else save_ms
     back_ms = (GIVEN_BACK_MS if plan.replicas > 1 else save_ms) + MARGIN_MS
@@ -186,7 +190,7 @@ def allowed_again(history: History, plan: Plan, save_ms: int | None = None) -> l
         # The broker with the newer progress may have been down when its successor began, so the
         # successor could not copy it.
         allowed.append((change.sure_ms(broken_at) - MARGIN_MS, change.after.begin_ms + until_ms))
-    if any(row.extra.get("harm") == Harm.ISOLATE for row in faults):
+    if while_isolated and any(row.extra.get("harm") == Harm.ISOLATE for row in faults):
         allowed += [(begin_ms - back_ms, end_ms + until_ms) for begin_ms, end_ms in windows]
     return allowed
 

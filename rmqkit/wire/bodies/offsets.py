@@ -24,15 +24,28 @@ from rmqkit.wire.fastjson import MessageQueue
 from rmqkit.wire.schema import Int32, Int64
 
 
+class LeaseCopy(msgspec.Struct, rename="camel", kw_only=True):
+    """rmqkit's: a client's lock of a queue, `age_ms` after it was granted or renewed."""
+
+    group: str
+    client_id: str
+    topic: str
+    broker_name: str
+    queue_id: Int32
+    age_ms: Int64
+
+
 class ConsumerOffsetTable(Body, kw_only=True):
     """Offsets by `topic@group`, then by queue id.
 
-    `removed` and `reset_table` are rmqkit's: the deleted `topic@group` pairs, and when (wall ms) a
-    queue's offset was last reset. Queue ids in `reset_table` are text, since some of Apache's
-    readers cannot skip unquoted numbers.
+    `removed`, `reset_table` and `leases` are rmqkit's: the deleted `topic@group` pairs, when (wall
+    ms) a queue's offset was last reset, and the queue locks that an acting slave hands over to its
+    master. Queue ids in `reset_table` are text, since some of Apache's readers cannot skip unquoted
+    numbers.
     """
 
     data_version: DataVersion = DataVersion()
+    leases: list[LeaseCopy] | None = None
     offset_table: dict[str, dict[Int32, Int64]] = field(default_factory=dict)
     removed: list[str] | None = None
     reset_table: dict[str, dict[str, Int64]] | None = None

@@ -66,8 +66,8 @@ class ExchangeHAInfoResponse(Ext, kw_only=True):
     "false", or absent if the master does not have the bytes in question.
 
     A slave that answers a returning master reports the end of its log, and the CRC32 of the last
-    bytes that both logs have. `master_given_up` is set by a slave that acts for its master, or whose
-    name servers no longer list it.
+    bytes that both logs have. `master_given_up` is set by a slave that acts for its master, or
+    whose name servers no longer list it.
     """
 
     master_ha_address: str | None = None

@@ -96,6 +96,45 @@ def test_a_notification_waits(broker):
     assert client.answer_to(late).ext["hasMsg"] == "false"
 
 
+def test_a_notification_considers_only_the_tags_that_it_names(broker):
+    client, producer = with_topic(broker), broker.connect()
+    fill(client, 3, tags="A")
+    assert has_message(client.answer_to(notification(broker, client, exp="A")))
+    assert not has_message(client.answer_to(notification(broker, client, exp="B")))
+    opaque = notification(broker, client, exp="B", pollTime="10000")
+    send(producer, i="UNIQ_KEY\x01k1\x02TAGS\x01A\x02")
+    broker.advance(0)
+    assert client.answer_to(opaque) is None
+    send(producer, i="UNIQ_KEY\x01k2\x02TAGS\x01B\x02")
+    broker.advance(0)
+    assert has_message(client.answer_to(opaque))
+
+
+@pytest.mark.parametrize(
+    "settings", [("useMessageFilterForNotification=false",), ("maxMessageFilterNumForNotification=3",)]
+)
+def test_a_notification_may_not_look_at_tags(make, settings):
+    broker = make(*settings)
+    client = with_topic(broker)
+    fill(client, 3, tags="A")
+    assert has_message(client.answer_to(notification(broker, client, exp="B")))
+
+
+def test_a_redelivery_is_notified_whatever_its_tag(broker):
+    client = with_topic(broker)
+    fill(client, 1, tags="A")
+    popped(broker, client)
+    broker.advance(INVISIBLE_MS + 1_001)
+    assert has_message(client.answer_to(notification(broker, client, exp="B")))
+
+
+def test_a_notification_with_a_broken_filter_is_refused(make):
+    broker = make("enablePropertyFilter=true")
+    client = with_topic(broker)
+    answer = client.answer_to(notification(broker, client, expType="SQL92", exp="a >"))
+    assert answer.code == ResponseCode.SUBSCRIPTION_PARSE_FAILED
+
+
 def test_too_many_notifications_are_refused(make):
     broker = make("popPollingSize=1")
     client = with_topic(broker)

@@ -3,7 +3,7 @@
 import pytest
 
 from rmqkit.broker.handlers.pop import orders as orders_module
-from rmqkit.wire.bodies.pop_order import OrderInfo, OrderInfoTable
+from rmqkit.broker.handlers.pop.order_info import OrderInfo, OrderInfoTable
 from rmqkit.wire.codes import RequestCode, ResponseCode
 from tests.broker.handlers.pop_requests import (
     INVISIBLE_MS,

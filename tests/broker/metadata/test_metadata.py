@@ -247,7 +247,7 @@ def test_what_was_committed_at_the_slave_reaches_the_master_that_comes_back(grou
     other.world.restart("broker-0")
     other.until(lambda: other.master.serving)
     other.until(lambda: offset(other, "broker-0") == 9 and offset(other, "broker-2") == 9, 3000)
-    assert offset(other, "broker-0", "NewThere") == 4
+    other.until(lambda: offset(other, "broker-0", "NewThere") == 4, 1000)
     assert offset(other, "broker-1") == 9
 
 

@@ -12,7 +12,7 @@ import pytest
 from rmqkit.broker.node import Broker
 from rmqkit.runtime.connection import Address
 from rmqkit.store.contract import Put, PutStatus
-from rmqkit.wire.codes import RequestCode
+from rmqkit.wire.codes import OwnRequestCode, RequestCode, ResponseCode
 from rmqkit.wire.topic_names import SCHEDULE_TOPIC
 from tests.helpers.script import Client, Command, Script, write_command
 
@@ -83,6 +83,8 @@ class Master:
         if command.code in self.answers:
             ext, body = self.answers[command.code]
             far_end.send(write_command(0, ext, body, opaque=command.opaque, flag=1))
+        elif command.code in tuple(OwnRequestCode):
+            far_end.send(write_command(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, {}, b"", opaque=command.opaque, flag=1))
 
     def asked(self) -> list[int]:
         codes = [code for _, code in self.log if code in self.answers]

@@ -15,7 +15,7 @@ from rmqkit.broker.node import Broker
 from rmqkit.broker.roles.reverse_sync import HANDSHAKE_APACHE_MS, HANDSHAKE_MS, LOOK_MS, MEMBER_MS, ReverseSync
 from rmqkit.broker.special.transactions.progress import CODE as TRANSACTIONS
 from rmqkit.runtime.connection import Address
-from rmqkit.wire.codes import RequestCode, ResponseCode
+from rmqkit.wire.codes import OwnRequestCode, RequestCode, ResponseCode
 from tests.broker.metadata.test_metadata import commit, offset
 from tests.broker.replica_group import Group
 from tests.broker.requests import send, with_topic
@@ -24,10 +24,11 @@ from tests.helpers.script import Command, Script, write_command
 HOST = "10.0.9.9"
 MEMBER, MEMBER_ID = f"{HOST}:10911", 1
 VERSION = '{"counter":0,"stateVersion":0,"timestamp":1}'
-HA_INFO, DELAYS, TIMERS, OFFSETS = (
+HA_INFO, DELAYS, TIMERS, POPS, OFFSETS = (
     RequestCode.EXCHANGE_BROKER_HA_INFO,
     RequestCode.GET_ALL_DELAY_OFFSET,
     RequestCode.GET_TIMER_CHECK_POINT,
+    OwnRequestCode.GET_POP_PROGRESS,
     RequestCode.GET_ALL_CONSUMER_OFFSET,
 )
 #: an Apache slave's answer: integer keys without quotes, a field that rmqkit does not have. It is
@@ -37,6 +38,7 @@ APACHE = {
     DELAYS: (0, {}, b'{"dataVersion":%s,"offsetTable":{5:2,6:7}}' % VERSION.encode()),
     TIMERS: (0, {}, bytes(56)),
     TRANSACTIONS: (0, {}, b'{"half":1,"op":0,"commits":[2]}'),
+    POPS: (ResponseCode.REQUEST_CODE_NOT_SUPPORTED, {}, b""),
     OFFSETS: (
         0,
         {},
@@ -110,7 +112,7 @@ def apache(make) -> Member:
 def test_progress_is_copied_from_an_apache_slave(apache):
     apache.link()
     apache.run(200)
-    assert [each.code for each in apache.log] == [HA_INFO, DELAYS, TIMERS, OFFSETS]
+    assert [each.code for each in apache.log] == [HA_INFO, DELAYS, TIMERS, POPS, OFFSETS]
     told = apache.log[0].ext
     assert (told["masterAddress"], told["masterHaAddress"]) == (
         apache.node.context.address_text,
@@ -141,7 +143,7 @@ def test_a_slave_older_than_5_is_asked_for_progress_too(apache):
     assert apache.node.offsets.table["T@CG"][0] == 3
 
 
-@pytest.mark.parametrize("code", [HA_INFO, DELAYS, TIMERS, OFFSETS])
+@pytest.mark.parametrize("code", [HA_INFO, DELAYS, TIMERS, POPS, OFFSETS])
 def test_a_silent_member_is_skipped(apache, code):
     apache.link()
     del apache.answers[code]
@@ -150,7 +152,7 @@ def test_a_silent_member_is_skipped(apache, code):
     assert "skipped" in apache.reverse.why
 
 
-@pytest.mark.parametrize("code", [DELAYS, TIMERS, OFFSETS])
+@pytest.mark.parametrize("code", [DELAYS, TIMERS, POPS, OFFSETS])
 def test_an_answer_that_cannot_be_read_skips_the_member(apache, code):
     apache.link()
     apache.answers[code] = (0, {}, b"{]")

@@ -18,11 +18,11 @@ INVISIBLE_MS = 20_000
 class Lab:
     """Group a's master has popped messages; group b takes what escapes."""
 
-    def __init__(self, *, has_retry_topic=True):
+    def __init__(self, *, has_topic=True, has_retry_topic=True):
         self.world = World(1)
         self.cluster = SimCluster(self.world, groups=2, replicas=3, acting=True, fast=True)
         self.cluster.ready()
-        for name in (A0, B0):
+        for name in (A0, B0) if has_topic else (A0,):
             self.world.call(name, self._prepare)
         if has_retry_topic:
             self.world.call(B0, lambda broker: broker.topics.create_system(RETRY, 1))
@@ -45,12 +45,16 @@ class Lab:
         self.world.call(name, run)
         self.world.run_for(1)
 
+    @staticmethod
+    def message(number):
+        unique = f"UNIQ_KEY\x01k{number}\x02".encode()
+        return Put("T", 0, 0, 0, 1, bytes(8), bytes(8), 0, 0, b"m%d" % number, unique, 0)
+
     def pop(self, count, acked=()):
         """Store messages at group a's master, the checkpoint of a pop that took them, and acks."""
         broker, topic = self.cluster.broker(A0), self.duty(A0).topic
         self.pop_ms = pop_ms = broker.clock.wall_ms
-        unique = [f"UNIQ_KEY\x01k{number}\x02".encode() for number in range(count)]
-        messages = [Put("T", 0, 0, 0, 1, bytes(8), bytes(8), 0, 0, b"m%d" % n, unique[n], 0) for n in range(count)]
+        messages = [self.message(number) for number in range(count)]
         checkpoint = PopCheckpoint(
             broker_name="broker-a",
             group="CG",
@@ -97,8 +101,23 @@ def test_popped_messages_of_a_dead_master_escape_once_and_acked_ones_do_not(lab)
     assert lab.retried(B0) == [b"m0", b"m2", b"m3"]
 
 
-def test_without_a_broker_that_has_the_retry_topic_messages_wait_for_the_master():
+def test_messages_escape_to_a_broker_that_has_only_the_topic():
     lab = Lab(has_retry_topic=False)
+    lab.pop(2)
+    lab.world.run_for(2_000)
+    lab.world.kill(A0)
+    lab.until(lambda: lab.duty(A1).is_on)
+    lab.until(lambda: lab.retried(B0) == [b"m0", b"m1"])
+    assert lab.cluster.broker(B0).topics.get(RETRY).write_queue_nums == 1
+    lab.world.restart(A0)
+    lab.until(lambda: lab.duty(A0).is_on)
+    lab.world.run_for(10_000)
+    assert lab.retried(A0) == []
+
+
+@pytest.mark.long
+def test_without_a_broker_that_has_the_topic_messages_wait_for_the_master():
+    lab = Lab(has_topic=False, has_retry_topic=False)
     lab.pop(2)
     lab.world.run_for(2_000)
     lab.world.kill(A0)

@@ -4,6 +4,9 @@ The broker's lock mode decides. Invalid requests, with names that are too long o
 are refused before they reach it. Clients lock at the master or at the acting master. A peer broker
 that asks for this broker's vote alone (`only_this_broker`) is served in every role.
 
+An acting slave that hands over to its master (`roles/give_way.py`) grants no lock, but passes
+releases on to the master, which has copied the leases.
+
 Source: `broker/.../processor/AdminBrokerProcessor.java` (`lockBatchMQ`, `unlockBatchMQ`).
 """
 
@@ -59,8 +62,13 @@ def lock(broker: "BrokerView", call: Call[NoFields]) -> Response:
 @rows.handles(RequestCode.UNLOCK_BATCH_MQ, NoFields)
 def unlock(broker: "BrokerView", call: Call[NoFields]) -> Response:
     """Release queues that a client holds."""
-    asked = _checked(broker, call)
+    asked = _decoded(call) if broker.role.handover else _checked(broker, call)
     call.changing()
+    master = broker.replication.master_address
+    if broker.role.handover and master is not None and not asked.only_this_broker:
+        asked.only_this_broker = True
+        broker.remoting.oneway(master, RequestCode.UNLOCK_BATCH_MQ, None, asked.encode())
+        asked.only_this_broker = False
     broker.locks.unlock(
         asked.consumer_group,
         asked.client_id,
@@ -82,7 +90,7 @@ def _checked(broker: "BrokerView", call: Call[NoFields]) -> LockBatchBody:
     if not asked.only_this_broker and not broker.role.does(Duty.LOCK):
         role = broker.role
         slave = f"the broker is a {role.role} and locks no queues: ask its master or acting master"
-        why = role.refusal or slave
+        why = role.refusal or role.handover or slave
         raise Refused(ResponseCode.SERVICE_NOT_AVAILABLE, why)
     return asked
 

@@ -5,8 +5,12 @@ Topics (21), groups (201) and delay offsets (45) have handlers elsewhere.
 43 returns the consumer offsets:
 
 - to an Apache slave, the whole table,
-- to a returning master of ours, the whole table with the times of resets,
+- to a returning master of ours, the whole table with the times of resets, and the leases of lock
+  mode `loose`,
 - to our slaves, what changed in it (`broker/metadata/metadata_server.py`).
+
+For an acting slave, the request of a returning master seals the handover (`roles/give_way.py`), and
+is answered once no put of a special duty is in flight.
 
 Its integer keys are quoted, and it has no `pullOffsetTable`, since Apache 5.5.0 cannot skip one
 with unquoted keys. The timer metrics count the timers that wait, by topic.
@@ -17,7 +21,7 @@ Source: `AdminBrokerProcessor.{getAllConsumerOffset,getTimerMetrics,getAllMessag
 
 from typing import TYPE_CHECKING
 
-from rmqkit.runtime.calls import Call, Handlers, Response
+from rmqkit.runtime.calls import LATER, Call, Handlers, Response
 from rmqkit.wire.bodies import ConsumerOffsetTable
 from rmqkit.wire.codes import RequestCode
 from rmqkit.wire.schema import NoFields
@@ -33,10 +37,23 @@ rows = Handlers()
 def all_offsets(broker: "BrokerView", call: Call[GetAllConsumerOffsetRequest]) -> Response:
     if call.args.known_changes is not None:
         return broker.replication.metadata_server.ask(call)
-    offsets = broker.offsets
-    if call.args.resets:
-        return call.ok(body=offsets.snapshot().encode())
-    return call.ok(body=ConsumerOffsetTable(data_version=offsets.version, offset_table=offsets.table).encode())
+    give_way = broker.roles.give_way
+    give_way.seal()
+
+    def answer() -> Response:
+        offsets = broker.offsets
+        if not call.args.resets:
+            return call.ok(body=ConsumerOffsetTable(data_version=offsets.version, offset_table=offsets.table).encode())
+        table = offsets.snapshot()
+        if broker.role.is_acting and broker.leases is not None:
+            table.leases = broker.leases.copy(broker.clock.mono_ms)
+        return call.ok(body=table.encode())
+
+    def finish() -> None:
+        if call.is_alive:
+            call.finish(answer())
+
+    return LATER if give_way.when_still(finish) else answer()
 
 
 @rows.handles(RequestCode.GET_TIMER_METRICS, NoFields)

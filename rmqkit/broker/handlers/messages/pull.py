@@ -9,6 +9,9 @@ A subscription by tags is matched with queue entries. One by properties (SQL92) 
 the records' properties. Its filter was registered by a heartbeat, or comes with the request
 (`broker/filters/`).
 
+An acting slave that hands over to its master (`roles/give_way.py`) holds pulls until the route has
+changed, or refuses those that may not wait.
+
 A slave serves pulls if `slaveReadEnable` is set, or while it acts for its master. Unless
 `offsetCheckInSlave` is set it corrects no offset, as it may lack records that its master has.
 With `slaveReadEnable`, it answers PULL_RETRY_IMMEDIATELY with the requested offset instead of
@@ -80,6 +83,11 @@ def pull(broker: "BrokerView", call: Call[PullMessageRequest]) -> Response:
         guard = broker.commit_guard
         if guard is None or not guard(args.consumer_group, args.topic, args.queue_id, call.conn):
             broker.offsets.commit(args.consumer_group, args.topic, args.queue_id, args.commit_offset)
+    handover = broker.role.handover
+    if handover:
+        if args.sys_flag & PullSysFlag.SUSPEND and _park(broker, call, wanted):
+            return LATER
+        raise Refused(ResponseCode.SERVICE_NOT_AVAILABLE, f"service not available now: {handover}")
     read = _read(broker, args, wanted)
     is_at_end = _code(read, args) is ResponseCode.PULL_NOT_FOUND or _is_uncorrected(broker, read, args)
     may_wait = args.sys_flag & PullSysFlag.SUSPEND and is_at_end

@@ -11,6 +11,9 @@ the pending checkpoints are still being read after a start, a handle is believed
 A change writes a checkpoint of one message that starts now, and the ack of the old one, in the same
 turn: a crash leaves both or neither. The answer holds what the client needs for the new handle.
 
+An acting master stores nothing in its log: the special duty keeps the acks and changes
+(`special/pop/acting_pops.py`).
+
 Deviation: an ack that cannot be stored is answered with an error. Upstream logs it and answers
 SUCCESS.
 
@@ -22,8 +25,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from rmqkit.broker.handlers.pop.checks import (
     check_invisible_time,
-    check_master,
     check_queue,
+    check_serves,
     checked_handle,
 )
 from rmqkit.broker.handlers.pop.in_flight import client_of
@@ -57,7 +60,7 @@ class AckTarget(NamedTuple):
 def ack(broker: "BrokerView", call: Call[AckMessageRequest]) -> Response:
     """Ack one message."""
     args = call.args
-    check_master(broker)
+    check_serves(broker)
     check_queue(broker, args.topic, args.queue_id)
     known = broker.store.queue_range(args.topic, args.queue_id)
     if not known.offset_min <= args.offset <= known.offset_max:
@@ -72,13 +75,17 @@ def ack(broker: "BrokerView", call: Call[AckMessageRequest]) -> Response:
     delivery = _delivery(broker, args, handle)
     if delivery is None or not _is_open(broker, delivery.key, args.offset):
         return call.ok()
+    if not broker.revive.is_logging:
+        call.changing()
+        broker.revive.ack_unlogged(delivery.key, [args.offset])
+        return call.ok()
     return _store(broker, call, [_ack_of(broker, delivery, args.offset)], call.ok())
 
 
 @rows.handles(RequestCode.BATCH_ACK_MESSAGE, NoFields)
 def batch_ack(broker: "BrokerView", call: Call[NoFields]) -> Response:
     """Ack messages of several checkpoints; those that cannot be acked are skipped."""
-    check_master(broker)
+    check_serves(broker)
     request = decode_batch_ack(call.body) if call.body else None
     if request is None or not request.acks:
         raise Refused(ResponseCode.NO_MESSAGE, "the request has no acks")
@@ -95,9 +102,14 @@ def batch_ack(broker: "BrokerView", call: Call[NoFields]) -> Response:
         name = request.broker_name or broker.config.identity.broker_name
         key = topic, each.group, each.queue_id, each.start, each.pop_ms, name
         offsets = _marked(broker, key, each, bits)
-        if key not in seen and offsets:
+        if key in seen or not offsets:
+            continue
+        if broker.revive.is_logging:
             seen[key] = None
             puts.append(_batch_of(broker, key, each, offsets))
+        else:
+            call.changing()
+            broker.revive.ack_unlogged(key, offsets)
     return _store(broker, call, puts, call.ok()) if puts else call.ok()
 
 
@@ -105,7 +117,7 @@ def batch_ack(broker: "BrokerView", call: Call[NoFields]) -> Response:
 def change_invisible_time(broker: "BrokerView", call: Call[ChangeInvisibleTimeRequest]) -> Response:
     """Hide one message for another time from now on; its old handle becomes invalid."""
     args = call.args
-    check_master(broker)
+    check_serves(broker)
     check_queue(broker, args.topic, args.queue_id)
     known = broker.store.queue_range(args.topic, args.queue_id)
     if not known.offset_min <= args.offset < known.offset_max:
@@ -140,9 +152,24 @@ def change_invisible_time(broker: "BrokerView", call: Call[ChangeInvisibleTimeRe
         is_suspended=args.suspend,
         topic=args.topic,
     )
+    if not broker.revive.is_logging:
+        call.changing()
+        _change_unlogged(broker, call, delivery, checkpoint)
+        return call.ok(answer)
     wall_ms, host = broker.clock.wall_ms, broker.hosts.store_host
     first = checkpoint_put(checkpoint, broker.revive.topic, delivery.revive_queue, wall_ms, host)
     return _store(broker, call, [first, _ack_of(broker, delivery, args.offset)], call.ok(answer), args.consumer_group)
+
+
+def _change_unlogged(
+    broker: "BrokerView", call: Call[ChangeInvisibleTimeRequest], delivery: AckTarget, checkpoint: PopCheckpoint
+) -> None:
+    """Keep the new checkpoint at an acting master, then ack the old one."""
+    offset, queue = call.args.offset, (checkpoint.topic, checkpoint.group, checkpoint.queue_id)
+    ended = partial(broker.pop_offsets.stored, broker.pop_offsets.hold(queue, offset))
+    client_id = client_of(broker, call.conn, checkpoint.group)
+    broker.revive.pop_unlogged(checkpoint, delivery.revive_queue, client_id, ended)
+    broker.revive.ack_unlogged(delivery.key, [offset])
 
 
 # --- deliveries

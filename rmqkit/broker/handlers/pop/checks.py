@@ -1,7 +1,7 @@
 """What the requests of pop check, in upstream's order, since it decides which code a client gets.
 
-A slave serves none of them: what they store must be in the log of the group's master. While a slave
-acts for its master, it only hands messages out again that the master had given (`special/pop`).
+A slave serves none of them, unless it acts for its master. A broker that returns, or gives way to a
+master that returns, serves none either: what it accepted could miss the handover.
 
 Invisible times are limited to `INVISIBLE_MS_MAX`. Upstream, a longer one fails later and without a
 word: the checkpoint is a timer message, and timers have this limit (`timerMaxDelaySec`).
@@ -10,10 +10,15 @@ Source: `broker/.../processor/{PopMessageProcessor,AckMessageProcessor}.java`,
 `NotificationProcessor.java`, `PeekMessageProcessor.java`.
 """
 
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from rmqkit.broker.filters.contract import FilterError
+from rmqkit.broker.filters.pull_filter import EVERYTHING, PullFilter, by_filter, by_tags
+from rmqkit.broker.handlers.messages.pull import TAG_TYPES, check_filters_allowed
 from rmqkit.errors import RemoteProtocolError
 from rmqkit.runtime.calls import Refused
+from rmqkit.wire.bodies import parse_subscription
 from rmqkit.wire.bodies.pop import ReceiptHandle, decode_handle
 from rmqkit.wire.codes import PermName, ResponseCode
 
@@ -25,13 +30,13 @@ if TYPE_CHECKING:
 INVISIBLE_MS_MAX = 259_200_000
 
 
-def check_master(broker: "BrokerView") -> None:
-    """Raise Refused if this broker cannot store checkpoints and acks."""
-    if broker.replication.is_slave or not broker.revive.is_on:
+def check_serves(broker: "BrokerView") -> None:
+    """Raise Refused if this broker serves no pops: it is neither a master nor an acting one."""
+    if not broker.revive.is_on:
         ip = broker.config.network.broker_ip1
         raise Refused(
             ResponseCode.SERVICE_NOT_AVAILABLE,
-            f"the broker[{ip}] is not the master of its group: only a master serves pops",
+            f"the broker[{ip}] serves no pops: it is not the master of its group and does not act for it",
         )
 
 
@@ -94,3 +99,22 @@ def checked_handle(text: str) -> ReceiptHandle:
         return decode_handle(text)
     except RemoteProtocolError as error:
         raise Refused(ResponseCode.SYSTEM_ERROR, str(error)) from None
+
+
+@lru_cache(maxsize=4096)
+def _tags(topic: str, expression: str) -> PullFilter:
+    return by_tags(tuple(parse_subscription(topic, expression).code_set))
+
+
+def checked_filter(broker: "BrokerView", topic: str, kind: str | None, expression: str | None) -> PullFilter:
+    """Return the filter of a pop or notification. Raises Refused if its expression is invalid."""
+    if not expression:
+        return EVERYTHING
+    try:
+        if kind in TAG_TYPES:
+            return _tags(topic, expression)
+        check_filters_allowed(broker, kind)
+        return by_filter(broker.filters.filters.compile(str(kind), expression))
+    except (FilterError, RemoteProtocolError, ValueError) as error:
+        remark = f"parse the consumer's subscription failed: {error}"
+        raise Refused(ResponseCode.SUBSCRIPTION_PARSE_FAILED, remark) from None

@@ -10,12 +10,12 @@ counts all. Upstream has no such request: there, what is in flight can only be c
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from rmqkit.broker.handlers.pop.order_info import OrderInfo
 from rmqkit.broker.special.pop.pending import Pending, PopQueue
 from rmqkit.errors import CorruptRecord
 from rmqkit.runtime.calls import Call, Handlers, Refused, Response
 from rmqkit.runtime.connection import Connection
 from rmqkit.wire.bodies.pop import PopInFlight, PopInFlightMessage, retry_topics
-from rmqkit.wire.bodies.pop_order import OrderInfo
 from rmqkit.wire.codes import OwnRequestCode, ResponseCode
 from rmqkit.wire.record import Record, decode_record
 from rmqkit.wire.schemas.pop import GetPopInFlightRequest

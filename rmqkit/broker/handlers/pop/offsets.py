@@ -5,6 +5,9 @@ committed as a consumer offset when the checkpoints of all pops before it are st
 durable: after a power loss a message must not be behind the committed offset without a checkpoint.
 If a checkpoint cannot be stored, the next offset goes back to its messages.
 
+At an acting master no checkpoint is stored. There the committed offset rises when all messages of
+the pop are acked or handed out again, so that no message is lost with the acting master.
+
 A pop starts at the greater of the next and the committed offset. After a start, the checkpoints
 that were read may be ahead of both (`ReviveReader.taken`). A reset by the server beats all.
 
@@ -125,6 +128,10 @@ class PopOffsets:
         self._forget(queue)
         self._offsets.commit(group, topic, queue_id, offset)
 
+    def forget_all(self) -> None:
+        """Forget what this broker popped while it acted: its master has taken over."""
+        self._by_queue.clear()
+
     def _forget(self, queue: PopQueue) -> None:
         self._by_queue.pop(queue, None)
         self._taken.pop(queue, None)
@@ -137,8 +144,15 @@ class PopOffsets:
         state.next = offset
         return state, self._number
 
+    def hold(self, queue: PopQueue, offset: int) -> "tuple[NextOffset, int]":
+        """Keep the committed offset from rising above a message. Returns what `stored` wants."""
+        state = self._state(queue)
+        self._number += 1
+        state.open[self._number] = offset
+        return state, self._number
+
     def stored(self, taken: "tuple[NextOffset, int]") -> None:
-        """The checkpoint is stored."""
+        """The checkpoint is stored, or at an acting master all its messages are done."""
         state, number = taken
         state.open.pop(number)
         self._context.duties.wake(COMMIT, self._context.clock.mono_ms + COMMIT_MS)

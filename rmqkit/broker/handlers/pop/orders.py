@@ -26,11 +26,11 @@ from collections.abc import Callable, Iterator, Sequence
 from heapq import heappop, heappush
 
 from rmqkit.broker.context import BrokerContext
+from rmqkit.broker.handlers.pop.order_info import OrderInfo, OrderInfoTable
 from rmqkit.broker.special.pop.pending import PopQueue
 from rmqkit.broker.tables.groups import GroupTable
 from rmqkit.broker.tables.topics import TopicTable
 from rmqkit.runtime.atomic_file import AtomicFile
-from rmqkit.wire.bodies.pop_order import OrderInfo, OrderInfoTable
 
 FREE, SAVE = "pop-order-free", "pop-order-save"
 #: pause between a change and its save
@@ -218,6 +218,6 @@ class PopOrders:
                 continue
             if info.hidden_until() > wall_ms:
                 self._watch(queue, info)
-            elif self._context.config.pop.notify_after_order_release:
+            elif self._context.config.pop_notices.notify_after_order_release:
                 self._freed(queue)
         self._wake()

@@ -9,31 +9,30 @@ reads once more, and is answered with POLLING_TIMEOUT if there is still nothing.
 wait, it is answered with POLLING_FULL at once.
 
 An ordered pop stores no checkpoint: what it gave is noted by `PopOrders`, and is answered at once.
+An acting master stores none either, since it may not append to its log: the special duty keeps them
+(`special/pop/acting_pops.py`).
 
 Source: `broker/.../processor/PopMessageProcessor.java`.
 """
 
-from functools import lru_cache, partial
+from functools import partial
 from typing import TYPE_CHECKING
 
-from rmqkit.broker.filters.contract import FilterError
-from rmqkit.broker.filters.pull_filter import EVERYTHING, PullFilter, by_filter, by_tags
-from rmqkit.broker.handlers.messages.pull import TAG_TYPES, check_filters_allowed
+from rmqkit.broker.filters.pull_filter import PullFilter
 from rmqkit.broker.handlers.pop.checks import (
     check_invisible_time,
-    check_master,
     check_readable,
+    check_serves,
+    checked_filter,
     checked_topic,
 )
 from rmqkit.broker.handlers.pop.in_flight import client_of
 from rmqkit.broker.handlers.pop.queue_reads import QueueReads, TakenMessages, redelivered
 from rmqkit.broker.put_answers import STORED
 from rmqkit.broker.special.pop.records import checkpoint_put
-from rmqkit.errors import RemoteProtocolError
 from rmqkit.runtime.calls import Answer, Call, Handlers, Refused, Response
 from rmqkit.runtime.connection import Buffer
 from rmqkit.store.contract import PutResult, PutStatus
-from rmqkit.wire.bodies import parse_subscription
 from rmqkit.wire.bodies.pop import (
     MESSAGES_MAX,
     ORDER_QUEUE,
@@ -66,7 +65,7 @@ def pop(broker: "BrokerView", call: Call[PopMessageRequest]) -> Response:
     if not args.born_time:
         args.born_time = broker.clock.wall_ms
     _check(broker, args)
-    wanted = _filter(broker, args)
+    wanted = checked_filter(broker, args.topic, args.exp_type, args.exp)
     call.changing()
     return call.later(partial(_attempt, broker, call, wanted))
 
@@ -76,30 +75,11 @@ def _check(broker: "BrokerView", args: PopMessageRequest) -> None:
     if broker.clock.wall_ms - args.born_time - args.poll_time > LATE_MS:
         raise Refused(ResponseCode.POLLING_TIMEOUT, f"the broker[{ip}] pop message is timeout too much")
     check_readable(broker, is_pop=True)
-    check_master(broker)
+    check_serves(broker)
     if args.max_msg_nums > MESSAGES_MAX:
         raise Refused(ResponseCode.INVALID_PARAMETER, f"the broker[{ip}] pop message's num is greater than {MESSAGES_MAX}")
     check_invisible_time(args.invisible_time)
     checked_topic(broker, args.topic, args.queue_id, args.consumer_group)
-
-
-@lru_cache(maxsize=4096)
-def _tags(topic: str, expression: str) -> PullFilter:
-    return by_tags(tuple(parse_subscription(topic, expression).code_set))
-
-
-def _filter(broker: "BrokerView", args: PopMessageRequest) -> PullFilter:
-    """Return the filter of a pop. Raises Refused if its expression is invalid."""
-    if not args.exp:
-        return EVERYTHING
-    try:
-        if args.exp_type in TAG_TYPES:
-            return _tags(args.topic, args.exp)
-        check_filters_allowed(broker, args.exp_type)
-        return by_filter(broker.filters.filters.compile(str(args.exp_type), args.exp))
-    except (FilterError, RemoteProtocolError, ValueError) as error:
-        remark = f"parse the consumer's subscription failed: {error}"
-        raise Refused(ResponseCode.SUBSCRIPTION_PARSE_FAILED, remark) from None
 
 
 def _attempt(
@@ -111,7 +91,9 @@ def _attempt(
     client_id = client_of(broker, call.conn, args.consumer_group)
     reads = QueueReads(broker, args, wanted, pop_ms, client_id)
     reads.read_all()
-    if reads.found and args.order:
+    if reads.found and not args.order and not broker.revive.is_logging:
+        _keep(broker, args, reads, pop_ms, revive_queue, client_id)
+    if reads.found and (args.order or not broker.revive.is_logging):
         answer(_found(broker, args, reads.found, pop_ms, revive_queue, reads.rest))
         _wake_next(broker, args, reads.rest)
         return
@@ -165,6 +147,16 @@ def _store(
         put = checkpoint_put(checkpoint, revive.topic, revive_queue, broker.clock.wall_ms, broker.hosts.store_host)
         result = broker.store.append(put)
         broker.puts.await_own(put.topic, result, partial(ended, number, result), copies=True)
+
+
+def _keep(
+    broker: "BrokerView", args: PopMessageRequest, reads: QueueReads, pop_ms: int, revive_queue: int, client_id: str
+) -> None:
+    """Keep the checkpoints at an acting master, which stores none."""
+    for each in reads.found:
+        assert each.taken is not None, "the pop is not ordered"
+        checkpoint, ended = _checkpoint(broker, args, each, pop_ms), partial(broker.pop_offsets.stored, each.taken)
+        broker.revive.pop_unlogged(checkpoint, revive_queue, client_id, ended)
 
 
 def _wake_next(broker: "BrokerView", args: PopMessageRequest, rest: int) -> None:
@@ -239,7 +231,7 @@ def _park(broker: "BrokerView", call: Call[PopMessageRequest], wanted: PullFilte
             return
         try:
             # The topic may be deleted meanwhile, or this broker be no master any more.
-            check_master(broker)
+            check_serves(broker)
             checked_topic(broker, args.topic, args.queue_id, args.consumer_group)
         except Refused as refused:
             answer(call.error(refused.code, str(refused)))

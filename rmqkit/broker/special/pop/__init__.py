@@ -7,6 +7,7 @@ broker. Acks are records of the same queue, so they follow their checkpoint.
 records     the checkpoint and ack records, as puts for the revive topic
 pending     checkpoints that still have messages without an ack, by revive queue
 reader      reads the revive topic into the pending checkpoints
+acting_pops what an acting master knows about pops and its log does not
 progress    how far the records of the revive topic are finished
 redelivery  puts messages into retry topics
 revive      the special duty: has it read, and gives due checkpoints to `redelivery`
@@ -15,7 +16,8 @@ Two hard cases decided the form:
 
 - Takeover with work pending. The acting master has the same revive topic, since it is replicated,
   and the consumer offset of the revive group. It reads from there and knows all checkpoints and
-  acks. Nothing else has to be copied.
+  acks of the master. What its own clients pop and ack cannot go into its log: it travels back with
+  the progress of the duty (`acting_pops`), and the returning master appends it.
 - kill -9 between the put of a retry message and the save of the progress. The checkpoint is read
   again. Its retry message has the same properties each time, so `DeliveryDedup` finds the one that
   is in the retry topic already.

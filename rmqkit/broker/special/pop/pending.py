@@ -12,6 +12,8 @@ that waits for very long moves to the end of its queue (`PopRevive`).
 from collections.abc import Iterator
 from heapq import heappop, heappush
 
+from msgspec import structs
+
 from rmqkit.wire.bodies.pop import PopCheckpoint
 
 #: topic, group, queue id, start offset, pop time, broker name
@@ -35,7 +37,7 @@ class Pending:
         self.checkpoint = checkpoint
         self.key = key
         self.revive_queue = revive_queue
-        #: queue offset of its record
+        #: queue offset of its record; -1: it is in no record (`ActingPops`)
         self.record = record
         #: wall time in ms
         self.due_ms = due_ms
@@ -62,6 +64,18 @@ class Pending:
     @property
     def queue(self) -> PopQueue:
         return self.key[0], self.key[1], self.key[2]
+
+    @property
+    def marked(self) -> PopCheckpoint:
+        """The checkpoint with the marks that it has now."""
+        bits = self.bits - (1 << 32) if self.bits >> 31 else self.bits  # Java's int
+        return structs.replace(self.checkpoint, bits=bits)
+
+    @property
+    def place(self) -> str:
+        """Where it waits, for the origin of its messages: the offset of its record, or its key."""
+        topic, group, queue_id, start, pop_ms, _ = self.key
+        return str(self.record) if self.record >= 0 else f"{topic}@{group}@{queue_id}@{start}@{pop_ms}"
 
     def index(self, offset: int) -> int:
         """Return the bit of a message, -1 if the checkpoint does not have it or it is done."""
@@ -119,7 +133,8 @@ class PendingTable:
         if pending.is_done:
             return
         self.by_key[pending.key] = pending
-        self.lines[pending.revive_queue].open[pending.record] = pending
+        if pending.record >= 0:
+            self.lines[pending.revive_queue].open[pending.record] = pending
         self.in_flight[pending.queue] = self.in_flight.get(pending.queue, 0) + pending.left
         self._sequence += 1
         heappush(self._due, (pending.due_ms, self._sequence, pending))

@@ -8,8 +8,9 @@ Source: `broker/.../processor/PopReviveService.java` (`consumeReviveMessage`).
 """
 
 from rmqkit.broker.special.contract import SpecialParts
+from rmqkit.broker.special.pop.acting_pops import ActingPops
 from rmqkit.broker.special.pop.pending import Key, Line, Pending, PendingTable, PopQueue, key_of
-from rmqkit.broker.tables.offsets import SEPARATOR
+from rmqkit.broker.special.pop.progress import reset_ms
 from rmqkit.errors import CorruptRecord, RemoteProtocolError
 from rmqkit.store.contract import Entry
 from rmqkit.wire import properties as props
@@ -26,7 +27,7 @@ _TIMER_OUT = props.PROPERTY_TIMER_OUT_MS.encode()
 class ReviveReader:
     """Reads revive queues into the table of pending checkpoints."""
 
-    def __init__(self, parts: SpecialParts, topic: str) -> None:
+    def __init__(self, parts: SpecialParts, topic: str, unlogged: ActingPops) -> None:
         self._context = parts.context
         self._store = parts.store
         self._offsets = parts.offsets
@@ -35,18 +36,24 @@ class ReviveReader:
         #: one past the last message that was popped from a queue before the start; the committed
         #: offset may be older
         self.taken: dict[PopQueue, int] = {}
+        #: of each queue with checkpoints that were read since the last commit: pop time of the
+        #: newest one, and one past its last message
+        self.popped: dict[PopQueue, tuple[int, int]] = {}
         #: checkpoints that are being moved to the end of their queue; reading the copy ends it
         self.moving: dict[Key, None] = {}
         #: who popped, by revive queue and offset of records that are put but not yet read
         self.clients: dict[tuple[int, int], str] = {}
+        self._unlogged = unlogged
         self._pending = PendingTable()
 
     def start(self, pending: PendingTable) -> None:
         """Read into this table from now on."""
         self._pending = pending
         self.taken.clear()
+        self.popped.clear()
         self.moving.clear()
         self.clients.clear()
+        self.taken.update(self._unlogged.next)
 
     def read(self, line: Line, count: int) -> int:
         """Read up to `count` records of a queue; return how many were read."""
@@ -99,16 +106,23 @@ class ReviveReader:
         self.moving.pop(key, None)
         pending = Pending(checkpoint, key, line.queue_id, offset, due_ms)
         pending.client_id = client_id
-        if offset < line.known:
-            self._note_taken(pending)
+        pending.bits |= self._unlogged.bits(line.queue_id, offset) & pending.full
+        self._note_popped(pending, is_known=offset < line.known)
         self._pending.add(pending)
 
-    def _note_taken(self, pending: Pending) -> None:
-        """Note that a former life popped these messages, unless its group was reset since."""
-        topic, group, queue_id = pending.queue
-        reset_ms = self._offsets.reset_ms.get(f"{topic}{SEPARATOR}{group}", {}).get(queue_id, 0)
-        if pending.offsets and pending.checkpoint.pop_ms > reset_ms:
-            self.taken[pending.queue] = max(self.taken.get(pending.queue, 0), pending.offsets[-1] + 1)
+    def _note_popped(self, pending: Pending, *, is_known: bool) -> None:
+        """Note that these messages were popped, unless their group was reset since.
+
+        `is_known`: the record was there at the start, so a former life popped them.
+        """
+        pop_ms = pending.checkpoint.pop_ms
+        if not pending.offsets or pop_ms <= reset_ms(self._offsets, pending.queue):
+            return
+        end = pending.offsets[-1] + 1
+        if is_known:
+            self.taken[pending.queue] = max(self.taken.get(pending.queue, 0), end)
+        if end > self.popped.get(pending.queue, (0, 0))[1]:
+            self.popped[pending.queue] = pop_ms, end
 
     def _apply_ack(self, record: Record) -> None:
         ack = decode_ack(record.body)

@@ -152,7 +152,7 @@ class RetryPuts:
     def _start(self, to: Destination, item: Item, put: Put) -> None:
         pending, index = item
         self._in_flight[item] = put.topic
-        origin = f"POP:{pending.revive_queue}:{pending.record}:{pending.offsets[index]}"
+        origin = f"POP:{pending.revive_queue}:{pending.place}:{pending.offsets[index]}"
         to.put(put, origin, partial(self._ended, item))
 
     def _ended(self, item: Item, status: PutStatus) -> None:

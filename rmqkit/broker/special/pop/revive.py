@@ -12,25 +12,30 @@ Span. A checkpoint with a long invisible time would hold back the progress, and 
 read everything after it. So if more than `SPAN_MAX` records wait and most of them are finished, the
 checkpoint is put once more, with the marks that it has now, and the old record is finished.
 
-Limit: at `CHECKPOINTS_MAX` pending checkpoints, `has_room` is false and pops get no messages.
+Acting. A destination that does not take internal messages is not the log: `is_logging` is false.
+Then handlers add what is popped and acked to `ActingPops`. When the master's duty starts with
+such checkpoints, it appends them to the revive topic first.
+
+Limit: at `CHECKPOINTS_MAX` pending checkpoints, `has_room` is false and pops get no messages. While
+this broker acts, the limit of `ActingPops` counts too.
 
 Source: `broker/.../processor/PopReviveService.java`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
-
-import msgspec
 
 from rmqkit.broker.hosts import Hosts
 from rmqkit.broker.special.contract import Destination, SpecialParts
-from rmqkit.broker.special.pop.pending import Key, Line, Pending, PendingTable
-from rmqkit.broker.special.pop.progress import ReviveOffsets, ReviveProgress
+from rmqkit.broker.special.pop.acting_pops import CHECKPOINTS_MAX as UNLOGGED_MAX
+from rmqkit.broker.special.pop.acting_pops import UNLOGGED, ActingPops, PopProgress
+from rmqkit.broker.special.pop.pending import Key, Line, Pending, PendingTable, PopQueue, key_of
+from rmqkit.broker.special.pop.progress import ReviveProgress
 from rmqkit.broker.special.pop.reader import ReviveReader
 from rmqkit.broker.special.pop.records import checkpoint_put
 from rmqkit.broker.special.pop.redelivery import RetryPuts, items_of
 from rmqkit.store.contract import PutStatus
-from rmqkit.wire.bodies.pop import revive_topic
+from rmqkit.wire.bodies.pop import PopCheckpoint, revive_topic
 
 REVIVE, SAVE = "pop-revive", "pop-revive-save"
 #: limit of pending checkpoints
@@ -44,6 +49,8 @@ READY_MAX = 10_000
 #: unfinished records of one queue, above which a waiting checkpoint moves to its end
 SPAN_MAX = 20_000
 MOVES_PER_TURN = 32
+#: acks at an acting master that wait until the revive topic is read
+EARLY_ACKS_MAX = 10_000
 #: pause between a change of the progress and its commit
 SAVE_MS = 1_000
 #: while checkpoints wait, the wall clock is read at this interval
@@ -64,9 +71,18 @@ class PopRevive:
         self._host = Hosts(parts.context.address).store_host
         self.pending = PendingTable()
         self.progress = ReviveProgress(parts, self.topic)
-        self.reader = ReviveReader(parts, self.topic)
+        self.unlogged = ActingPops(
+            parts.context.clock, parts.context.disk, parts.folder, parts.context.config.identity.broker_name
+        )
+        self.reader = ReviveReader(parts, self.topic, self.unlogged)
         self.redelivery = RetryPuts(parts, self._done, self._wake)
         self._to: Destination | None = None
+        #: unlogged checkpoints that are being appended
+        self._logging: dict[Key, None] = {}
+        #: acks at an acting master whose checkpoints may be unread
+        self._early_acks: list[tuple[Key, tuple[int, ...]]] = []
+        #: called when the master's progress has replaced what this broker knew from acting
+        self.on_replaced: Callable[[], None] = lambda: None
 
     @property
     def queue_count(self) -> int:
@@ -77,7 +93,8 @@ class PopRevive:
     # --- on and off -------------------------------------------------------------------------------
 
     def load(self, *, is_copy: bool) -> None:
-        """Do nothing: the table of consumer offsets has the progress."""
+        """Read what was popped while this broker acted; the rest of the progress is an offset."""
+        self.unlogged.load()
 
     def start(self, destination: Destination) -> None:
         self._note()
@@ -88,6 +105,13 @@ class PopRevive:
             known = self._store.queue_range(self.topic, queue_id).offset_max
             # Progress from a member with a longer log must not skip records that come here.
             self.pending.lines[queue_id] = Line(queue_id, min(self.progress.next(queue_id), known), known)
+        self._logging.clear()
+        self._early_acks.clear()
+        if not self.is_logging:
+            self.unlogged.begin(self._context.clock.wall_ms)
+        for each in self.unlogged:
+            each.is_due = False
+            self.pending.add(each)
         self.redelivery.start(destination)
         self._context.duties.add(REVIVE, self._run, self._context.clock.mono_ms)
         self._context.duties.add(SAVE, self._save, None)
@@ -96,6 +120,13 @@ class PopRevive:
         self._context.duties.remove(REVIVE)
         self._context.duties.remove(SAVE)
         self.redelivery.stop()
+        if not self.is_logging:
+            self.unlogged.end()
+
+    @property
+    def is_logging(self) -> bool:
+        """Whether checkpoints and acks go into the log of this broker."""
+        return self._to is None or self._to.takes_internal
 
     @property
     def is_on(self) -> bool:
@@ -109,7 +140,8 @@ class PopRevive:
     @property
     def has_room(self) -> bool:
         """Whether a pop may add checkpoints."""
-        return self.is_on and len(self.pending) < CHECKPOINTS_MAX
+        limit = 0 if self.is_logging else UNLOGGED_MAX - 1
+        return self.is_on and len(self.unlogged) <= limit and len(self.pending) < CHECKPOINTS_MAX
 
     @property
     def is_reading(self) -> bool:
@@ -132,6 +164,55 @@ class PopRevive:
         self._read(line, RECORDS_PER_TURN)
         self._wake(self._context.clock.mono_ms + self._wait_ms())
 
+    def pop_unlogged(self, checkpoint: PopCheckpoint, revive_queue: int, client_id: str, ended: Callable[[], None]) -> None:
+        """Add the checkpoint of a pop that an acting master serves.
+
+        `ended` is called once all its messages are acked or handed out again.
+        """
+        key = key_of(checkpoint, self._context.config.identity.broker_name)
+        pending = Pending(checkpoint, key, revive_queue, UNLOGGED, checkpoint.pop_ms + checkpoint.invisible_ms)
+        pending.client_id = client_id
+        self.unlogged.add(pending, ended)
+        self.pending.add(pending)
+        self._changed()
+        self._wake(self._context.clock.mono_ms + self._wait_ms())
+
+    def ack_unlogged(self, key: Key, offsets: Iterable[int]) -> None:
+        """Ack messages of one checkpoint at an acting master; without effect for an unknown one."""
+        if key not in self.pending.by_key and self.is_reading and len(self._early_acks) < EARLY_ACKS_MAX:
+            self._early_acks.append((key, tuple(offsets)))
+            return
+        pending = self.pending.by_key.get(key)
+        if pending is None:
+            return
+        for offset in offsets:
+            index = pending.index(offset)
+            if index >= 0:
+                self._done(pending, index)
+
+    def _apply_early_acks(self) -> None:
+        """Apply acks that came before their checkpoint was read."""
+        early, self._early_acks = self._early_acks, []
+        for key, offsets in early:
+            self.ack_unlogged(key, offsets)
+
+    def _log_unlogged(self, wall_ms: int) -> None:
+        """Append checkpoints that an acting master has served to the revive topic."""
+        assert self._to is not None, "the duty is on"
+        for pending in self.unlogged:
+            if pending.is_done:
+                self.unlogged.drop(pending.key)
+            elif pending.key not in self._logging and len(self._logging) < MOVES_PER_TURN:
+                self._logging[pending.key] = None
+                put = checkpoint_put(pending.marked, self.topic, pending.revive_queue, wall_ms, self._host)
+                self._to.put(put, f"POP:{pending.revive_queue}:{pending.place}", partial(self._logged, pending.key))
+
+    def _logged(self, key: Key, status: PutStatus) -> None:
+        if self._logging.pop(key, key) is None and status is PutStatus.PUT_OK:
+            self.unlogged.drop(key)
+            self._changed()
+            self._wake(self._context.clock.mono_ms)
+
     def _run(self, now_ms: int) -> int:
         assert self._to is not None, "the duty is on"
         left = RECORDS_PER_TURN
@@ -142,6 +223,10 @@ class PopRevive:
         if self.is_reading:
             return now_ms + CLOCK_POLL_MS  # a record cannot be read now
         wall_ms = self._context.clock.wall_ms
+        self._apply_early_acks()
+        if self.is_logging and len(self.unlogged):
+            self._log_unlogged(wall_ms)
+            return now_ms + CLOCK_POLL_MS  # the end of each put wakes the duty
         for _ in range(DUE_PER_TURN):
             pending = self.pending.take_due(wall_ms) if len(self.redelivery.ready) < READY_MAX else None
             if pending is None:
@@ -177,6 +262,8 @@ class PopRevive:
 
     def _done(self, pending: Pending, index: int) -> None:
         self.pending.done(pending, 1 << index)
+        if not self.is_logging or pending.record < 0:
+            self.unlogged.note(pending)
         self._changed()
 
     def _move_waiting(self, wall_ms: int) -> None:
@@ -190,8 +277,7 @@ class PopRevive:
                 if pending.is_due or pending.key in self.reader.moving:
                     break
                 self.reader.moving[pending.key] = None
-                copy = msgspec.structs.replace(pending.checkpoint, bits=_signed(pending.bits))
-                put = checkpoint_put(copy, self.topic, line.queue_id, wall_ms, self._host)
+                put = checkpoint_put(pending.marked, self.topic, line.queue_id, wall_ms, self._host)
                 self._to.put(put, f"POP:{line.queue_id}:{pending.record}", partial(self._moved, pending.key))
 
     def _moved(self, key: Key, status: PutStatus) -> None:
@@ -208,30 +294,46 @@ class PopRevive:
     def _note(self) -> None:
         self.progress.note({queue_id: line.finished for queue_id, line in self.pending.lines.items()})
 
+    def _prune(self) -> None:
+        """Forget what the log and the committed offsets know by now."""
+        finished = {queue_id: line.finished for queue_id, line in self.pending.lines.items()}
+        self.unlogged.prune(finished, self._committed)
+
+    def _committed(self, queue: PopQueue) -> int:
+        topic, group, queue_id = queue
+        return self._offsets.query(group, topic, queue_id)
+
     def _save(self, now_ms: int) -> None:
         self._note()
-        self.progress.commit(lambda: None)
+        self._prune()
+        self.progress.commit(self.reader.popped, self.unlogged.save)
 
     def save(self, then: Callable[[], None] | None = None) -> None:
         self._note()
-        self.progress.commit(lambda: self._offsets.save(then))
+        self.progress.commit(self.reader.popped, lambda: self._offsets.save(lambda: self.unlogged.save(then)))
 
     @property
     def save_interval_ms(self) -> int:
         return self._context.config.offsets.flush_consumer_offset_interval_ms
 
-    def snapshot(self) -> ReviveOffsets:
+    def snapshot(self) -> PopProgress:
         self._note()
-        return self.progress.snapshot(self.queue_count)
+        return self.unlogged.fill(PopProgress(offsets=self.progress.snapshot(self.queue_count)))
 
-    def merge(self, snapshot: ReviveOffsets) -> None:
-        self.progress.merge(snapshot)
+    def merge(self, snapshot: PopProgress) -> None:
+        self.progress.merge(snapshot.offsets)
+        if not self._topics.is_copy:
+            self.unlogged.merge(snapshot)
+        elif self.unlogged.follow(snapshot):
+            self.on_replaced()
 
-    def truncate(self, limit: ReviveOffsets | None) -> None:
+    def truncate(self, limit: PopProgress | None) -> None:
         self._note()
         # What was read may be gone: the next start reads it again.
         self.pending = PendingTable()
-        self.progress.truncate(limit, self.queue_count)
+        self.progress.truncate(None if limit is None else limit.offsets, self.queue_count)
+        queues = range(self.queue_count)
+        self.unlogged.truncate({each: self._store.queue_range(self.topic, each).offset_max for each in queues})
 
     # --- state ------------------------------------------------------------------------------------
 
@@ -252,8 +354,3 @@ class PopRevive:
             "popInFlight": str(sum(self.pending.in_flight.values()) if on else 0),
             "popRevived": str(self.redelivery.count),
         }
-
-
-def _signed(bits: int) -> int:
-    """Return 32 bits as Java's int."""
-    return bits - (1 << 32) if bits >> 31 else bits

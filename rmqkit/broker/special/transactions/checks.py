@@ -400,11 +400,19 @@ class TransactionChecks:
             duties.wake(CHECK, now_ms + min(self._failures * RETRY_STEP_MS, self._destination.retry_max_ms))
             return
         self._failures = 0
+        is_own = self._destination.takes_internal
         place = flight.place
+        if place is None and is_own:
+            place = self._place(flight.record)
         if place is not None and place.queue_offset >= 0 and flight.is_question:
             self._copied(flight.record, place)
-        self._moved(place.phy_offset_next if place is not None else 0)
+        self._moved(self._store.offset_written if is_own else 0)
         duties.wake(CHECK, now_ms)
+
+    def _place(self, record: Record) -> PutResult | None:
+        """Return where the copy of a half is that waited for contact before it was put."""
+        newest = self._search.newer(record)
+        return None if newest is None else PutResult(PutStatus.PUT_OK, newest.phy_offset, newest.queue_offset)
 
     def _copied(self, record: Record, place: PutResult) -> None:
         """The copy of a half is in this log: ask its producer, unless it has decided meanwhile."""

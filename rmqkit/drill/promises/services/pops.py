@@ -79,7 +79,9 @@ class RepeatedPops:
     """Judges pops of messages that were popped before."""
 
     def __init__(self, history: History, plan: Plan) -> None:
-        self._allowed = allowed_again(history, plan, plan.setting("flushConsumerOffsetInterval", FLUSH_MS))
+        self._allowed = allowed_again(
+            history, plan, plan.setting("flushConsumerOffsetInterval", FLUSH_MS), while_isolated=False
+        )
         self.broken: list[Broken] = []
         #: repeated pops that are allowed
         self.invisible = self.acked = 0

@@ -36,7 +36,7 @@ class TimerKept:
         sent = {row.key: row for row in history.by_kind["timer"]}
         dues = history.by_kind["timer-due"]
         recalls = {row.key: row for row in history.by_kind["recall"]}
-        allowed = allowed_again(history, plan, plan.setting("timerFlushIntervalMs", FLUSH_MS))
+        allowed = allowed_again(history, plan, plan.setting("timerFlushIntervalMs", FLUSH_MS), while_isolated=False)
         broken: list[Broken] = []
         copies: dict[str, dict[Place, HistoryRow]] = {}
         latest_ms = 0
