@@ -15,6 +15,7 @@ from rmqkit.api.log import logger
 from rmqkit.api.producer import Producer
 from rmqkit.client.flow import Deferred, start
 from rmqkit.client.message import Message, MessageExt, SendResult
+from rmqkit.client.producers.transaction_ends import deliver_end
 from rmqkit.client.producers.transactions import (
     TransactionQuestion,
     TransactionResult,
@@ -195,12 +196,12 @@ class TransactionProducer(Producer):
 
         def send() -> Deferred[str]:
             client = self._io.client
-            to = client.routes.master(half.queue.broker_name)
             if self._core is not None and self._core.trace is not None:
                 tags, keys = ("", "") if message is None else (message.tags or "", message.keys or "")
+                to = client.routes.master(half.queue.broker_name)
                 where = "" if to is None else str(to)
                 self._core.trace.ended(request, state, where, region_id=half.region_id or "", tags=tags, keys=keys)
-            return send_end(client.remoting, to, request, state)
+            return start(deliver_end(client, half, request, state))
 
         self._io.run("TransactionProducer", send).add_done_callback(ended)
         return future
@@ -256,7 +257,7 @@ class TransactionProducer(Producer):
             region_id = half.properties.get(props.PROPERTY_MSG_REGION) or ""
             tags, keys = half.tags or "", half.keys or ""
             self._core.trace.ended(question.end, state, str(question.address), region_id=region_id, tags=tags, keys=keys)
-        sent = send_end(self._io.client.remoting, question.address, question.end, state)
+        sent = start(send_end(self._io.client.remoting, question.address, question.end, state))
         sent.when_done(lambda: self._answered(question, state, sent.result()))
 
     def _answered(self, question: TransactionQuestion, state: TransactionState, why: str) -> None:

@@ -212,15 +212,18 @@ class Broker(BaseNode):
             destinations[Role.MASTER] = GuardedStore(self.puts.put, self.roles.contact)
         self._liveness = self.roles.liveness
         self._wire()
-        self.metrics: MetricsEndpoint | None = None
-        if config.metrics.exporter_type == "PROM":
-            # Imported only if enabled: its libraries cost start-up time and memory.
-            from rmqkit.broker import metrics
-
-            self.metrics = metrics.endpoint(view, self.outbox)
+        self.metrics = self._metrics_endpoint()
         self.locks = view.locks = parts.lock_mode(view)
         self._plugin_parts = parts.duties
         self._plugin_duties: dict[str, Run] = {}
+
+    def _metrics_endpoint(self) -> "MetricsEndpoint | None":
+        if self.config.metrics.exporter_type != "PROM":
+            return None
+        # Imported only if enabled: its libraries cost start-up time and memory.
+        from rmqkit.broker import metrics
+
+        return metrics.endpoint(self.view, self.outbox)
 
     def _wire(self) -> None:
         """Connect parts with parts that are built after them."""

@@ -28,6 +28,10 @@ def against_apache() -> bool:
     return os.environ.get("RMQKIT_INTEROP_AGAINST") == "apache"
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "interop_full: takes long; left out of a short run of the interop tests")
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
     report = yield

@@ -29,8 +29,10 @@ LATER_MS = 12_000
 class Place:
     """Apache's name server, and the folder and port that both brokers use in turn."""
 
-    def __init__(self, home: Path) -> None:
-        self.servers = ApacheCluster(home=home, broker_properties=LEVELS)
+    def __init__(self, home: Path, **own: str) -> None:
+        """`own` are more settings of both brokers."""
+        self._settings = {**LEVELS, **own}
+        self.servers = ApacheCluster(home=home, broker_properties=self._settings)
         self.servers.start_nameserver()
         self.namesrv = self.servers.namesrv
         self._ours: subprocess.Popen[str] | None = None
@@ -48,7 +50,7 @@ class Place:
                         raise
                     time.sleep(1)
         settings = {
-            **LEVELS,
+            **self._settings,
             "brokerName": "broker-a",
             "bindAddress": HOST,
             "brokerIP1": HOST,

@@ -69,7 +69,12 @@ TAKEOVER: Sequence[Kept] = (
         "the same; while one of the two is away, no lock is granted",
         "",
     ),
-    Kept("", "`lockMode=loose`", "nothing across a takeover", "leases that overlap, and for how long"),
+    Kept(
+        "",
+        "`lockMode=loose`",
+        "nothing for locks granted in the last second before a takeover",
+        "leases that overlap, and for how long",
+    ),
     Kept(
         "",
         "any, a consumer that stalled itself",
@@ -81,7 +86,7 @@ TAKEOVER: Sequence[Kept] = (
         "`escapeStrategy` `auto` or `remote`, a master in another group",
         "the message is delivered, never early, and released while the master is away",
         "the group that stores it; second releases: possible for messages released in the last second before a takeover or"
-        " a return, and while an isolated master and the acting slave both release",
+        " a return; under isolation only for those in the round trip in which it began",
     ),
     Kept(
         "",
@@ -113,8 +118,8 @@ TAKEOVER: Sequence[Kept] = (
         "progress-forward",
         "`enableSlaveActingMaster`",
         "a slave that takes over knows the offsets committed up to a second before; a returning master knows those"
-        " committed since",
-        "messages redelivered at takeover and at return",
+        " committed since, and after a kill or a pause no message is redelivered at the return",
+        "messages redelivered at the takeover; at the return, if another fault disturbs it",
     ),
 )
 

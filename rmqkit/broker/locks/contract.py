@@ -4,9 +4,9 @@ Each broker has one lock mode. `lockMode` chooses it; `lockInStrictMode=true` me
 mode handles the requests LOCK_BATCH_MQ (41) and UNLOCK_BATCH_MQ (42). The package's `LOCK_MODES`
 lists the built-in modes:
 
-- `loose`: the broker decides alone. Locks are not replicated. So two members of a consumer group
-  can hold one queue for up to `LOCK_LIVE_MS` after a slave takes over from its master. A returning
-  master takes over the slave's locks.
+- `loose`: the broker decides alone. Its slaves copy the locks about every 0.5 s, and a returning
+  master takes them over. Two members of a consumer group can hold one queue after a takeover if the
+  lock was granted just before it, or if brokers disagree which of them serves.
 - `strict`: a quorum of the broker group decides (`locks/strict.py`).
 
 A mode may ask other brokers before it answers, so `then` may be called in a later turn. A granted
@@ -101,7 +101,8 @@ class LockMode(Protocol):
 class Loose:
     """The lock mode `loose`: this broker decides alone.
 
-    A returning master takes over the leases of the slave that acted (`roles/give_way.py`).
+    Slaves copy the leases about every 0.5 s (`metadata/metadata_server.py`). A returning master
+    takes over those of the slave that acted (`roles/give_way.py`).
     """
 
     def __init__(self, table: LockTable | None = None) -> None:

@@ -79,6 +79,8 @@ class LockTable:
         self.live_ms = LOCK_LIVE_MS
         self.by_group: dict[str, dict[MessageQueue, Lease]] = {}
         self.count = 0
+        #: number of changes; a slave copies the leases when it has grown
+        self.version = 0
         self._locks_max = locks_max
 
     def lock(
@@ -106,6 +108,7 @@ class LockTable:
                 continue
             held[queue] = Lease(client_id, now_ms, attempt, before)
             granted.append(queue)
+        self.version += bool(granted)
         if held:
             self.by_group[group] = held
         return granted
@@ -132,6 +135,7 @@ class LockTable:
             if known is not None and known.client_id == client_id and attempt in (0, known.attempt):
                 self._forget(group, queue)
                 freed.append(queue)
+        self.version += bool(freed)
         return freed
 
     def undo(self, group: str, client_id: str, queues: Iterable[MessageQueue], attempt: int) -> None:
@@ -160,7 +164,7 @@ class LockTable:
         return sum(now_ms - lease.since_ms <= self.live_ms for lease in leases)
 
     def copy(self, now_ms: int) -> list[LeaseCopy]:
-        """Return the unexpired leases, for a returning master."""
+        """Return the unexpired leases, for another broker of the group."""
         return [
             LeaseCopy(
                 group=group,
@@ -181,6 +185,7 @@ class LockTable:
         Leases beyond the limit are left out.
         """
         self.by_group, self.count = {}, 0
+        self.version += 1
         for each in leases:
             if self.count >= self._locks_max:
                 return

@@ -16,5 +16,5 @@ class CopiedTables(NamedTuple):
     groups: GroupTable
     offsets: OffsetTable
     special: SpecialDuties
-    #: leases of lock mode `loose`, which a returning master copies; None in other modes
+    #: leases of lock mode `loose`; None in other modes
     leases: LockTable | None = None

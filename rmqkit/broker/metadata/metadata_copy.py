@@ -21,6 +21,7 @@ What the slave copies:
 - Delay offsets: never backwards, and never beyond the end of the queue (`DelayOffsets.merge`).
   They take effect only once this log holds the delivered messages; otherwise a takeover would lose
   messages.
+- Leases of lock mode `loose`: as the master has them, unless this slave acts.
 - Removals and delay offsets: only from a broker whose log is known to be the same as this one.
 
 When it is saved: soon, even if the master saves rarely (`COPY_SAVE_MS`). A large table is saved
@@ -51,13 +52,13 @@ and its answer is ignored.
 Source: `broker/.../slave/SlaveSynchronize.java`.
 """
 
-from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import Any
 
 from rmqkit.broker.context import BrokerContext
 from rmqkit.broker.metadata.copied_tables import CopiedTables
+from rmqkit.broker.metadata.copy_round import CopyRound, CopySource, GroupMembers, Then
 from rmqkit.broker.metadata.metadata_server import ENTRIES_MAX, HOLD_MS
 from rmqkit.broker.metadata.progress_copy import ProgressCopy
 from rmqkit.broker.metadata.request_modes import RequestModes
@@ -103,8 +104,6 @@ GIVE_DUTY = "metadata-give"
 #: first
 VIP_PORT_GAP = 2
 
-Then = Callable[[], None]
-
 
 class CopyState(StrEnum):
     """The states of the copy; the module head describes them."""
@@ -125,47 +124,6 @@ MOVES = Moves(
         FETCHING: (WAITING, STOPPED),
     }
 )
-
-
-class GroupMembers(Protocol):
-    """The addresses of live members of the group by broker id; `others` excludes this broker."""
-
-    @property
-    def members(self) -> Mapping[int, Address]: ...
-    @property
-    def others(self) -> Mapping[int, Address]: ...
-    @property
-    def is_masterless(self) -> bool: ...
-
-
-class _Source:
-    """The broker from which the tables are copied, and the state of the copy."""
-
-    def __init__(self, address: Address) -> None:
-        self.address = address
-        #: position in its changes, as it sent it; "" to ask for everything
-        self.known = ""
-        #: whether its log is known to be the same as this one
-        self.belongs = False
-        #: whether it is a master: it writes the log itself
-        self.is_master = True
-        #: pairs that this run of it has sent until now; None once it has sent all
-        self.seen: set[str] | None = None
-        #: whether it has more changes to send at once
-        self.has_more = False
-
-
-class _Question:
-    """One round: the request 43, and the fetches of tables after its answer."""
-
-    def __init__(self, source: _Source) -> None:
-        self.source = source
-        #: when the request was sent, if the master was asked to hold it, else -1
-        self.held_since_ms = -1
-        #: offsets sent to the master with the request
-        self.giving: dict[str, dict[int, int]] = {}
-        #: fetches that follow
-        self.steps: deque[Callable[[Then], None]] = deque()
 
 
 class MetadataCopy(StateMachine[CopyState]):
@@ -199,9 +157,9 @@ class MetadataCopy(StateMachine[CopyState]):
         #: when a returning master announced itself (it is asked before the name servers list it),
         #: else -1
         self._return_ms = -1
-        self._source: _Source | None = None
+        self._source: CopySource | None = None
         #: the current round; set in the states `asking` and `fetching`
-        self._question: _Question | None = None
+        self._question: CopyRound | None = None
         #: time of the next request
         self._ask_ms = 0
         self._copied: list[Then] = []
@@ -331,7 +289,7 @@ class MetadataCopy(StateMachine[CopyState]):
             return now_ms + RETRY_MS
         source = self._source
         if source is None or source.address != address:
-            source = self._source = _Source(address)
+            source = self._source = CopySource(address)
             self._give_up()
         if self.state is not WAITING:
             return None
@@ -341,11 +299,11 @@ class MetadataCopy(StateMachine[CopyState]):
         return None
 
     @property
-    def _current(self) -> _Question:
+    def _current(self) -> CopyRound:
         assert self._question is not None
         return self._question
 
-    def _of(self, question: _Question, take: Callable[..., None]) -> Callable[..., None]:
+    def _of(self, question: CopyRound, take: Callable[..., None]) -> Callable[..., None]:
         """Wrap `take` so that it is not called once the request has been abandoned."""
 
         def came(*answer: Any) -> None:
@@ -354,9 +312,9 @@ class MetadataCopy(StateMachine[CopyState]):
 
         return came
 
-    def _ask(self, source: _Source) -> None:
+    def _ask(self, source: CopySource) -> None:
         offsets = self._tables.offsets
-        question = self._question = _Question(source)
+        question = self._question = CopyRound(source)
         self.move(ASKING)
         entries = 0
         # Only the source's first answer shows whether it accepts offsets, and has the same log.
@@ -371,7 +329,11 @@ class MetadataCopy(StateMachine[CopyState]):
         if wait:
             question.held_since_ms = self._context.clock.mono_ms
         broker_id = self._context.config.identity.broker_id
-        request = GetAllConsumerOffsetRequest(known_changes=source.known, wait=wait, broker_id=broker_id)
+        wants_leases = self._role.is_enabled and self._tables.leases is not None
+        known_leases = source.leases_version if wants_leases else None
+        request = GetAllConsumerOffsetRequest(
+            known_changes=source.known, wait=wait, broker_id=broker_id, known_leases=known_leases
+        )
         self._context.remoting.call(
             source.address,
             RequestCode.GET_ALL_CONSUMER_OFFSET,
@@ -381,11 +343,11 @@ class MetadataCopy(StateMachine[CopyState]):
             then=self._of(question, lambda outcome: self._answered(question, outcome)),
         )
 
-    def _has_more_to_send(self, source: _Source) -> bool:
+    def _has_more_to_send(self, source: CopySource) -> bool:
         """Whether offsets wait to be sent until the logs are known to be the same."""
         return bool(self._tables.offsets.untold) and not source.belongs and self._follow.may_belong
 
-    def _answered(self, question: _Question, outcome: Outcome) -> None:
+    def _answered(self, question: CopyRound, outcome: Outcome) -> None:
         if isinstance(outcome, CallFailed):
             self._return_ms = -1
             self._end_round(f"the master {outcome.address} gave no answer: {outcome.text}")
@@ -420,7 +382,7 @@ class MetadataCopy(StateMachine[CopyState]):
 
     # --- an rmqkit master -------------------------------------------------------------------------
 
-    def _take_changes(self, question: _Question, answer: GetAllConsumerOffsetResponse, table: ConsumerOffsetTable) -> None:
+    def _take_changes(self, question: CopyRound, answer: GetAllConsumerOffsetResponse, table: ConsumerOffsetTable) -> None:
         tables, source = self._tables, question.source
         topics_version = DataVersion.decode(answer.topics_version)
         groups_version = DataVersion.decode(answer.groups_version)
@@ -437,6 +399,10 @@ class MetadataCopy(StateMachine[CopyState]):
         source.is_master = log_of == life
         source.belongs = self._follow.belongs_to(log_of)
         self._take_offsets(source, table, answer.more)
+        # An acting slave knows the leases better than the master that returns.
+        if table.leases is not None and tables.leases is not None and not self._role.is_acting:
+            tables.leases.adopt(table.leases, self._context.clock.mono_ms)
+            source.leases_version = -1 if answer.leases_version is None else answer.leases_version
         source.known, source.has_more = answer.changes, answer.more
         if source.belongs:
             self.progress.take(answer.log_end, progress)
@@ -451,7 +417,7 @@ class MetadataCopy(StateMachine[CopyState]):
         is_early = question.held_since_ms >= 0 and now_ms - question.held_since_ms < HOLD_MS // 2
         self._next_step(question, wait_ms=RETRY_MS if is_early or self._has_more_to_send(source) else 0)
 
-    def _forget_sent(self, question: _Question) -> None:
+    def _forget_sent(self, question: CopyRound) -> None:
         """Forget the offsets sent with the request: the master has them."""
         offsets = self._tables.offsets
         for key, sent in question.giving.items():
@@ -459,7 +425,7 @@ class MetadataCopy(StateMachine[CopyState]):
             if offsets.untold is not None and offsets.table.get(key) == sent:
                 offsets.untold.pop(key, None)
 
-    def _take_offsets(self, source: _Source, table: ConsumerOffsetTable, more: bool) -> None:
+    def _take_offsets(self, source: CopySource, table: ConsumerOffsetTable, more: bool) -> None:
         offsets = self._tables.offsets
         untold = offsets.untold if offsets.untold is not None else {}
         ahead = offsets.merge(table)
@@ -485,7 +451,7 @@ class MetadataCopy(StateMachine[CopyState]):
 
     # --- an Apache master -------------------------------------------------------------------------
 
-    def _take_all(self, question: _Question, table: ConsumerOffsetTable) -> None:
+    def _take_all(self, question: CopyRound, table: ConsumerOffsetTable) -> None:
         offsets, source = self._tables.offsets, question.source
         self.move(FETCHING)
         offsets.merge(table)
@@ -520,7 +486,7 @@ class MetadataCopy(StateMachine[CopyState]):
 
     # --- tables -----------------------------------------------------------------------------------
 
-    def _next_step(self, question: _Question, wait_ms: int) -> None:
+    def _next_step(self, question: CopyRound, wait_ms: int) -> None:
         if question.steps:
             question.steps.popleft()(lambda: self._next_step(question, wait_ms))
         else:

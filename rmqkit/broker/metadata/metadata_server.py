@@ -7,7 +7,9 @@ current. The answer contains:
 - the pairs (topic and group) whose offsets changed after that;
 - the versions of the topic table and the group table;
 - the progress of the special duties;
-- the end of the log at that moment.
+- the end of the log at that moment;
+- the leases of lock mode `loose`, if they have changed, and are at most `LEASES_MAX`. A slave that
+  takes over then knows who holds a queue.
 
 Long poll. A slave that is current asks again at once. The master holds this request for `HOLD_MS`,
 and then answers with the changes of that time. So a slave lags by at most `HOLD_MS`, and an idle
@@ -48,6 +50,8 @@ START_HOLD_MS = 2000
 ASKING_MAX = 10_000
 #: queue entries per answer; a pair counts as at least one
 ENTRIES_MAX = 20_000
+#: leases per answer; if there are more, none is sent
+LEASES_MAX = 2_000
 #: requests held at the same time; further ones are answered at once
 WAITING_MAX = 16
 DUTY = "metadata-told"
@@ -202,7 +206,12 @@ class MetadataServer:
             log_of=self._log_of(),
         )
         tables.special.fill(ext)
-        return call.ok(ext, tables.offsets.part(keys).encode())
+        part = tables.offsets.part(keys)
+        leases, known_leases = tables.leases, call.args.known_leases
+        is_new = leases is not None and (known_life != life or known_leases != leases.version)
+        if leases is not None and is_new and known_leases is not None and leases.count <= LEASES_MAX:
+            part.leases, ext.leases_version = leases.copy(self._context.clock.mono_ms), leases.version
+        return call.ok(ext, part.encode())
 
     def _changed_since(self, number: int) -> tuple[list[str], int, bool]:
         """Return the pairs changed after `number` for one answer.

@@ -6,7 +6,8 @@ import msgspec
 
 from rmqkit.broker.context import BrokerContext
 from rmqkit.broker.metadata.copied_tables import CopiedTables
-from rmqkit.broker.metadata.metadata_copy import GroupMembers, MetadataCopy
+from rmqkit.broker.metadata.copy_round import GroupMembers
+from rmqkit.broker.metadata.metadata_copy import MetadataCopy
 from rmqkit.broker.metadata.metadata_server import MetadataServer
 from rmqkit.broker.metadata.request_modes import RequestModes
 from rmqkit.broker.replication.acks import Acks

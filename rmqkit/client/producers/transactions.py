@@ -6,7 +6,8 @@
                 the group. The answer is an end, on the connection of the question.
 
 Apache's client sends the end one-way. This one waits for the response, so that the program can see
-a failure; the broker asks about a half whose end was lost.
+a failure; the broker asks about a half whose end was lost. `transaction_ends.py` sends an end again
+when another broker takes over.
 
 Source: `client/.../DefaultMQProducerImpl.java` (`sendMessageInTransaction`, `endTransaction`,
 `checkTransactionState`).
@@ -24,12 +25,15 @@ from rmqkit.runtime.calls import CallFailed, Outcome
 from rmqkit.runtime.connection import Address
 from rmqkit.runtime.remoting import Remoting
 from rmqkit.wire import properties as props
-from rmqkit.wire.codes import MessageSysFlag, RequestCode
+from rmqkit.wire.codes import MessageSysFlag, RequestCode, ResponseCode
 from rmqkit.wire.msgid import decode_offset_id
 from rmqkit.wire.schemas.send import EndTransactionRequest
 
 #: how long an end waits for the broker's response
 END_TIMEOUT_MS = 3000
+NO_MASTER = "the broker of the half message has no master"
+#: answers of a broker that has not become the master, or the acting master, yet
+_NOT_HERE = (ResponseCode.SLAVE_NOT_AVAILABLE, ResponseCode.SERVICE_NOT_AVAILABLE)
 
 
 class TransactionState(StrEnum):
@@ -110,25 +114,32 @@ def end_of(group: str, result: SendResult) -> EndTransactionRequest:
     )
 
 
-def send_end(remoting: Remoting, to: Address | None, end: EndTransactionRequest, state: TransactionState) -> Deferred[str]:
-    """Send the outcome. The promise is why the broker did not confirm it, "" if it did."""
-    promise: Deferred[str] = Deferred()
+async def send_end(remoting: Remoting, to: Address | None, end: EndTransactionRequest, state: TransactionState) -> str:
+    """Send the outcome once, unless it is unknown. Return why it is not confirmed, "" if it is."""
     if state is TransactionState.UNKNOWN:
-        promise.resolve("")
-        return promise
+        return ""
     if to is None:
-        promise.resolve("the broker of the half message has no master")
-        return promise
+        return NO_MASTER
+    return (await try_end(remoting, to, end, state, END_TIMEOUT_MS))[0]
+
+
+async def try_end(
+    remoting: Remoting, to: Address, end: EndTransactionRequest, state: TransactionState, timeout_ms: int
+) -> tuple[str, bool]:
+    """Send an outcome. Return why it is not confirmed, and whether another broker may be asked.
+
+    Another one may if this one cannot have taken it: there was no connection, or it is a slave that
+    does not act for its master.
+    """
     end.commit_or_rollback = int(_BITS[state])
-
-    def ended(outcome: Outcome) -> None:
-        if isinstance(outcome, CallFailed):
-            promise.resolve(f"{outcome.address} gave no answer: {outcome.text}")
-        else:
-            promise.resolve("" if outcome.is_ok else f"{outcome.address} answered {outcome.code}: {outcome.remark}")
-
-    remoting.call(to, RequestCode.END_TRANSACTION, end, timeout_ms=END_TIMEOUT_MS, then=ended)
-    return promise
+    promise: Deferred[Outcome] = Deferred()
+    remoting.call(to, RequestCode.END_TRANSACTION, end, timeout_ms=timeout_ms, then=promise.resolve)
+    outcome = await promise
+    if isinstance(outcome, CallFailed):
+        return f"{outcome.address} gave no answer: {outcome.text}", not outcome.maybe_done
+    if outcome.is_ok:
+        return "", False
+    return f"{outcome.address} answered {outcome.code}: {outcome.remark}", outcome.code in _NOT_HERE
 
 
 #: called in the node's thread with each question; must not block

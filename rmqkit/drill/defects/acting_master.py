@@ -61,6 +61,17 @@ def _no_self_isolation(broker: Broker) -> None:
 
 
 @_acting(
+    "releases-out-of-contact",
+    DELAY,
+    "an isolated master continues to release delayed messages, which the acting slave releases too",
+    needs="a master that is isolated",
+)
+def _releases_out_of_contact(broker: Broker) -> None:
+    destination = broker.roles.destinations[Role.MASTER]
+    replace(destination, "put", lambda put, origin, then: broker.puts.put(put, then))
+
+
+@_acting(
     "skips-reverse-sync",
     PROGRESS,
     "a returning master serves without copying newer metadata from its group",

@@ -10,8 +10,11 @@ A second release is allowed where no broker can avoid it:
 
 - for messages released in the last second before another broker took over, because the progress of
   the delay levels is copied each second;
-- while two brokers believed that they serve;
-- by an isolated node that continues to release.
+- while two brokers believed that they serve.
+
+If the only fault of the group is an isolation, neither excuse holds. The master stops to release
+when contact is lost, so only a message that it released in the round trip in which the isolation
+began (`ISOLATED_MS`) may be released again by the acting slave.
 
 A group of one broker reads its progress from its own file (`flushDelayOffsetInterval`). Any other
 second release breaks the promise, including that of an escaped message.
@@ -20,7 +23,7 @@ second release breaks the promise, including that of an escaped message.
 from collections.abc import Iterable, Mapping
 from itertools import pairwise
 
-from rmqkit.drill.history import FAULT_BEGINS, LOAD_ENDS, OK, UNKNOWN, History, HistoryRow
+from rmqkit.drill.history import FAULT_BEGINS, LOAD_ENDS, OK, STEP_ENDS, UNKNOWN, History, HistoryRow
 from rmqkit.drill.plan import Plan
 from rmqkit.drill.promises.contract import Broken, Finding, judged
 from rmqkit.drill.promises.facts import Copies, fault_of
@@ -34,6 +37,8 @@ EARLY_MS = 2
 GIVEN_BACK_MS = 1_000
 MARGIN_MS = 500
 FLUSH_DELAY_OFFSET_MS = 10_000
+#: an isolation takes effect at most this long after its event
+ISOLATED_MS = 200
 #: how long after its due time a message may still be in flight when the load ends
 ON_ITS_WAY_MS = 1_000
 
@@ -160,14 +165,16 @@ def _stored_ms(row: HistoryRow) -> int:
 
 
 def allowed_again(
-    history: History, plan: Plan, save_ms: int | None = None, *, while_isolated: bool = True
+    history: History, plan: Plan, save_ms: int | None = None, *, is_isolation_strict: bool = True
 ) -> list[tuple[int, int]]:
     """Return intervals, in ms: a message that was released in one of them may be released again.
 
     `save_ms` is how often a broker saves its progress; by default, that of the delay levels.
-    `while_isolated`: whether the whole isolation of a node is such an interval, or only its begin
-    and its end.
+    `is_isolation_strict`: after an isolation alone, only its begin is such an interval.
     """
+    isolated_ms = _only_isolated_ms(history) if is_isolation_strict else None
+    if isolated_ms is not None:
+        return [(isolated_ms, isolated_ms + ISOLATED_MS)]
     save_ms = plan.setting("flushDelayOffsetInterval", FLUSH_DELAY_OFFSET_MS) if save_ms is None else save_ms
     back_ms = (GIVEN_BACK_MS if plan.replicas > 1 else save_ms) + MARGIN_MS
     faults = [row for row in history.events if row.key == FAULT_BEGINS]
@@ -190,9 +197,23 @@ def allowed_again(
         # The broker with the newer progress may have been down when its successor began, so the
         # successor could not copy it.
         allowed.append((change.sure_ms(broken_at) - MARGIN_MS, change.after.begin_ms + until_ms))
-    if while_isolated and any(row.extra.get("harm") == Harm.ISOLATE for row in faults):
-        allowed += [(begin_ms - back_ms, end_ms + until_ms) for begin_ms, end_ms in windows]
     return allowed
+
+
+def _only_isolated_ms(history: History) -> int | None:
+    """Return when the group was isolated, if nothing else happened to it or to a name server.
+
+    Return None if there was another fault, or none.
+    """
+    fault = next((row for row in history.events if row.key == FAULT_BEGINS), None)
+    if fault is None:
+        return None
+    begins = [row for row in history.events if row.key == FAULT_BEGINS and row.broker in ("", fault.broker)]
+    is_series = any(row.key == STEP_ENDS for row in history.events)
+    # In a series the first row is the engine's, for all steps together.
+    steps = begins[1:] if is_series else begins
+    is_one = len(steps) == 1 and steps[0].extra.get("harm") == Harm.ISOLATE
+    return steps[0].invoke_ms if is_one else None
 
 
 def escaped_to(rows: Iterable[HistoryRow]) -> dict[str, int]:

@@ -12,6 +12,10 @@ rolled back, and is counted. Consumers would see a rollback as redelivery. So a 
 redelivered to a group that had committed a higher offset more than a second before the change. All
 redeliveries after takeovers and returns are counted.
 
+At a return nothing may be redelivered at all, if all faults until then are kills and pauses, and
+the slave acted from the takeover to the return without a fault: it hands over everything that it
+has accepted (`broker/roles/give_way.py`).
+
 A successor knows only what was replicated to it. If neither broker was broken when the successor
 began to serve, that is everything. (A predecessor that has only just recovered counts as broken for
 another `BACK_MS`, because nobody asks it yet.) Otherwise the successor must know what the
@@ -27,7 +31,7 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from rmqkit.drill.history import OK, History, HistoryRow
+from rmqkit.drill.history import FAULT_BEGINS, OK, History, HistoryRow
 from rmqkit.drill.plan import Plan
 from rmqkit.drill.promises.contract import Broken, Finding, judged
 from rmqkit.drill.promises.facts import fault_of
@@ -162,7 +166,7 @@ class ProgressForward:
                 counts[f"given back at {change.what}"] += max(0, last - begins)
                 if begins < least:
                     broken.append(Broken("", _rollback_text(change, kept, least, sure_ms, begins)))
-        broken += _given_again(history, changes, sure, counts)
+        broken += _given_again(history, changes, sure, counts, broken_at)
         if served and not changes:
             facts = sum(len(looks.kept(head.node)) for found in served.values() for head in found)
             return judged(facts, (), counts, lacking="" if facts else LACKING, why="no broker took over")
@@ -197,15 +201,37 @@ def _rollback_text(change: Change, kept: Kept, least: int, sure_ms: int, begins:
     )
 
 
+def is_undisturbed(
+    history: History, change: Change, broken_at: Mapping[str, Sequence[tuple[int, int]]], until_ms: int
+) -> bool:
+    """Return whether a change is a return that no fault has disturbed until `until_ms`."""
+    if change.what != "return":
+        return False
+    harms = {row.extra.get("harm") for row in history.events if row.key == FAULT_BEGINS and row.invoke_ms <= until_ms}
+    if not harms <= {Harm.KILL, Harm.PAUSE}:
+        return False
+    since_ms = change.before.begin_ms - TOGETHER_MS
+    has_acted = not any(
+        begin_ms <= until_ms and end_ms >= since_ms for begin_ms, end_ms in broken_at.get(change.before.node, ())
+    )
+    is_back = not any(
+        begin_ms <= until_ms and end_ms >= change.after.begin_ms
+        for begin_ms, end_ms in broken_at.get(change.after.node, ())
+    )
+    return has_acted and is_back
+
+
 def _given_again(
     history: History,
     changes: Sequence[Change],
     sure: Mapping[Change, Mapping[Kept, int]],
     counts: dict[str, int],
+    broken_at: Mapping[str, Sequence[tuple[int, int]]],
 ) -> list[Broken]:
     """Count what groups received again after each change, in `counts`.
 
-    Return the redeliveries of messages that the group had certainly committed.
+    Return the redeliveries of messages that the group had certainly committed, and all that follow
+    an undisturbed return.
     """
     by_broker: dict[str, list[Change]] = {}
     for change in sorted(changes, key=lambda change: change.after.begin_ms):
@@ -220,6 +246,10 @@ def _given_again(
         if place in given and number:
             change = by_broker[row.broker][number - 1]
             counts[f"given again at {change.what}"] += 1
+            if is_undisturbed(history, change, broken_at, row.complete_ms):
+                what = f"redelivered to group {group} at {row.complete_ms} ms, after {change.before.node} had handed over"
+                broken.append(Broken(row.key, f"{what} to {change.after.node}"))
+                continue
             if row.offset < sure[change].get((group, row.queue), -1):
                 what = (
                     f"redelivered to group {group} at {row.complete_ms} ms, although the group had committed past offset"

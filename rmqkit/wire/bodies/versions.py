@@ -21,9 +21,9 @@ class DataVersion(msgspec.Struct, rename="camel", kw_only=True, frozen=True):
         mine = (self.state_version, self.counter, self.timestamp)
         return mine > (other.state_version, other.counter, other.timestamp)
 
-    def next_version(self, now_ms: int, state_version: int = 0) -> "DataVersion":
-        """Return the version after a change at `now_ms` (`DataVersion.nextVersion`)."""
-        return DataVersion(counter=self.counter + 1, state_version=state_version, timestamp=now_ms)
+    def next_version(self, now_ms: int, state_version: int = 0, *, steps: int = 1) -> "DataVersion":
+        """Return the version after `steps` changes at `now_ms` (`DataVersion.nextVersion`)."""
+        return DataVersion(counter=self.counter + steps, state_version=state_version, timestamp=now_ms)
 
     def encode(self) -> bytes:
         return fastjson.dumps(self)

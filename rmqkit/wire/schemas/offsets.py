@@ -12,13 +12,15 @@ class GetAllConsumerOffsetRequest(Ext, kw_only=True):
     A slave sends `known_changes`, the position in the master's changes up to which it is current
     ("" if it has none). With `wait` the master may hold the response until there are more changes.
     The body has offsets that the slave has and its master may lack. A returning master sends
-    `resets`, which asks for the whole table including `reset_table`.
+    `resets`, which asks for the whole table including `reset_table`. A slave with lock mode `loose`
+    sends `known_leases`, the `leases_version` of the leases that it has.
     """
 
     known_changes: str | None = None
     wait: bool = False
     broker_id: Int64 | None = None
     resets: bool = False
+    known_leases: Int64 | None = None
 
 
 class GetAllConsumerOffsetResponse(Ext, kw_only=True):
@@ -28,6 +30,7 @@ class GetAllConsumerOffsetResponse(Ext, kw_only=True):
     - `topics_version`, `groups_version`: DataVersions as JSON.
     - `delay_offsets`: a DelayOffsetTable as JSON. `log_end` is the end of the log when it was read.
     - `log_of`: the start id of the master that wrote the sender's log, "" if unknown.
+    - `leases_version`: set if the body has the leases of lock mode `loose`.
     - `special_progress`: JSON, progress of the other special duties by name.
     """
 
@@ -39,6 +42,7 @@ class GetAllConsumerOffsetResponse(Ext, kw_only=True):
     special_progress: str | None = None
     log_end: Int64
     log_of: str | None = None
+    leases_version: Int64 | None = None
 
 
 class QueryConsumerOffsetRequest(Ext, kw_only=True):

@@ -138,6 +138,23 @@ def test_the_master_knows_who_holds_a_queue(group):
     assert lock(group, "a", M) == [QUEUE]
 
 
+@pytest.mark.parametrize("end", ["kill", "pause"])
+def test_a_lease_of_the_master_outlives_takeover_and_return(end):
+    """Its client renews it only every 20 s, so the acting slave may never hear from the client."""
+    group = group_of(slaves=2)
+    assert lock(group, "a", M) == [QUEUE]
+    group.world.run_for(1100)
+    assert group.node(S2).view.leases.count == 1
+    getattr(group.world, end)(M)
+    acting(group)
+    assert lock(group, "b", S1) == []
+    {"kill": group.world.restart, "pause": group.world.resume}[end](M)
+    group.until(lambda: is_whole(group), 10_000)
+    assert lock(group, "b", M) == []
+    assert lock(group, "a", M, RequestCode.UNLOCK_BATCH_MQ) == []
+    assert lock(group, "b", M) == [QUEUE]
+
+
 def test_leases_from_before_a_stall_do_not_outlive_the_takeover():
     group = group_of(slaves=1)
     assert lock(group, "a", M) == [QUEUE]

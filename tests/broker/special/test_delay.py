@@ -124,14 +124,20 @@ def test_a_delay_level_beats_timers(broker):
 
 
 def test_a_batch_cannot_be_delayed(broker):
-    """The broker refuses delayed batches, as does Java's `MessageBatch.generateFromList`.
+    """The broker refuses delayed batches; Java's `MessageBatch.generateFromList` refuses levels.
 
-    An Apache broker would deliver them at once, or never.
+    An Apache broker reads only the properties of the batch as a whole
+    (`HookUtils.handleScheduleMessage`): messages with a delay of their own are delivered at once.
     """
     client = with_topic(broker)
-    plain, late = BatchMessage(0, b"one", b""), BatchMessage(0, b"two", props.encode({"DELAY": "3"}))
+    plain = BatchMessage(0, b"one", b"")
     end = broker.node.store.offset_max
-    for fields, messages in ((send_fields(m="true"), [plain, late]), (send_fields(m="true", i="DELAY\x013\x02"), [plain])):
+    due_ms = broker.clock.wall_ms + 60_000
+    cases = []
+    for name, value in (("DELAY", 3), ("TIMER_DELAY_SEC", 60), ("TIMER_DELAY_MS", 60_000), ("TIMER_DELIVER_MS", due_ms)):
+        cases.append((send_fields(m="true"), [plain, BatchMessage(0, b"two", props.encode({name: str(value)}))]))
+        cases.append((send_fields(m="true", i=f"{name}\x01{value}\x02"), [plain]))
+    for fields, messages in cases:
         answer = client.ask(RequestCode.SEND_BATCH_MESSAGE, fields, encode_batch(messages))
         assert answer.code == ResponseCode.MESSAGE_ILLEGAL
         assert "one by one" in answer.remark

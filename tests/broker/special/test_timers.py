@@ -3,6 +3,7 @@
 After each kind of stop, too.
 """
 
+import base64
 import json
 import struct
 
@@ -148,6 +149,12 @@ def test_a_time_that_has_passed_makes_a_plain_message(lab):
         {"TIMER_DELAY_MS": "1.5"},
         {"TIMER_DELAY_MS": "9" * 30},
         {"TIMER_DELAY_SEC": "٥"},
+        {"TIMER_DELAY_SEC": " 5"},
+        {"TIMER_DELAY_MS": "0x10"},
+        {"TIMER_DELAY_MS": "--1"},
+        {"TIMER_DELAY_MS": str(2**63 - 1)},
+        {"TIMER_DELAY_MS": str(-(2**63) - 1)},
+        {"TIMER_DELIVER_MS": "9223372036854775807"},
         {"TIMER_DELIVER_MS": "1", "TIMER_DEL_UNIQKEY": "K"},
     ],
 )
@@ -345,12 +352,25 @@ def handle_of(lab, **changes):
     return RecallHandle(**fields).encode()
 
 
+def encoded(text):
+    return base64.urlsafe_b64encode(text.encode()).decode()
+
+
 @pytest.mark.parametrize(
     ("make", "remark"),
     [
         (lambda lab: "no base64!", "recall handle is invalid"),
         (lambda lab: "", "recall handle is invalid"),
         (lambda lab: handle_of(lab)[:-6], "recall handle is invalid"),
+        (lambda lab: "=" * 64, "recall handle is invalid"),
+        (lambda lab: "A" * 100_000, "recall handle is invalid"),
+        (lambda lab: encoded(f"v2 T broker-a {lab.now_ms + 5_000} K"), "recall handle is invalid"),
+        (lambda lab: encoded("v1 T broker-a"), "recall handle is invalid"),
+        (lambda lab: handle_of(lab, unique_key="K\x02TIMER_DELAY_SEC\x011"), "recall handle is invalid"),
+        (lambda lab: handle_of(lab, topic="T\x00"), "recall failed, topic not match"),
+        (lambda lab: handle_of(lab, time=f"-{lab.now_ms + 5_000}"), "recall failed, timestamp invalid"),
+        (lambda lab: handle_of(lab, time="9" * 30), "recall failed, timestamp invalid"),
+        (lambda lab: handle_of(lab, time="1.5e12"), "recall failed, timestamp invalid"),
         (lambda lab: handle_of(lab, unique_key=""), "recall handle is invalid"),
         (lambda lab: handle_of(lab, topic="U"), "recall failed, topic not match"),
         (lambda lab: handle_of(lab, broker_name="broker-b"), "recall failed, broker service not available"),

@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from rmqkit.broker.special.timer.duty import TimerDuty
+from rmqkit.broker.special.timer.duty import TAKEOVER_STEP, TimerDuty
 from rmqkit.broker.special.timer.index import FOLLOWING
 from rmqkit.sim.cluster import SimCluster
 from rmqkit.sim.world import World
@@ -166,3 +166,14 @@ def test_a_timer_that_is_rolled_around_a_takeover_is_delivered_once(roll):
     lab.until(lambda: lab.working() == [A0])
     lab.world.run_for(40_000)
     assert lab.delivered() == dict.fromkeys(range(5), 1)
+
+
+def test_the_version_is_newer_than_the_masters_after_a_takeover():
+    """A returning Apache master takes the progress only if its own data version is not greater."""
+    lab = Lab()
+    lab.send(20_000)
+    lab.world.run_for(2_000)
+    before = lab.duty(A0).snapshot().version
+    lab.world.kill(A0)
+    lab.until(lambda: lab.duty(A1).is_on)
+    assert lab.duty(A1).snapshot().version.counter >= before.counter + TAKEOVER_STEP - 10

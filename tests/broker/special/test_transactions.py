@@ -213,9 +213,21 @@ def test_unknown_changes_nothing(broker):
         ({"commitLogOffset": "3"}, "Find prepared"),
         ({"commitLogOffset": "-1"}, "Find prepared"),
         ({"commitLogOffset": str(2**62)}, "Find prepared"),
+        ({"commitLogOffset": str(2**63)}, "commitLogOffset"),
+        ({"commitLogOffset": "0x10"}, "commitLogOffset"),
+        ({"tranStateTableOffset": "-1"}, "state table offset wrong"),
+        ({"tranStateTableOffset": ""}, "tranStateTableOffset"),
         ({"commitOrRollback": "4"}, "not 0, 8 or 12"),
-        ({"commitOrRollback": "eight"}, ""),
-        ({"msgId": None}, ""),
+        ({"commitOrRollback": "-8"}, "not 0, 8 or 12"),
+        ({"commitOrRollback": "eight"}, "commitOrRollback"),
+        ({"commitOrRollback": str(2**31)}, "commitOrRollback"),
+        ({"producerGroup": ""}, "producer group wrong"),
+        ({"producerGroup": "PG\x01PG"}, "producer group wrong"),
+        ({"producerGroup": None}, "missing required field `producerGroup`"),
+        ({"tranStateTableOffset": None}, "missing required field `tranStateTableOffset`"),
+        ({"commitLogOffset": None}, "missing required field `commitLogOffset`"),
+        ({"commitOrRollback": None}, "missing required field `commitOrRollback`"),
+        ({"msgId": None}, "missing required field `msgId`"),
     ],
 )
 def test_forged_ends_are_refused(broker, changes, remark):
@@ -226,6 +238,26 @@ def test_forged_ends_are_refused(broker, changes, remark):
     assert refused.code == ResponseCode.SYSTEM_ERROR
     assert remark in refused.remark
     assert bodies(client) == []
+    assert end(client, answer, COMMIT).code == 0, "the half is as it was"
+    assert bodies(client) == [b"half"]
+
+
+def test_only_the_start_of_a_half_names_it(broker):
+    """The offset may lie within the half, or at a record of another kind, or at another half."""
+    client = with_topic(broker)
+    first, second = half(broker, client), half(broker, client, 2, b"second")
+    place = int(first.ext["msgId"][-16:], 16)
+    for each in (place + 1, place + 4, place + 88):
+        assert end(client, first, COMMIT, commitLogOffset=str(each)).remark.startswith("Find prepared")
+    other = int(second.ext["msgId"][-16:], 16)
+    assert end(client, first, COMMIT, commitLogOffset=str(other)).remark == "The transaction state table offset wrong"
+    assert end(client, first, COMMIT).code == 0
+    broker.advance(4_000)
+    for topic in ("T", OP_TOPIC):
+        (record,) = records(pull(client, topic))
+        assert end(client, first, COMMIT, commitLogOffset=str(record.phy_offset)).remark.startswith("Find prepared")
+    assert bodies(client) == [b"half"]
+    assert end(client, second, ROLLBACK).code == 0
 
 
 def test_an_ordinary_message_cannot_be_ended(broker):

@@ -245,6 +245,21 @@ def test_nothing_older_comes_again():
     assert kept("delay-kept", hand, PLAN.changed(replicas=1))["released twice"] == 1
 
 
+def test_an_isolated_master_releases_nothing_that_comes_again():
+    def hand(released_ms):
+        made = whole().delay("a", -1_000).due("a", released_ms, offset=7)
+        for row in made.history.events:
+            if row.key == names.FAULT_BEGINS:
+                row.extra["harm"] = "isolate"
+        return made.due("a", 1_900, broker="broker-b", by="broker-a:1")
+
+    for released_ms in (900, BEGIN_MS + 250, 1_850):
+        assert "no fault or takeover explains the second release" in wrong("delay-kept", hand(released_ms))[0]
+    assert kept("delay-kept", hand(BEGIN_MS + 20))["released twice"] == 1, "its copy was on its way"
+    again = hand(1_850).event(names.FAULT_BEGINS, 1_800, broker=BROKER, harm="kill", node=SLAVE, role="slave")
+    assert kept("delay-kept", again)["released twice"] == 1, "another fault may explain it"
+
+
 def test_who_dies_with_what_only_it_knew_has_its_releases_come_again():
     """Seed 417: the master returned just when the slave that acted for it was killed."""
 
@@ -275,9 +290,9 @@ def test_delivered_twice_is_not_released_twice():
 # --- progress
 
 
-def progress(*, at_takeover=3, at_return=5):
+def progress(*, at_takeover=3, at_return=5, harm="kill"):
     """The master held 3 a second before its fault and 4 at its end; the acting master reached 5."""
-    hand = Hand().fault().takeover()
+    hand = Hand().fault(harm).takeover()
     hand.committed(3, -200).committed(4, 900).committed(at_takeover, 1_110, node=SLAVE).committed(5, 1_120, node=SLAVE)
     hand.committed(5, 2_120, node=SLAVE)
     return hand.committed(at_return, 2_140, boot="2").committed(5, QUIET_MS, boot="2")
@@ -324,11 +339,25 @@ def test_a_first_look_that_comes_late_is_taken_where_each_look_is_told():
 
 
 def test_messages_given_again_are_counted_and_those_committed_before_are_told():
-    hand = progress().deliver("m", 3, at_ms=950).deliver("m", 3, at_ms=1_200).deliver("n", 5, at_ms=2_100)
+    hand = progress(harm="isolate")
+    hand.deliver("m", 3, at_ms=950).deliver("m", 3, at_ms=1_200).deliver("n", 5, at_ms=2_100)
     counts = kept("progress-forward", hand.deliver("n", 5, at_ms=2_300))
     assert (counts["given again at takeover"], counts["given again at return"]) == (1, 1)
     told = wrong("progress-forward", hand.deliver("o", 1, at_ms=500).deliver("o", 1, at_ms=2_400))
     assert "redelivered to group g at 2400 ms" in told[0]
+
+
+@pytest.mark.parametrize("harm", ["kill", "pause"])
+def test_nothing_is_redelivered_at_the_return_after_a_kill_or_a_pause(harm):
+    def hand(at_ms):
+        return progress(harm=harm).deliver("n", 5, at_ms=1_900).deliver("n", 5, at_ms=at_ms)
+
+    assert "after broker-a-1 had handed over to broker-a-0" in wrong("progress-forward", hand(2_300))[0]
+    assert kept("progress-forward", hand(2_000))["given again at takeover"] == 1
+    disturbed = hand(2_300).event(names.FAULT_BEGINS, 2_200, broker=BROKER, harm="pause", node=SLAVE, role="slave")
+    assert kept("progress-forward", disturbed)["given again at return"] == 1
+    isolated = hand(2_300).event(names.FAULT_BEGINS, 1_500, broker="broker-b", harm="isolate", node="broker-b-0")
+    assert kept("progress-forward", isolated)["given again at return"] == 1
 
 
 def test_where_nobody_took_over_there_is_nothing_to_give_back():

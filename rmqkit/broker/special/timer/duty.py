@@ -37,6 +37,10 @@ INVISIBLE_MS = 100
 OFF_LOOK_MS = 500
 #: pause while the timer log is cut
 CUT_LOOK_MS = 10
+#: steps by which the data version moves when this broker begins to act for its master. A returning
+#: Apache master takes the progress only if its own version is not greater. That version moves once
+#: a second, and the copy of it here may be 10 s old
+TAKEOVER_STEP = 1_000
 #: how often the oldest unit that counts is searched, and the timer log trimmed
 TRIM_MS = 30_000
 
@@ -86,6 +90,9 @@ class TimerDuty:
         """Start to deliver, from the current progress."""
         self._to = destination
         self._is_own = True
+        if destination.needs_dedup:
+            version = self.progress.version.next_version(self._context.clock.wall_ms, steps=TAKEOVER_STEP)
+            self.progress = self.progress._replace(version=version)
         self.index.cover(self.progress)
         self.delivery.dedup.begin(True)
         self._trim_ms = self._context.clock.mono_ms + TRIM_MS

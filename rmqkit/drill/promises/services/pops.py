@@ -80,7 +80,7 @@ class RepeatedPops:
 
     def __init__(self, history: History, plan: Plan) -> None:
         self._allowed = allowed_again(
-            history, plan, plan.setting("flushConsumerOffsetInterval", FLUSH_MS), while_isolated=False
+            history, plan, plan.setting("flushConsumerOffsetInterval", FLUSH_MS), is_isolation_strict=False
         )
         self.broken: list[Broken] = []
         #: repeated pops that are allowed

@@ -15,7 +15,7 @@ replication: within `allowed_again`). Excused recalls are counted.
 from collections.abc import Iterable, Mapping
 
 from rmqkit.drill.history import OK, UNKNOWN, History, HistoryRow
-from rmqkit.drill.plan import TIMERS, Plan
+from rmqkit.drill.plan import TIMERS, Plan, ReplicationMode
 from rmqkit.drill.promises.contract import Broken, Finding, judged
 from rmqkit.drill.promises.delays import EARLY_MS, Place, allowed_again, escaped_to, lost_of, released_again
 from rmqkit.drill.promises.facts import Copies
@@ -36,7 +36,7 @@ class TimerKept:
         sent = {row.key: row for row in history.by_kind["timer"]}
         dues = history.by_kind["timer-due"]
         recalls = {row.key: row for row in history.by_kind["recall"]}
-        allowed = allowed_again(history, plan, plan.setting("timerFlushIntervalMs", FLUSH_MS), while_isolated=False)
+        allowed = allowed_again(history, plan, plan.setting("timerFlushIntervalMs", FLUSH_MS))
         broken: list[Broken] = []
         copies: dict[str, dict[Place, HistoryRow]] = {}
         latest_ms = 0
@@ -103,8 +103,8 @@ def _ignored(
     for row in recalls:
         if row.outcome != OK or row.key not in copies or row.complete_ms + RECALL_MARGIN_MS > int(row.extra["due_ms"]):
             continue
-        alone = in_sync.of(row, plan) < 2
-        if alone and any(since <= row.complete_ms <= until for since, until in windows):
+        is_alone = plan.mode.replication is ReplicationMode.ASYNC or in_sync.of(row, plan) < 2
+        if is_alone and any(since <= row.complete_ms <= until for since, until in windows):
             excused += 1
             continue
         first = min(copies[row.key].values(), key=lambda each: each.complete_ms)

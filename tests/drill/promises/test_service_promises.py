@@ -1,0 +1,252 @@
+"""The promises about timers, transactions and pop on hand-made histories."""
+
+import pytest
+
+from rmqkit.drill import history as names
+from rmqkit.drill.history import FAIL, UNKNOWN, History
+from rmqkit.drill.plan import SERVICES, Mode, Plan
+from rmqkit.drill.promises import PROMISES, Judgement
+
+BROKER, MASTER, OTHER = "broker-a", "broker-a-0", "broker-b"
+FAULT_MS, ENDS_MS, LOAD_ENDS_MS = 10_000, 15_000, 40_000
+QUORUM = Plan(
+    mode=Mode.parse("quorum"),
+    replicas=2,
+    groups=2,
+    services=SERVICES,
+    settings={"enableSlaveActingMaster": "true", "transactionCheckInterval": "1000", "transactionTimeOut": "1000"},
+)
+ASYNC = QUORUM.changed(mode=Mode.parse("async"))
+
+
+class ServiceHand:
+    """Builds a history of one message per service, with a kill at `FAULT_MS`."""
+
+    def __init__(self):
+        self.history = History()
+        for at_ms in range(0, LOAD_ENDS_MS, 500):
+            self.history.add(
+                "node", client=MASTER, broker=BROKER, invoke_ms=at_ms, role="master", in_sync=2, state="master"
+            )
+        for at_ms, role in ((-20_000, "master"), (FAULT_MS - 1, "master"), (ENDS_MS, "master"), (LOAD_ENDS_MS, "master")):
+            since_ms = 0 if at_ms < FAULT_MS else ENDS_MS
+            self.history.add(
+                "role", client=MASTER, value=f"{role}/online", broker=BROKER, invoke_ms=at_ms, broker_id=0, since=since_ms
+            )
+        facts = {"harm": "kill", "node": MASTER, "role": "master", "broker": BROKER}
+        self.history.add("event", key=names.FAULT_BEGINS, invoke_ms=FAULT_MS, **facts)
+        self.history.add("event", key=names.FAULT_ENDS, invoke_ms=ENDS_MS)
+        self.history.add("event", key=names.LOAD_ENDS, invoke_ms=LOAD_ENDS_MS)
+
+    # --- timers
+
+    def timer(self, key="t", *, at_ms=1_000, delay_ms=2_000, outcome="ok"):
+        times = {"delay_ms": delay_ms, "due_ms": at_ms + delay_ms, "status": "SEND_OK"}
+        return self._add("timer", key, at_ms, outcome=outcome, **times)
+
+    def recall(self, key="t", *, at_ms=1_500, due_ms=3_000, outcome="ok"):
+        return self._add("recall", key, at_ms, outcome=outcome, due_ms=due_ms)
+
+    def timer_due(self, key="t", *, at_ms=3_100, offset=0, broker=BROKER, value=None, **extra):
+        return self._add("timer-due", key, at_ms, offset=offset, broker=broker, value=value, stored_ms=at_ms, **extra)
+
+    # --- transactions
+
+    def half(self, key="x", *, at_ms=1_000, local="commit", decision="", outcome="ok"):
+        words = {"local": local, "decision": decision or local, "status": "SEND_OK"}
+        return self._add("half", key, at_ms, outcome=outcome, **words)
+
+    def decide(self, key="x", *, at_ms=1_100, value="commit", by="end", outcome="ok"):
+        return self._add("decide", key, at_ms, value=value, outcome=outcome, by=by)
+
+    def visible(self, key="x", *, at_ms=1_200, offset=0, broker=BROKER, value=None):
+        return self._add("visible", key, at_ms, offset=offset, broker=broker, value=value, stored_ms=at_ms)
+
+    # --- pop
+
+    def send(self, key="m", *, at_ms=1_000):
+        return self._add("send", key, at_ms, offset=0, status="SEND_OK")
+
+    def read(self, key="m", *, offset=0):
+        return self._add("read", key, LOAD_ENDS_MS, offset=offset)
+
+    def pop(self, key="m", *, at_ms=1_200, invisible_ms=2_000, topic="t", value=None, member="popper-0"):
+        times = {"pop_ms": at_ms, "invisible_ms": invisible_ms, "handle": f"{key} {at_ms}"}
+        return self._add("popped", key, at_ms, offset=0, client=member, value=value, topic=topic, **times)
+
+    def ack(self, key="m", *, pop_ms=1_200, at_ms=1_300, outcome="ok", member="popper-0"):
+        return self._add("acked", key, at_ms, outcome=outcome, client=member, handle=f"{key} {pop_ms}")
+
+    def _add(self, kind, key, at_ms, *, client="c", value=None, broker=BROKER, offset=-1, outcome="ok", **extra):
+        crc = f"crc {key}" if value is None else value
+        place = {"broker": broker, "queue": 0, "offset": offset}
+        self.history.add(kind, client=client, key=key, value=crc, invoke_ms=at_ms, outcome=outcome, **place, **extra)
+        return self
+
+
+@pytest.fixture
+def hand():
+    return ServiceHand()
+
+
+def counts(name, hand, plan=QUORUM):
+    found = PROMISES[name]().check(hand.history, plan)
+    assert found.judgement is Judgement.VALID, found
+    return found.counts
+
+
+def wrong(name, hand, plan=QUORUM):
+    found = PROMISES[name]().check(hand.history, plan)
+    assert found.judgement is Judgement.BROKEN, found
+    (broken,) = found.broken
+    return broken.what
+
+
+@pytest.mark.parametrize("name", ["timer-kept", "transaction-atomic", "pop-kept"])
+def test_they_are_for_plans_with_their_load(name, hand):
+    assert PROMISES[name]().applies(QUORUM)
+    assert not PROMISES[name]().applies(Plan())
+    assert PROMISES[name]().check(hand.history, QUORUM).judgement is Judgement.INCONCLUSIVE
+
+
+# --- timers
+
+
+def timers(hand, plan=QUORUM):
+    return counts("timer-kept", hand, plan)
+
+
+def test_a_timer_is_delivered_when_it_is_due(hand):
+    found = timers(hand.timer().timer_due())
+    assert (found["acknowledged"], found["delivered"], found["latest ms"]) == (1, 1, 100)
+
+
+def test_a_timer_that_is_early_lost_changed_or_unknown_is_told(hand):
+    assert "500 ms before it was due" in wrong("timer-kept", hand.timer().timer_due(at_ms=2_500))
+    assert "never delivered" in wrong("timer-kept", ServiceHand().timer())
+    assert "has another body" in wrong("timer-kept", ServiceHand().timer().timer_due().timer_due(value="crc"))
+    assert "was never sent" in wrong("timer-kept", ServiceHand().timer().timer_due().timer_due("u"))
+
+
+def test_a_timer_without_an_answer_need_not_come(hand):
+    assert timers(hand.timer(outcome=UNKNOWN))["unknown"] == 1
+
+
+def test_a_recalled_timer_does_not_come(hand):
+    assert timers(hand.timer().recall())["recalled"] == 1
+    assert "recalled at 1500 ms, but delivered at 3100 ms" in wrong("timer-kept", hand.timer_due())
+
+
+def test_a_recall_that_is_late_or_unknown_promises_nothing():
+    assert timers(ServiceHand().timer().recall(at_ms=2_900).timer_due())["delivered"] == 1
+    assert timers(ServiceHand().timer().recall(outcome=UNKNOWN).timer_due())["delivered"] == 1
+    assert timers(ServiceHand().timer().recall(outcome=UNKNOWN))["delivered"] == 0
+
+
+def test_a_recall_that_the_fault_took_is_excused_without_copies():
+    def recalled():
+        late = {"at_ms": FAULT_MS - 100, "due_ms": FAULT_MS + 900}
+        return ServiceHand().timer(at_ms=FAULT_MS - 1_100).recall(**late).timer_due(at_ms=FAULT_MS + 2_000)
+
+    assert timers(recalled(), ASYNC)["recalled and delivered, allowed"] == 1
+    assert "recalled" in wrong("timer-kept", recalled())
+
+
+def test_a_timer_is_released_once_but_around_the_fault():
+    again = {"offset": 5, "broker": OTHER, "escaped_from": "broker-a:TIMER:1", "escaped_by": "broker-a:1"}
+    what = wrong("timer-kept", ServiceHand().timer().timer_due().timer_due(at_ms=9_000, **again))
+    assert "no fault or takeover explains the second release" in what
+    near = ServiceHand().timer(at_ms=FAULT_MS - 2_100).timer_due(at_ms=FAULT_MS - 50)
+    assert timers(near.timer_due(at_ms=FAULT_MS + 2_000, **again))["released twice, by an acting master"] == 1
+
+
+# --- transactions
+
+
+def transactions(hand, plan=QUORUM):
+    return counts("transaction-atomic", hand, plan)
+
+
+def test_a_committed_message_is_delivered_and_a_rolled_back_one_is_not(hand):
+    hand.half().decide().visible()
+    found = transactions(hand.half("y", local="rollback").decide("y", value="rollback"))
+    assert (found["committed"], found["rolled back"]) == (1, 1)
+    assert "it was rolled back" in wrong("transaction-atomic", hand.visible("y"))
+
+
+def test_a_commit_that_is_lost_is_told(hand):
+    assert "never delivered" in wrong("transaction-atomic", hand.half().decide())
+
+
+def test_a_half_is_sent_for_every_message(hand):
+    assert "no half message was sent" in wrong("transaction-atomic", hand.half().visible().visible("y"))
+    assert "its half has another body" in wrong("transaction-atomic", ServiceHand().half().visible().visible(value="z"))
+
+
+def test_the_half_of_a_dead_producer_is_asked_about(hand):
+    hand.half(local="dies", decision="rollback")
+    assert "never asked about" in wrong("transaction-atomic", hand)
+    found = transactions(hand.decide(value="rollback", by="check"))
+    assert (found["producer died"], found["asked about"]) == (1, 1)
+
+
+def test_a_rollback_without_an_answer_may_have_been_recorded(hand):
+    assert transactions(hand.half(local="rollback").decide(value="rollback", outcome=UNKNOWN))["rolled back"] == 1
+
+
+def test_a_half_that_is_not_stored_need_not_end(hand):
+    assert transactions(hand.half(outcome=UNKNOWN).half("y", outcome=FAIL))["acknowledged"] == 0
+
+
+def test_a_message_is_committed_once(hand):
+    what = wrong("transaction-atomic", hand.half().visible().visible(at_ms=5_000, offset=4))
+    assert "no fault or takeover explains" in what
+
+
+# --- pop
+
+
+def pops(hand, plan=QUORUM):
+    return counts("pop-kept", hand, plan)
+
+
+def test_a_message_is_popped_and_acked_once(hand):
+    assert pops(hand.send().pop().ack())["acked"] == 1
+
+
+def test_a_message_that_nobody_popped_or_that_nobody_sent_is_told(hand):
+    hand.send().pop().ack()
+    assert "never delivered" in wrong("pop-kept", hand.send("n"))
+    assert "was never sent" in wrong("pop-kept", ServiceHand().send().pop().ack().pop("u"))
+    assert "has another body" in wrong("pop-kept", ServiceHand().send().pop().ack().pop(value="z"))
+
+
+def test_a_popped_message_is_invisible(hand):
+    hand.send().pop().pop(at_ms=2_500, member="popper-1").ack(pop_ms=2_500, at_ms=2_600)
+    assert "invisible until 3200 ms, but popper-1 popped it at 2500 ms" in wrong("pop-kept", hand)
+
+
+def test_it_returns_when_its_time_has_ended(hand):
+    found = pops(hand.send().pop().pop(at_ms=3_300, topic="retry 1").ack(pop_ms=3_300, at_ms=3_400))
+    assert found["returned"] == 1
+
+
+def test_what_nobody_acks_must_return(hand):
+    assert "not acked, and not popped again" in wrong("pop-kept", hand.send().pop())
+
+
+def test_an_ack_without_an_answer_ends_the_wait(hand):
+    assert pops(hand.send().pop().ack(outcome=UNKNOWN))["acks without an answer"] == 1
+
+
+def test_acked_means_never_again_but_around_the_fault():
+    hand = ServiceHand().send().pop().ack().pop(at_ms=6_000).ack(pop_ms=6_000, at_ms=6_100)
+    assert "acked it at 1300 ms, popper-0 popped it again at 6000 ms" in wrong("pop-kept", hand)
+    near = ServiceHand().send().pop(at_ms=FAULT_MS - 300).ack(pop_ms=FAULT_MS - 300, at_ms=FAULT_MS - 200)
+    again = near.pop(at_ms=ENDS_MS).ack(pop_ms=ENDS_MS, at_ms=ENDS_MS + 50)
+    assert pops(again)["again after the ack, allowed"] == 1
+
+
+def test_a_message_that_its_producer_stored_twice_is_two_messages(hand):
+    hand.send().pop().ack().pop(at_ms=1_500).ack(pop_ms=1_500, at_ms=1_600).read().read(offset=3)
+    assert pops(hand)["stored twice by their producer"] == 1
