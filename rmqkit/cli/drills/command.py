@@ -60,8 +60,8 @@ LoadNames = Annotated[
         "--load",
         metavar="NAMES",
         help="Loads in addition to plain and delayed messages: some of timers, transactions, pop, separated by commas, "
-        "or none. By default all; on a running cluster without transactions if its brokers check them too rarely for a "
-        "drill of a minute.",
+        "or none. By default all, with --break none; on a running cluster without transactions if its brokers check them "
+        "too rarely for a drill of a minute.",
     ),
 ]
 Replicas = Annotated[int, typer.Option("--replicas", min=1, help="Brokers in each group.")]
@@ -197,7 +197,8 @@ def run(
 
     drill_output.check_report(report)
     _check_fault(fault)
-    services = SERVICES if load is None else parse_load(load)
+    # A planted defect is known to be found by plain and delayed messages.
+    services = (() if breaks else SERVICES) if load is None else parse_load(load)
     known = drill_output.defects()
     for defect in breaks or ():
         if defect not in known:

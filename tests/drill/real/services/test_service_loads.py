@@ -4,7 +4,7 @@ from concurrent.futures import Future
 
 import pytest
 
-from rmqkit.client.producers.transactions import TransactionResult
+from rmqkit.client.producers.transactions import TransactionQuestion, TransactionResult
 from rmqkit.drill.plan import POP, TIMERS, TRANSACTIONS
 from rmqkit.drill.real.services import pop_load, timer_load, transaction_load
 from rmqkit.drill.real.services.client_threads import Later
@@ -126,6 +126,23 @@ def test_producers_end_their_transactions_or_die(monkeypatch, producers):
     assert {row.outcome for row in decided.values()} == {"ok", "unknown"}
     assert {row.extra["node"] for row in decided.values()} == {f"{BROKER}-0"}
     assert {row.outcome for row in halves.values() if row.client.startswith("transactor")} == {"ok", "fail"}
+
+
+def test_answers_to_checks_are_recorded_with_the_node_that_asked():
+    rows = rows_of(TRANSACTIONS)
+    producer = transaction_load.RecordedProducer.__new__(transaction_load.RecordedProducer)
+    producer._rows, producer._client, producer._asked_ms = rows, "transactor-1", {}
+    producer._nodes = {"127.0.0.1:10921": "broker-a-1"}
+    for decision, why in (("commit", ""), ("rollback", "no answer")):
+        message = Message("x0-000007", 0)
+        message.body, message.msg_id = f"x0-000007 {decision}".encode(), decision
+        state = producer._check_record(message)
+        question = TransactionQuestion(message, Address("127.0.0.1", 10921), None)
+        producer._answered(question, state, why)
+    first, second = rows.history.by_kind["decide"]
+    assert (first.key, first.value, first.outcome, first.extra["by"]) == ("x0-000007", "commit", "ok", "check")
+    assert first.extra["node"] == "broker-a-1"
+    assert (second.value, second.outcome, second.extra["error"]) == ("rollback", "unknown", "no answer")
 
 
 def test_some_local_transactions_are_slow():
