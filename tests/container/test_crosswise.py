@@ -38,6 +38,7 @@ def crosswise(tmp_path, lifeline):  # noqa: F811
     purge(made)
 
 
+@pytest.mark.long
 def test_a_process_dies_and_the_others_take_over_what_it_had(crosswise):
     nodes = {each["node"]: each for each in crosswise.json("cluster", "status")["nodes"]}
     lives = {name: each["container"] for name, each in nodes.items() if each.get("container")}

@@ -56,16 +56,28 @@ class ActingCluster:
     """The two groups and their name server.
 
     `makes` maps each node ("ns", "a0", "a1", "b0") to its implementation: "ours" or "apache".
+    All brokers get `settings`. `of_nodes` has more arguments for single nodes.
     """
 
-    def __init__(self, home: Path, makes: Mapping[str, str], timers: Mapping[str, int] = FAST_TIMERS, **java: Any) -> None:
+    def __init__(
+        self,
+        home: Path,
+        makes: Mapping[str, str],
+        timers: Mapping[str, int] = FAST_TIMERS,
+        settings: Mapping[str, str] | None = None,
+        of_nodes: Mapping[str, Mapping[str, Any]] | None = None,
+        **java: Any,
+    ) -> None:
+        more = {node: {**java, **(of_nodes or {}).get(node, {})} for node in ("ns", "a0", "a1", "b0")}
         port = free_base((0,))
         told = {
             "supportActingMaster": "true",
             "notifyMinBrokerIdChanged": "true",
             "scanNotActiveBrokerInterval": str(timers["scan"]),
         }
-        self._nameserver = _kind(makes["ns"])(home=home / "ns", ports=(port, port), nameserver_properties=told, **java)
+        self._nameserver = _kind(makes["ns"])(
+            home=home / "ns", ports=(port, port), nameserver_properties=told, **more["ns"]
+        )
         self.namesrv = self._nameserver.namesrv
         common = {
             **SMALL_FILES,
@@ -74,14 +86,15 @@ class ActingCluster:
             "brokerHeartbeatInterval": str(timers["heartbeat"]),
             "brokerNotActiveTimeoutMillis": str(timers["not_active"]),
             "syncBrokerMemberGroupPeriod": str(timers["member_sync"]),
+            **(settings or {}),
         }
         two = {**common, "brokerName": BROKEN, "totalReplicas": "2"}
         one = {**common, "brokerName": OTHER, "brokerRole": "ASYNC_MASTER"}
         #: ASYNC_MASTER: an Apache master that needs a quorum refuses sends until its slave is
         #: connected
-        self.master = Member(makes["a0"], home / "a0", port, {**two, "brokerRole": "ASYNC_MASTER"}, **java)
-        self.slave = Member(makes["a1"], home / "a1", port, {**two, "brokerRole": "SLAVE", "brokerId": "1"}, **java)
-        self.other = Member(makes["b0"], home / "b0", port, one, **java)
+        self.master = Member(makes["a0"], home / "a0", port, {**two, "brokerRole": "ASYNC_MASTER"}, **more["a0"])
+        self.slave = Member(makes["a1"], home / "a1", port, {**two, "brokerRole": "SLAVE", "brokerId": "1"}, **more["a1"])
+        self.other = Member(makes["b0"], home / "b0", port, one, **more["b0"])
         self._nameserver.start_nameserver()
 
     def start(self) -> None:

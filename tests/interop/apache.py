@@ -24,7 +24,7 @@ import struct
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -111,8 +111,9 @@ def start_java(
     env: Mapping[str, str] | None = None,
     stdout: int | Any = subprocess.PIPE,
     stderr: int | Any = subprocess.STDOUT,
+    prefix: Sequence[str] = (),
 ) -> subprocess.Popen[str]:
-    """Start a JVM that runs `main` in folder `home`.
+    """Start a JVM that runs `main` in folder `home`; `prefix` is a command that starts it.
 
     `home` is also Java's `user.home`, so client logs and offset files are written there. `small`
     suits many JVMs on a small machine; without it the JVM picks its own options, as users run it. A
@@ -129,7 +130,7 @@ def start_java(
         **(properties or {}),
     }
     heap = ["-Xms64m", f"-Xmx{heap_mb}m", *JAVA_SMALL] if small else [f"-Xms{heap_mb}m", f"-Xmx{heap_mb}m"]
-    command = ["java", *heap, *JAVA_OPENS]
+    command = [*prefix, "java", *heap, *JAVA_OPENS]
     command += [f"-D{key}={value}" for key, value in settings.items()]
     command += ["-cp", classpath(version), *(["rmqkit.interop.Lifeline"] if lifeline else []), main, *args]
     return subprocess.Popen(
@@ -215,14 +216,19 @@ class ApacheCluster:
     defaults below.
 
     Both servers listen on `bind` but advertise 127.0.0.1. So a proxy on 127.0.0.1 can use the same
-    ports and see all traffic.
+    ports and see all traffic. With `host` the broker listens there and advertises that address;
+    `nameserver_host` is the address of its name server. `prefix` is a command that starts the
+    servers, such as one that enters another network namespace.
     """
 
     def __init__(
         self,
         *,
         home: Path | None = None,
-        bind: str = HOST,
+        bind: str | None = None,
+        host: str = HOST,
+        nameserver_host: str | None = None,
+        prefix: Sequence[str] = (),
         namesrv_seen_by_broker: str | None = None,
         ports: tuple[int, int] | None = None,
         broker_properties: Mapping[str, str] | None = None,
@@ -234,10 +240,13 @@ class ApacheCluster:
     ) -> None:
         self._own_home = home is None
         self.home = Path(tempfile.mkdtemp(prefix="apache-")) if home is None else home
+        bind = bind or host
         self.nameserver_port, self.broker_port = ports or free_ports(bind)
         self.bind = bind
-        self.namesrv = f"{HOST}:{self.nameserver_port}"
-        self.broker_address = f"{HOST}:{self.broker_port}"
+        self.prefix = tuple(prefix)
+        self._nameserver_bind = nameserver_host or bind
+        self.namesrv = f"{nameserver_host or host}:{self.nameserver_port}"
+        self.broker_address = f"{host}:{self.broker_port}"
         self.store = self.home / "store"
         self.nameserver: subprocess.Popen[str] | None = None
         self.broker: subprocess.Popen[str] | None = None
@@ -256,8 +265,8 @@ class ApacheCluster:
             "brokerName": "broker-a",
             "brokerClusterName": "DefaultCluster",
             "brokerId": "0",
-            "brokerIP1": HOST,
-            "brokerIP2": HOST,
+            "brokerIP1": host,
+            "brokerIP2": host,
             "listenPort": str(self.broker_port),
             "bindAddress": bind,
             "namesrvAddr": namesrv_seen_by_broker or self.namesrv,
@@ -302,7 +311,7 @@ class ApacheCluster:
         self.broker = self._start("broker", "org.apache.rocketmq.broker.BrokerStartup", self._broker_settings)
         if not wait:
             return
-        bound, served = f"{self.bind}:{self.nameserver_port}", f"{self.bind}:{self.broker_port}"
+        bound, served = f"{self._nameserver_bind}:{self.nameserver_port}", f"{self.bind}:{self.broker_port}"
         probe = {"topic": "TBW102", "queueId": "0"}
         self._await(
             self.broker,
@@ -353,6 +362,7 @@ class ApacheCluster:
                 env=self._env,
                 properties={"user.home": f"./{node}", **self._properties},
                 stdout=out,
+                prefix=self.prefix,
             )
 
     def _await(self, process: subprocess.Popen[str], node: str, answers: Any) -> None:

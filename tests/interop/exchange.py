@@ -46,7 +46,7 @@ class OurNodes(apache.ApacheCluster):
         conf.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
         with open(self.home / f"{node}.out", "ab") as out:
             return subprocess.Popen(
-                [sys.executable, "-m", "rmqkit.process", "--kind", node, "-c", str(conf), "--lifeline", "0"],
+                [*self.prefix, sys.executable, "-m", "rmqkit.process", "--kind", node, "-c", str(conf), "--lifeline", "0"],
                 cwd=self.home,
                 stdin=subprocess.PIPE,
                 stdout=out,

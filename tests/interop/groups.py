@@ -60,7 +60,7 @@ class Member:
     def __init__(self, whose: str, home: Path, nameserver_port: int, settings: Mapping[str, str], **java: Any) -> None:
         self.whose = whose
         self.port = free_base((-2, 0, 1))
-        self.address = f"{apache.HOST}:{self.port}"
+        self.address = f"{java.get('host', apache.HOST)}:{self.port}"
         values = {**settings, "haListenPort": str(self.port + 1)}
         self._node = _kind(whose)(home=home, ports=(nameserver_port, self.port), broker_properties=values, **java)
         self.store = self._node.store

@@ -67,6 +67,7 @@ class TestStrict(LockModeContract):
     excludes = True
 
 
+@pytest.mark.long
 class TestStrictInAGroup(LockModeContract):
     make = BUILT_IN.lock_modes["strict"]
     replicas = 3

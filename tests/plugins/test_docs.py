@@ -125,6 +125,7 @@ def blocks(text: str, folder: Path) -> list[str]:
     return [name for name, _ in shown]
 
 
+@pytest.mark.long
 def test_the_first_plug_in_works_as_shown(tmp_path, install):
     """The entry point of its pyproject.toml installs it, and its own test passes."""
     assert set(FIRST) <= set(blocks(GUIDE, tmp_path))

@@ -178,6 +178,7 @@ print(world.trace_hash(), len(producer.acknowledged), len(consumer.delivered))
 """
 
 
+@pytest.mark.long
 def test_the_same_seed_is_the_same_run_in_two_processes():
     def run(hash_seed: str, seed: int) -> str:
         env = {**os.environ, "PYTHONHASHSEED": hash_seed}

@@ -141,6 +141,7 @@ def test_consumers_read_on_while_the_master_is_dead():
     assert len(producer.acknowledged) > len(acknowledged) + 300
 
 
+@pytest.mark.long
 def test_the_master_s_power_loses_nothing_when_the_slave_has_it():
     """The master loses what it had not synced; then the slave's log is ahead, and it counts."""
     cluster, producer, _ = started(7, flushDiskType="ASYNC_FLUSH")

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 
 from tests.bench import against_apache, failover, figures, services, spark_read, sync_master
+from tests.bench.takeover import page as takeover
 
 
 def page() -> str:
@@ -22,6 +23,8 @@ def measured() -> dict[str, Callable[[], str]]:
     found: dict[str, Callable[[], str]] = {}
     if services.KEPT.exists():
         found["performance/services.md"] = lambda: services.section(figures.load(services.KEPT))
+    if takeover.KEPT.exists():
+        found["comparison.md"] = lambda: takeover.page(takeover.load())
     return found
 
 

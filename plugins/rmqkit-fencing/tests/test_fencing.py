@@ -56,6 +56,7 @@ def test_a_new_owner_has_a_greater_epoch_and_a_renewal_the_same():
     assert again[2] == first[2]
 
 
+@pytest.mark.long
 def test_epochs_grow_across_coordinators_cuts_and_restarts():
     lab = Lab()
     seen = [lab.epochs("c1", QUEUES[0])[0]]

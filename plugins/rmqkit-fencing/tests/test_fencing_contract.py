@@ -1,5 +1,7 @@
 """The public contract suite of lock modes, on a single broker and in a group."""
 
+import pytest
+
 from rmqkit.testing import LockModeContract
 from rmqkit_fencing.plugin import _mode
 
@@ -9,6 +11,7 @@ class TestFencing(LockModeContract):
     excludes = True
 
 
+@pytest.mark.long
 class TestFencingInAGroup(LockModeContract):
     make = _mode
     replicas = 3

@@ -339,6 +339,7 @@ def test_a_delayed_message_comes_later(up, topic):
     until(lambda: [each["body"] for each in up.lines("consume", topic)] == ["later"])
 
 
+@pytest.mark.long
 def test_a_message_comes_at_its_time_and_may_be_taken_back(up, topic):
     """A span that is no level, a point in time, a recall, and what waits meanwhile."""
     soon = datetime.fromtimestamp(time.time() + 4).isoformat(sep=" ", timespec="milliseconds")

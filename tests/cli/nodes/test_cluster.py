@@ -430,6 +430,7 @@ def test_ctrl_c_during_up_leaves_nothing_behind(shell):
     assert list(shell.home.iterdir()) == []
 
 
+@pytest.mark.long
 def test_a_terminated_up_of_an_old_cluster_leaves_it_as_it_was(shell):
     shell.run("cluster", "up", "--any-port", "--base-port", free_base(), *ALONE)
     shell.run("cluster", "down")

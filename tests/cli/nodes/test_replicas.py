@@ -168,6 +168,7 @@ def test_a_slave_that_is_ahead_stays_as_it_is_and_is_explained(pair):
     logs_are_equal(pair)
 
 
+@pytest.mark.long
 def test_consume_ends_with_the_reason_when_nobody_may_be_read(shell):
     plain = [f"--set={key}" for key in ("slaveReadEnable=false", "enableSlaveActingMaster=false", "escapeStrategy=none")]
     shell.run("cluster", "up", "--any-port", "--base-port", free_base(), *plain, *SMALL)
