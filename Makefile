@@ -97,7 +97,7 @@ bench-apache: $(STAMP)
 bench-replicas: $(STAMP)
 	$(BIN)/python -m tests.bench.sync_master $(ARGS)
 
-# its section on transactions, pop and timers, about 12 minutes; prints alone without ARGS="--write"
+# its section on transactions, pop and timers, about 13 minutes; prints alone without ARGS="--write"
 bench-services: $(STAMP)
 	$(BIN)/python -m tests.bench.services $(ARGS)
 

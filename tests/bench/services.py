@@ -8,10 +8,11 @@ settings, warmed up with the loads of its rows. The load is one JVM with Apache'
 (`rmqkit.bench.Services`), the same for both sides.
 
 After each row the counts must agree: every committed transaction is readable, every message is
-popped once and acked, every timer is delivered once and none early. Otherwise the run fails.
+popped once and acked, every timer is delivered once. Otherwise the row is left out of this pair,
+and the exit code is 1 in the end.
 
 The memory row stores a million timers, which takes minutes. Its figure hardly varies, so only the
-first `--memory-pairs` pairs have it. Three pairs of all rows take about 12 minutes on two idle
+first `--memory-pairs` pairs have it. Three pairs of all rows take about 13 minutes on two idle
 cores. Without `--write` the figures are only printed. With it, they are stored in
 docs/performance/services.json after each pair, and the page is regenerated.
 """
@@ -28,7 +29,7 @@ from rmqkit.wire import fastjson
 from tests.bench import figures as kept
 from tests.bench.against_apache import DOCS, FIGURES, PAGE, machine
 from tests.bench.brokers import APACHE, JVMS, OURS, candidates
-from tests.bench.load import Load
+from tests.bench.load import Load, LoadError
 from tests.bench.rows import ASYNC_FLUSH, MILLION, QUEUES, CountsDiffer, Session
 from tests.interop import apache
 
@@ -165,6 +166,7 @@ def measure(chosen: argparse.Namespace) -> dict[str, list[dict[str, Mapping[str,
     """Return, for each row, the pairs: side → figures."""
     known: dict[str, list[dict[str, Mapping[str, Any]]]] = {name: [] for name in ROWS if name in chosen.rows}
     began_s = time.monotonic()
+    chosen.failed = False
     with Load("JSON") as load:
         for number in range(chosen.pairs):
             names = [name for name in known if name != "memory" or number < chosen.memory_pairs]
@@ -173,7 +175,8 @@ def measure(chosen: argparse.Namespace) -> dict[str, list[dict[str, Mapping[str,
                 for name, figure in _session(side, names, load, chosen).items():
                     pair[name][side] = figure
             for name in names:
-                known[name].append(pair[name])
+                if len(pair[name]) == 2:
+                    known[name].append(pair[name])
             if chosen.write:
                 _keep(known, chosen)
             print(f"pair {number + 1} of {chosen.pairs}: {time.monotonic() - began_s:.0f} s", file=sys.stderr, flush=True)
@@ -189,7 +192,12 @@ def _session(side: str, names: Sequence[str], load: Load, chosen: argparse.Names
             warm_up(session, names)
             for name in names:
                 began_s = time.monotonic()
-                done[name] = ROWS[name](session)
+                try:
+                    done[name] = ROWS[name](session)
+                except (CountsDiffer, LoadError) as error:
+                    chosen.failed = True
+                    print(f"{side:>7} {name:>12}: FAILED: {error}", file=sys.stderr, flush=True)
+                    continue
                 _told(side, name, done[name], time.monotonic() - began_s)
         finally:
             load.ask("close")
@@ -300,11 +308,11 @@ def main(arguments: Sequence[str]) -> int:
         print(f"error: the benchmark needs Java 17 and Maven; {lacking}", file=sys.stderr)
         return 1
     known = measure(chosen)
-    if chosen.write:
+    if chosen.write and KEPT.exists():
         SECTION.write_text(section(kept.load(KEPT)))
         PAGE.write_text(kept.render(kept.load(FIGURES), FIGURES.parent))
     print("\n".join(table(known)))
-    return 0
+    return 1 if chosen.failed else 0
 
 
 if __name__ == "__main__":

@@ -39,13 +39,18 @@ def enter(module: str, arguments: Sequence[str]) -> int:
     return subprocess.run(command, env={**os.environ, _ENTERED: "1"}, check=False).returncode
 
 
+def loopback_up() -> None:
+    """Let processes of this namespace reach 127.0.0.1. Raises NetworkError."""
+    _run("ip", "link", "set", "lo", "up")
+
+
 class Link:
     """The master's namespace and its link. Raises NetworkError."""
 
     def __init__(self) -> None:
         if not is_own():
             raise NetworkError("only in a namespace of its own")
-        _run("ip", "link", "set", "lo", "up")
+        loopback_up()
         # The namespace lives as long as this process, which ends when its input is closed.
         self._holder = subprocess.Popen([*_NEW[:1], "--net", "--", "cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         assert self._holder.stdin is not None
