@@ -245,6 +245,24 @@ def delay_level(scene: Scene) -> dict[str, Any]:
     return {"waited_ms": round(1000 * (came[0] - sent_s))}
 
 
+def timer(scene: Scene) -> dict[str, Any]:
+    """The library knows no delivery time, but sends the property of one."""
+    came: list[float] = []
+
+    def take(_message: Any) -> int:
+        came.append(time.monotonic())
+        return SUCCESS
+
+    scene.consumer(take)
+    message = scene.message("at its time")
+    message.set_property("TIMER_DELAY_MS", "3000")
+    sent_s = time.monotonic()
+    scene.producer().send_sync(message)
+    until("the message", lambda: bool(came))
+    assert came[0] - sent_s >= 2.9, came[0] - sent_s
+    return {"waited_ms": round(1000 * (came[0] - sent_s))}
+
+
 def retry(scene: Scene) -> dict[str, Any]:
     got: list[tuple[str, int]] = []
 
@@ -326,6 +344,7 @@ CHECKS = {
         ordered,
         tag_filter,
         delay_level,
+        timer,
         retry,
         broadcasting,
         rebalance,

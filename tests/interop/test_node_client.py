@@ -28,6 +28,7 @@ SHOWS = {
     "broadcasting": ["broadcasting"],
     "rebalance": ["rebalance", "resume"],
     "delay level": ["delay_level"],
+    "timer": ["timer"],
     "retry → DLQ": ["retry"],
 }
 CHECKS = [check for checks in SHOWS.values() for check in checks]

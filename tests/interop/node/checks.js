@@ -178,6 +178,20 @@ const CHECKS = {
     return { waited_ms: got[0] - sent };
   },
 
+  // The library knows no delivery time, but sends the property of one.
+  async timer(scene) {
+    const producer = await scene.producer();
+    const got = [];
+    scene.consumer('*', message => got.push(Date.now()));
+    const message = new Message(scene.topic, 'at its time');
+    message.properties.TIMER_DELAY_MS = '3000';
+    const sent = Date.now();
+    await producer.send(message);
+    await until('the message', () => got.length);
+    assert(got[0] - sent >= 2900, `after ${got[0] - sent} ms`);
+    return { waited_ms: got[0] - sent };
+  },
+
   async retry(scene) {
     const producer = await scene.producer();
     const got = [];
