@@ -18,7 +18,7 @@ from rmqkit.cli.cluster_lookup import find_namesrv, local_cluster
 from rmqkit.cli.errors import Failed, Unreachable, UsageError
 from rmqkit.errors import BrokerError, ClientError, NoRoute, PeerUnreachable
 from rmqkit.suggestions import suggest
-from rmqkit.wire.codes import RequestCode, ResponseCode
+from rmqkit.wire.codes import ResponseCode
 from rmqkit.wire.topic_names import DLQ_PREFIX, RETRY_PREFIX, SYSTEM_PREFIX
 
 if TYPE_CHECKING:
@@ -52,13 +52,13 @@ def admin_of(namesrv: str | None) -> Iterator[Admin]:
 
 def _request_name(remark: str) -> str:
     """Return ": CODE NAME" for a remark such as "request type 314 not supported"."""
+    from rmqkit.runtime.calls import code_name
+
     number = re.search(r"\d+", remark)
     if number is None:
         return f": {remark}" if remark else ""
-    try:
-        return f": {number[0]} {RequestCode(int(number[0])).name}"
-    except ValueError:
-        return f": {number[0]}"
+    name = code_name(int(number[0]))
+    return f": {number[0]}" if name == number[0] else f": {number[0]} {name}"
 
 
 def system_topics(admin: Admin) -> set[str]:
