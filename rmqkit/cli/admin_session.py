@@ -18,7 +18,7 @@ from rmqkit.cli.cluster_lookup import find_namesrv, local_cluster
 from rmqkit.cli.errors import Failed, Unreachable, UsageError
 from rmqkit.errors import BrokerError, ClientError, NoRoute, PeerUnreachable
 from rmqkit.suggestions import suggest
-from rmqkit.wire.codes import OwnRequestCode, RequestCode, ResponseCode
+from rmqkit.wire.codes import OwnRequestCode, ResponseCode
 from rmqkit.wire.topic_names import DLQ_PREFIX, RETRY_PREFIX, SYSTEM_PREFIX
 
 if TYPE_CHECKING:
@@ -53,16 +53,16 @@ def admin_of(namesrv: str | None) -> Iterator[Admin]:
 
 def _request_name(remark: str) -> str:
     """Return ": CODE NAME" for a remark such as "request type 314 not supported"."""
+    from rmqkit.runtime.calls import code_name
+
     number = re.search(r"\d+", remark)
     if number is None:
         return f": {remark}" if remark else ""
     code = int(number[0])
+    name = code_name(code)
     if code in OWN_CODES:
-        return f": {code} {OwnRequestCode(code).name}, which only brokers of rmqkit do"
-    try:
-        return f": {code} {RequestCode(code).name}"
-    except ValueError:
-        return f": {code}"
+        return f": {code} {name}, which only brokers of rmqkit do"
+    return f": {code}" if name == number[0] else f": {code} {name}"
 
 
 def system_topics(admin: Admin) -> set[str]:

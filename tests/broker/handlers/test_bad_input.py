@@ -8,6 +8,7 @@ import random
 import pytest
 
 from rmqkit.broker.node import HANDLERS
+from rmqkit.runtime.calls import code_name
 from rmqkit.wire.codes import RequestCode, ResponseCode
 from tests.broker.requests import send, with_topic
 from tests.helpers.script import raw_frame, write_command
@@ -37,7 +38,7 @@ def test_bytes_that_are_no_frames_close_that_connection_only(broker, data):
     assert send(client).code == 0
 
 
-@pytest.mark.parametrize("code", sorted(HANDLERS.rows), ids=lambda code: RequestCode(code).name)
+@pytest.mark.parametrize("code", sorted(HANDLERS.rows), ids=code_name)
 def test_every_code_survives_odd_fields_and_bodies(broker, code):
     client = with_topic(broker)
     end = broker.node.store.offset_max
