@@ -63,7 +63,7 @@ crash: $(STAMP)
 drills: $(STAMP)
 	$(BIN)/python -m tools.drills.series $(ARGS)
 
-# 2,000 drills on simulated clusters of each kind (100 of 3 x 3), about half an hour on two idle processors; ARGS="--family acting --from 4711 --seeds 1" for some
+# 2,000 drills on simulated clusters of each kind (100 of 3 x 3), about an hour on two idle processors; ARGS="--family acting --from 4711 --seeds 1" for some
 simulate: $(STAMP)
 	$(BIN)/python -m tools.drills.simulate --seeds 2000 $(ARGS)
 

@@ -184,7 +184,13 @@ def _op_never_written(broker: Broker) -> None:
 )
 def _op_without_commit(broker: Broker) -> None:
     checks = broker.view.transactions
-    replace(checks, "failed_commit", lambda offset: checks.decide(offset, is_commit=True))
+    failed = checks.failed_commit
+
+    def recorded(offset: int) -> None:
+        failed(offset)
+        checks._decided(offset)
+
+    replace(checks, "failed_commit", recorded)
     _one_commit_in(broker, lambda append, put: PutResult(PutStatus.SERVICE_NOT_AVAILABLE))
 
 
@@ -215,7 +221,7 @@ def _dead_producer_rolls_back(broker: Broker) -> None:
         most = max(most, online)
         if online == most:
             return ask(record, place)
-        checks.decide(place.queue_offset, is_commit=False)
+        checks._decided(place.queue_offset)
         return True
 
     replace(checks._questions, "ask", asked)

@@ -164,15 +164,12 @@ def _stored_ms(row: HistoryRow) -> int:
     return int(row.extra.get("stored_ms", row.complete_ms))
 
 
-def allowed_again(
-    history: History, plan: Plan, save_ms: int | None = None, *, is_isolation_strict: bool = True
-) -> list[tuple[int, int]]:
+def allowed_again(history: History, plan: Plan, save_ms: int | None = None) -> list[tuple[int, int]]:
     """Return intervals, in ms: a message that was released in one of them may be released again.
 
     `save_ms` is how often a broker saves its progress; by default, that of the delay levels.
-    `is_isolation_strict`: after an isolation alone, only its begin is such an interval.
     """
-    isolated_ms = _only_isolated_ms(history) if is_isolation_strict else None
+    isolated_ms = _only_isolated_ms(history)
     if isolated_ms is not None:
         return [(isolated_ms, isolated_ms + ISOLATED_MS)]
     save_ms = plan.setting("flushDelayOffsetInterval", FLUSH_DELAY_OFFSET_MS) if save_ms is None else save_ms

@@ -7,6 +7,7 @@ import pytest
 from rmqkit.drill.promises import PROMISES, Judgement, judged
 from rmqkit.testing import PromiseContract
 from tests.drill.hand import MASTER, PLAN, QUIET_MS, SLAVE, Hand, whole
+from tests.drill.service_hand import QUORUM, ServiceHand
 from tests.tidy.tree import ROOT
 
 #: promise -> a history that breaks it
@@ -21,10 +22,29 @@ BREAK = {
     "one-master": lambda: whole().role("master/online", 1_200, node=SLAVE, until_ms=2_500),
     "locks-exclusive": lambda: whole().lock("locker-0", 1_400, node=SLAVE),
     "delay-kept": lambda: whole().delay("u", 400),
+    "timer-kept": lambda: timer().timer("u"),
+    "transaction-atomic": lambda: transaction().half("u"),
+    "pop-kept": lambda: popped().send("u"),
     "progress-forward": lambda: progress(at_takeover=1),
     "waits-bounded": lambda: whole().send("z", 9, took_ms=60_000),
     "recovers": lambda: whole().failed("z", writer="writer-9", at_ms=3_000),
 }
+
+
+def timer():
+    return ServiceHand().timer().timer_due()
+
+
+def transaction():
+    return ServiceHand().half().decide().visible()
+
+
+def popped():
+    return ServiceHand().send().pop().ack()
+
+
+#: promise -> a history that keeps it, if `whole` has no such rows
+KEEP = {"timer-kept": timer, "transaction-atomic": transaction, "pop-kept": popped}
 
 
 def progress(at_takeover):
@@ -39,9 +59,9 @@ def progress(at_takeover):
 def contract_of(name):
     members = {
         "make": PROMISES[name],
-        "kept": staticmethod(lambda: whole().history),
+        "kept": staticmethod(lambda: KEEP.get(name, whole)().history),
         "broken": staticmethod(lambda: BREAK[name]().history),
-        "plan": PLAN,
+        "plan": QUORUM if name in KEEP else PLAN,
     }
     return type(f"Test_{name.replace('-', '_')}", (PromiseContract,), members)
 

@@ -79,9 +79,7 @@ class RepeatedPops:
     """Judges pops of messages that were popped before."""
 
     def __init__(self, history: History, plan: Plan) -> None:
-        self._allowed = allowed_again(
-            history, plan, plan.setting("flushConsumerOffsetInterval", FLUSH_MS), is_isolation_strict=False
-        )
+        self._allowed = allowed_again(history, plan, plan.setting("flushConsumerOffsetInterval", FLUSH_MS))
         self.broken: list[Broken] = []
         #: repeated pops that are allowed
         self.invisible = self.acked = 0

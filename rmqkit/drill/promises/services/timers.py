@@ -4,7 +4,7 @@ A timer is due at the earliest when its delay has passed since the *start* of it
 for lost timers and for second releases are those of delayed messages (`promises/delays.py`): an
 acknowledged timer must be delivered wherever the mode promises that the master still has it, and a
 timer may be released twice only around a takeover or a return, where the progress of the last
-second is not known to the successor.
+second is not known to the successor; after an isolation alone, only around its begin.
 
 A recalled timer must not be delivered if the recall was confirmed at least `RECALL_MARGIN_MS`
 before the timer was due. Excused is a recall that the mode does not promise to survive: it was

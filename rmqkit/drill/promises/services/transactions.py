@@ -53,9 +53,7 @@ class TransactionAtomic:
         missing = ((row, _ends_ms(row, plan)) for row in _unended(halves, copies, reported))
         lost, excused = lost_of(history, plan, missing)
         lost = [each._replace(what=each.what.replace("delivered", _wanted(halves[each.key]))) for each in lost]
-        allowed = allowed_again(
-            history, plan, plan.setting("flushConsumerOffsetInterval", FLUSH_MS), is_isolation_strict=False
-        )
+        allowed = allowed_again(history, plan, plan.setting("flushConsumerOffsetInterval", FLUSH_MS))
         again, unexplained = released_again(copies, allowed)
         silent = [row.key for row in halves.values() if row.extra["local"] in (ASK_LATER, DIES) and row.outcome == OK]
         counts = {
