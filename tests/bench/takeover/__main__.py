@@ -37,7 +37,7 @@ from tests.bench.brokers import APACHE, OURS
 from tests.bench.failover import TIMERS as TIMERS_OF_BROKERS
 from tests.bench.takeover import load, network, page
 from tests.interop import apache
-from tests.interop.acting import ActingCluster, Probe
+from tests.interop.acting import BROKEN, ActingCluster, Probe
 
 FAULTS = ("kill", "pause", "isolate")
 SETTINGS = {
@@ -54,6 +54,7 @@ _BEFORE_S = 8.0
 #: the first timer is due this long after the fault, and the last one before the end of the outage
 _FIRST_DUE_S, _SPREAD_S = 4.0, 14.0
 _OUTAGE_S = 25.0
+_POP_S = 10.0
 _BACK_S = 45.0
 _SETTLE_S = 30.0
 _HEAP_MB = 512
@@ -106,7 +107,8 @@ class _Takeover:
         while (missing := wanted - len(self.pops.given)) > 0:
             if time.monotonic() > end_s:
                 raise RuntimeError(f"{missing} of {count} messages were not popped in 20 s")
-            self.pops.pop(self.cluster.master.address, "broker-a", ack=ack, count=min(16, missing))
+            # What an unanswered pop took would be missing from the counts.
+            self.pops.pop(self.cluster.master.address, BROKEN, ack=ack, count=min(16, missing), timeout_s=_POP_S)
 
     def run(self, breaks: Callable[[], None], returns: Callable[[], None]) -> dict[str, Any]:
         cluster, pops = self.cluster, self.pops

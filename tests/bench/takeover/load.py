@@ -193,7 +193,7 @@ class Pops:
                 except OSError:
                     pass  # the broker is away; the other one is asked nevertheless
 
-    def pop(self, address: str, name: str, *, ack: bool = True, count: int = 16) -> int:
+    def pop(self, address: str, name: str, *, ack: bool = True, count: int = 16, timeout_s: float = _ANSWER_S) -> int:
         """Pop once; return the number of messages. Raises OSError."""
         fields = {
             "consumerGroup": GROUP,
@@ -207,7 +207,7 @@ class Pops:
             "expType": "TAG",
             "exp": "*",
         }
-        header, body = apache.ask_whole(address, _POP, fields, timeout_s=_ANSWER_S)
+        header, body = apache.ask_whole(address, _POP, fields, timeout_s=timeout_s)
         if header["code"] != 0:
             return 0
         bodies = [record.body.decode() for record in iter_records(body)]
