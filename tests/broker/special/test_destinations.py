@@ -1,0 +1,67 @@
+"""The guarded store of a master: which messages wait until contact with the group is proven."""
+
+import pytest
+
+from rmqkit.broker.special.destinations import GuardedStore
+from rmqkit.store.contract import Put, PutResult, PutStatus
+from rmqkit.wire.topic_names import HALF_TOPIC, OP_TOPIC, TIMER_TOPIC
+
+
+class Lost:
+    """Contact that is not proven."""
+
+    is_needed, is_proven, why = True, False, "no member answers"
+
+    def __init__(self):
+        self.asked = 0
+        self.on_proof = lambda: None
+
+    def ask(self):
+        self.asked += 1
+
+
+@pytest.fixture
+def contact():
+    return Lost()
+
+
+@pytest.fixture
+def stored():
+    return []
+
+
+@pytest.fixture
+def store(contact, stored):
+    def put(message, then):
+        stored.append(message.topic)
+        then(PutStatus.PUT_OK)
+        return PutResult(PutStatus.PUT_OK, 0, 0, 1)
+
+    return GuardedStore(put, contact)
+
+
+def message(topic):
+    return Put(topic, 0, 0, 0, 0, bytes(8), bytes(8), 0, 0, b"", b"", 0)
+
+
+@pytest.mark.parametrize("topic", ["orders", HALF_TOPIC, TIMER_TOPIC])
+def test_what_is_released_or_goes_on_from_its_topic_waits(contact, stored, store, topic):
+    ended = []
+    assert store.put(message(topic), "o", ended.append) is None
+    assert (stored, ended, contact.asked) == ([], [], 1)
+    contact.on_proof()
+    assert (stored, ended) == ([topic], [PutStatus.PUT_OK])
+
+
+@pytest.mark.parametrize("topic", [OP_TOPIC, "rmq_sys_REVIVE_LOG_c"])
+def test_what_only_records_does_not_wait(contact, stored, store, topic):
+    assert store.put(message(topic), "o", lambda status: None) is not None
+    assert (stored, contact.asked) == ([topic], 0)
+
+
+def test_what_waits_is_given_back(contact, stored, store):
+    ended = []
+    store.put(message(HALF_TOPIC), "o", ended.append)
+    store.withdraw()
+    contact.on_proof()
+    assert (stored, ended) == ([], [PutStatus.SERVICE_NOT_AVAILABLE])
