@@ -135,8 +135,10 @@ class GiveWay(StateMachine[WayState]):
             now_ms = self._context.clock.mono_ms
             self.move(SEALED)
             self._until_ms = min(self._until_ms, now_ms + SEALED_MS)
-            if self._replication.follow.state == FOLLOWING:
-                self._follow_ms = now_ms  # from now on, a lost connection means that the master died
+            # From now on, a lost connection means that the master died. If there was none, only
+            # the time ends the handover.
+            has_followed = self._replication.follow.state == FOLLOWING
+            self._follow_ms = now_ms if has_followed else self._until_ms
             self._changed()
 
     def end(self) -> None:
@@ -150,7 +152,10 @@ class GiveWay(StateMachine[WayState]):
         if not self.is_on:
             return None
         is_gone = now_ms >= self._follow_ms and self._replication.follow.state != FOLLOWING
-        if now_ms >= self._until_ms or is_gone or self._is_master_back():
+        # Before the handover is sealed, a name server may list the master although it is not back:
+        # it has not noticed yet that the master was away.
+        is_back = self._is_master_back() and (self.is_sealed or now_ms >= self._follow_ms)
+        if now_ms >= self._until_ms or is_gone or is_back:
             self.end()
             return None
         return min(self._until_ms, now_ms + BACK_LOOK_MS)

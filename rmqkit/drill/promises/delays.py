@@ -12,7 +12,7 @@ A second release is allowed where no broker can avoid it:
   the delay levels is copied each second;
 - while two brokers believed that they serve.
 
-If the only fault of the group is an isolation, neither excuse holds. The master stops to release
+If the only fault is an isolation, neither excuse holds. The master stops to release
 when contact is lost, so only a message that it released in the round trip in which the isolation
 began (`ISOLATED_MS`) may be released again by the acting slave.
 
@@ -198,14 +198,11 @@ def allowed_again(history: History, plan: Plan, save_ms: int | None = None) -> l
 
 
 def _only_isolated_ms(history: History) -> int | None:
-    """Return when the group was isolated, if nothing else happened to it or to a name server.
+    """Return when a node was isolated, if that was the only fault; else None.
 
-    Return None if there was another fault, or none.
+    A fault of another group matters too: an escape may be stored there without an answer.
     """
-    fault = next((row for row in history.events if row.key == FAULT_BEGINS), None)
-    if fault is None:
-        return None
-    begins = [row for row in history.events if row.key == FAULT_BEGINS and row.broker in ("", fault.broker)]
+    begins = [row for row in history.events if row.key == FAULT_BEGINS]
     is_series = any(row.key == STEP_ENDS for row in history.events)
     # In a series the first row is the engine's, for all steps together.
     steps = begins[1:] if is_series else begins

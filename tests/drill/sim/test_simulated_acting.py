@@ -17,7 +17,7 @@ HANDFUL = (12, 111)
 FOUND = {
     "no-self-isolation": 111,
     "escaped-unnoticed": 111,
-    "releases-out-of-contact": 18,
+    "releases-out-of-contact": 82,
     "skips-reverse-sync": 2,
     "strict-lock-forgets": 101,
     "delay-progress-not-saved-at-stop": 194,
