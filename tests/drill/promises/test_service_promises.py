@@ -171,6 +171,11 @@ def test_acked_means_never_again_but_around_the_fault():
     assert pops(again)["again after the ack, allowed"] == 1
 
 
+def test_an_ack_after_the_invisible_time_promises_nothing(hand):
+    hand.send().pop().ack(at_ms=3_300).pop(at_ms=3_400, topic="retry 1").ack(pop_ms=3_400, at_ms=3_500)
+    assert pops(hand)["returned"] == 1
+
+
 def test_a_message_that_its_producer_stored_twice_is_two_messages(hand):
     hand.send().pop().ack().pop(at_ms=1_500).ack(pop_ms=1_500, at_ms=1_600).read().read(offset=3)
     assert pops(hand)["stored twice by their producer"] == 1

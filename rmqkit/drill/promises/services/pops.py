@@ -5,7 +5,8 @@ master still has it. A pop that nobody acked ends in another pop, once its invis
 
 Invisible. From `pop_ms` until `invisible_ms` later, no member gets the message again.
 
-Acked. After a confirmed ack, no member gets the message again.
+Acked. After an ack that is confirmed within the invisible time, no member gets the message again. A
+later ack is answered with success as well, as in Apache, but the message may be on its way back.
 
 Members get a message again in spite of these where no broker can avoid it. Each case is counted:
 
@@ -88,9 +89,10 @@ class RepeatedPops:
         """Check the pops of one message, in order of their pop times."""
         acked: HistoryRow | None = None
         for before, row in pairwise(rows):
+            until_ms = int(before.extra["pop_ms"]) + int(before.extra["invisible_ms"])
             ack = acks.get(str(before.extra["handle"]))
-            if ack is not None and ack.outcome == OK and (acked is None or ack.complete_ms < acked.complete_ms):
-                acked = ack
+            if ack is not None and ack.outcome == OK and ack.complete_ms <= until_ms:
+                acked = acked or ack
             pop_ms = int(row.extra["pop_ms"])
             if acked is not None and pop_ms > acked.complete_ms + ROUNDED_MS:
                 if self._is_allowed(acked):
@@ -99,7 +101,6 @@ class RepeatedPops:
                     what = f"{acked.client} acked it at {acked.complete_ms} ms, {row.client} popped it again at {pop_ms} ms"
                     self.broken.append(Broken(key, what))
                 continue
-            until_ms = int(before.extra["pop_ms"]) + int(before.extra["invisible_ms"])
             if pop_ms + ROUNDED_MS < until_ms:
                 if self._is_allowed(before):
                     self.invisible += 1
