@@ -138,7 +138,10 @@ class Loose:
         now_ms: int,
         more: More = NOTHING_MORE,
     ) -> None:
-        self.table.unlock(group, client_id, queues)
+        if only_this_broker:
+            self.table.release(group, client_id, queues, now_ms)
+        else:
+            self.table.unlock(group, client_id, queues)
 
     def holds_any(self, group: str, now_ms: int) -> bool:
         return self.table.holds_any(group, now_ms)

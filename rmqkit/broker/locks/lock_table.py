@@ -39,6 +39,9 @@ LOCK_LIVE_MS = 60_000
 BEHIND_MAX = 8
 #: locks of all consumer groups together
 LOCKS_MAX = 100_000
+#: how long a release that came before its lease counts, and how many of them; the oldest are dropped
+RELEASED_MS = 5_000
+RELEASED_MAX = 1_000
 
 
 class Lease(NamedTuple):
@@ -82,6 +85,8 @@ class LockTable:
         #: number of changes; a slave copies the leases when it has grown
         self.version = 0
         self._locks_max = locks_max
+        #: (group, client, queue) → when another broker passed on its release (monotonic ms)
+        self._released: dict[tuple[str, str, MessageQueue], int] = {}
 
     def lock(
         self, group: str, client_id: str, queues: Iterable[MessageQueue], now_ms: int, attempt: int = 0
@@ -138,6 +143,18 @@ class LockTable:
         self.version += bool(freed)
         return freed
 
+    def release(self, group: str, client_id: str, queues: Sequence[MessageQueue], now_ms: int) -> None:
+        """Release queues whose client unlocked them at the broker that granted locks until now.
+
+        The release may overtake the answer that has the lease, so `adopt` leaves such leases out.
+        """
+        freed = self.unlock(group, client_id, queues)
+        for queue in queues:
+            if queue not in freed:
+                self._released[group, client_id, queue] = now_ms
+        while len(self._released) > RELEASED_MAX:
+            del self._released[next(iter(self._released))]
+
     def undo(self, group: str, client_id: str, queues: Iterable[MessageQueue], attempt: int) -> None:
         """Revert what the attempt changed, unless the lease has changed since."""
         for queue in queues:
@@ -182,14 +199,18 @@ class LockTable:
     def adopt(self, leases: Iterable[LeaseCopy], now_ms: int) -> None:
         """Replace all leases by those of the broker that granted locks until now.
 
-        Leases beyond the limit are left out.
+        Leases beyond the limit are left out, and those whose release came first.
         """
+        released, self._released = self._released, {}
         self.by_group, self.count = {}, 0
         self.version += 1
         for each in leases:
             if self.count >= self._locks_max:
                 return
             queue = MessageQueue(each.topic, each.broker_name, each.queue_id)
+            released_ms = released.get((each.group, each.client_id, queue))
+            if released_ms is not None and now_ms - released_ms <= RELEASED_MS:
+                continue
             held = self.by_group.setdefault(each.group, {})
             self.count += queue not in held
             held[queue] = Lease(each.client_id, now_ms - max(0, each.age_ms))

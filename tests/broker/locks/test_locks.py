@@ -7,9 +7,12 @@ import json
 
 import pytest
 
-from rmqkit.broker.locks.lock_table import LOCK_LIVE_MS, LockTable
+from rmqkit.broker.locks.lock_table import LOCK_LIVE_MS, RELEASED_MAX, RELEASED_MS, LockTable
 from rmqkit.wire.codes import RequestCode, ResponseCode
 from rmqkit.wire.fastjson import MessageQueue
+
+
+Q0, Q1 = (MessageQueue("T", "broker-a", each) for each in (0, 1))
 
 
 def queue(queue_id=0, topic="T"):
@@ -131,3 +134,26 @@ def test_a_queue_named_twice_is_one_lock(broker):
     client = broker.connect()
     assert lock(client, "c1", 0, 0) == [0]
     assert broker.node.locks.table.count == 1
+
+
+@pytest.mark.parametrize(("after_ms", "held"), [(RELEASED_MS, 0), (RELEASED_MS + 1, 1)])
+def test_a_release_that_overtakes_the_copy_of_its_lease_counts_for_a_bounded_time(after_ms, held):
+    told, adopted = LockTable(), LockTable()
+    told.lock("CG", "c1", [Q0, Q1], 0)
+    adopted.release("CG", "c1", [Q0], 0)
+    adopted.release("CG", "c2", [Q1], 0)
+    adopted.adopt(told.copy(0), after_ms)
+    assert (adopted.lease("CG", Q0) is not None) == bool(held)
+    assert adopted.lease("CG", Q1), "another client released it"
+    adopted.adopt(told.copy(0), after_ms)
+    assert adopted.lease("CG", Q0), "a release counts for one copy"
+
+
+def test_the_number_of_releases_ahead_is_limited():
+    table = LockTable()
+    table.release("CG", "c1", [MessageQueue("T", "b", each) for each in range(RELEASED_MAX + 1)], 0)
+    told = LockTable()
+    told.lock("CG", "c1", [MessageQueue("T", "b", 0), MessageQueue("T", "b", 1)], 0)
+    table.adopt(told.copy(0), 0)
+    assert table.lease("CG", MessageQueue("T", "b", 0)), "the oldest was dropped"
+    assert table.lease("CG", MessageQueue("T", "b", 1)) is None

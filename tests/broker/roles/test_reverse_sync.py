@@ -14,7 +14,7 @@ from rmqkit.broker.metadata.copied_tables import CopiedTables
 from rmqkit.broker.node import Broker
 from rmqkit.broker.roles.reverse_sync import HANDSHAKE_APACHE_MS, HANDSHAKE_MS, LOOK_MS, MEMBER_MS, ReverseSync
 from rmqkit.runtime.connection import Address
-from rmqkit.wire.codes import RequestCode, ResponseCode
+from rmqkit.wire.codes import OwnRequestCode, RequestCode, ResponseCode
 from tests.broker.metadata.test_metadata import commit, offset
 from tests.broker.replica_group import Group
 from tests.broker.requests import send, with_topic
@@ -44,6 +44,11 @@ APACHE = {
         ).encode(),
     ),
 }
+#: the progress that only a member of ours is asked for; this one is older, and knows no pop
+OURS = {
+    OwnRequestCode.GET_TRANSACTION_PROGRESS: (0, {}, b'{"half":1,"op":0,"commits":[2]}'),
+    OwnRequestCode.GET_POP_PROGRESS: (ResponseCode.REQUEST_CODE_NOT_SUPPORTED, {}, b""),
+}
 
 
 class Member:
@@ -56,7 +61,7 @@ class Member:
             assert send(client, e="0").code == 0
         for _ in range(3):
             assert send(client, i="DELAY\x015\x02").code == 0
-        self.answers = dict(answers)
+        self.answers = {**OURS, **answers}
         self.log: list[Command] = []
         node = self.node
         tables = CopiedTables(node.topics, node.groups, node.offsets, node.special)

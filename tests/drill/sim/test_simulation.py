@@ -27,7 +27,7 @@ FOUND = {
     "ack-before-replication": 23,
     "acks-by-connection": 23,
     "recovery-cuts": 5,
-    "truncate-in-memory": 62,
+    "truncate-in-memory": 69,
     "confirm-not-reset": 10,
     "slave-differs": 1,
     "skip-delivery": 1,
