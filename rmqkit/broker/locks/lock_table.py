@@ -39,7 +39,7 @@ LOCK_LIVE_MS = 60_000
 BEHIND_MAX = 8
 #: locks of all consumer groups together
 LOCKS_MAX = 100_000
-#: how long a release that came before its lease counts, and how many of them; the oldest are dropped
+#: how long a release that came before its lease counts, and how many are kept; the oldest go
 RELEASED_MS = 5_000
 RELEASED_MAX = 1_000
 

@@ -11,7 +11,6 @@ from rmqkit.broker.locks.lock_table import LOCK_LIVE_MS, RELEASED_MAX, RELEASED_
 from rmqkit.wire.codes import RequestCode, ResponseCode
 from rmqkit.wire.fastjson import MessageQueue
 
-
 Q0, Q1 = (MessageQueue("T", "broker-a", each) for each in (0, 1))
 
 

@@ -8,7 +8,14 @@ and in `config/popProgress.json`, until the group's master has taken it back:
     next         how far it has popped each queue
 
 The state travels with the progress of the duty (`PopProgress`). A returning master merges it, and
-appends the checkpoints to its revive topic before it serves pops. Marks stay here until all records
+appends the checkpoints to its revive topic before it serves pops. If it is lost again soon, a
+checkpoint may be both in its log and here:
+
+- The record is in this log too. Reading it moves what is known of the checkpoint into marks.
+- It is in the master's log alone. So a checkpoint that a master has been told of stays here once it
+  is done (`_finished`), and the next return finds the record and marks it.
+
+Marks stay here until all records
 before them are finished. Each period of acting has a number, its era. A slave forgets its state
 when the master's progress names the era; without that, `KEEP_MS` after it has stopped to act.
 
@@ -77,6 +84,10 @@ class ActingPops:
         self._checkpoints: dict[Key, Pending] = {}
         self._marks: dict[int, dict[int, int]] = {}
         self._next: dict[PopQueue, int] = {}
+        #: keys of the checkpoints that a returning master has been told of
+        self._told: set[Key] = set()
+        #: those of them that are done since
+        self._finished: dict[Key, Pending] = {}
         #: eras whose state is part of this one, oldest first
         self._eras: list[int] = []
         #: called once a checkpoint has no open message, by key
@@ -115,7 +126,10 @@ class ActingPops:
 
     def fill(self, progress: PopProgress) -> PopProgress:
         """Put the state into a progress; return it."""
-        progress.checkpoints = [UnloggedCheckpoint(checkpoint=each.marked, revive_queue=each.revive_queue) for each in self]
+        checkpoints = (*self, *self._finished.values())
+        progress.checkpoints = [
+            UnloggedCheckpoint(checkpoint=each.marked, revive_queue=each.revive_queue) for each in checkpoints
+        ]
         progress.eras = list(self._eras)
         progress.marks = {queue_id: dict(marks) for queue_id, marks in self._marks.items() if marks}
         progress.next = [
@@ -148,7 +162,25 @@ class ActingPops:
         if pending.record >= 0:
             self._marks.setdefault(pending.revive_queue, {})[pending.record] = pending.bits
         elif pending.is_done:
+            if pending.key in self._told:
+                self._finished[pending.key] = pending
             self.drop(pending.key)
+
+    def tell(self) -> None:
+        """Note that a returning master gets the state now."""
+        self._told.update(self._checkpoints)
+
+    def logged(self, pending: Pending) -> None:
+        """Mark a checkpoint that was read from the log. It is not kept as one without a record."""
+        bits = self.bits(pending.revive_queue, pending.record)
+        known = self._checkpoints.get(pending.key) or self._finished.pop(pending.key, None)
+        if known is not None:
+            bits |= known.bits
+            if bits:
+                self._marks.setdefault(pending.revive_queue, {})[pending.record] = bits & pending.full
+            self._is_dirty = True
+            self.drop(pending.key)
+        pending.bits |= bits & pending.full
 
     # --- while this broker has a log of its own ---------------------------------------------------
 
@@ -185,7 +217,18 @@ class ActingPops:
     # --- copies -----------------------------------------------------------------------------------
 
     def merge(self, told: PopProgress) -> None:
-        """Add the state of a member, at a master that returns."""
+        """Take over the state of a member, at a master that returns.
+
+        Of two states, the one that knows all eras of the other replaces it. The older one may have
+        checkpoints that were logged and finished since: it is from the file of a master that was
+        killed, or from a slave that has just copied that. States that both know an era of their own
+        are united.
+        """
+        mine, theirs = set(self._eras), set(told.eras)
+        if theirs < mine:
+            return
+        if mine <= theirs:
+            self._clear()
         self._take(told)
         self._is_dirty = True
 
@@ -199,13 +242,15 @@ class ActingPops:
         if not is_taken and not is_old:
             return False
         before = self.fill(PopProgress())
-        for state in (self._checkpoints, self._marks, self._next, self._ends):
-            state.clear()
-        self._eras.clear()
+        self._clear()
         self._take(told)
         is_changed = self.fill(PopProgress()) != before
         self._is_dirty = self._is_dirty or is_changed
         return is_changed
+
+    def _clear(self) -> None:
+        for state in (self._checkpoints, self._marks, self._next, self._ends, self._told, self._finished, self._eras):
+            state.clear()
 
     def _take(self, told: PopProgress) -> None:
         for each in told.checkpoints:

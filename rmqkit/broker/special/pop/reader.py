@@ -106,7 +106,7 @@ class ReviveReader:
         self.moving.pop(key, None)
         pending = Pending(checkpoint, key, line.queue_id, offset, due_ms)
         pending.client_id = client_id
-        pending.bits |= self._unlogged.bits(line.queue_id, offset) & pending.full
+        self._unlogged.logged(pending)
         if broker_name == self._broker_name:
             self._note_popped(pending, is_known=offset < line.known)
         self._pending.add(pending)

@@ -320,6 +320,8 @@ class PopRevive:
 
     def snapshot(self) -> PopProgress:
         self._note()
+        if not self.is_on and not self.is_logging:
+            self.unlogged.tell()
         return self.unlogged.fill(PopProgress(offsets=self.progress.snapshot(self.queue_count)))
 
     def merge(self, snapshot: PopProgress) -> None:
