@@ -34,6 +34,7 @@ def test_every_hook_has_its_template():
     assert {kind.hook for kind in plugin_new.KINDS.values()} == set(plugins.HOOKS)
 
 
+@pytest.mark.long
 def test_new_projects_are_green_at_once(tmp_path):
     """One project for each hook, tested in one run. None of them is installed."""
     for hook in plugin_new.KINDS:

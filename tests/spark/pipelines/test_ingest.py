@@ -101,6 +101,7 @@ class TestFormats:
         with pytest.raises(ConfigError, match="one lake format is needed"):
             formats.of_packages(packages)
 
+    @pytest.mark.long
     def test_delta_is_told_which_batch_it_is(self, spark, tmp_path, monkeypatch):
         assert formats.Delta.options("q", 7) == {"txnAppId": "q", "txnVersion": "7", "mergeSchema": "true"}
         monkeypatch.setattr(formats.Delta, "source", "parquet")

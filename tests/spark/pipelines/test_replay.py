@@ -75,6 +75,7 @@ def test_queues_keep_their_order(spark, own):
     assert first.properties["DEDUP_KEY"].startswith("bad-day//")
 
 
+@pytest.mark.long
 def test_keys_keep_their_order(spark, own):
     """The messages of a key are in several queues.
 
