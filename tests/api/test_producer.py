@@ -225,6 +225,7 @@ def test_a_broker_is_killed_and_the_other_takes_the_messages(own):
     assert {result.queue.broker_name for result in results} == {"broker-b"}
 
 
+@pytest.mark.long
 def test_a_broker_stands_still_and_the_other_takes_the_message_in_time(own):
     """A half-open connection: the peer accepts bytes and sends none."""
     topic = own.topic()

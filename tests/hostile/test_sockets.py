@@ -10,6 +10,8 @@ import socket
 import threading
 from pathlib import Path
 
+import pytest
+
 from tests.helpers.script import write_command
 from tests.hostile.good import pull_from
 from tests.hostile.process import Good, Node, is_closed, poll, read_answer, running
@@ -174,6 +176,7 @@ def test_half_frames_of_all_together(tmp_path: Path):
         good.send()
 
 
+@pytest.mark.long
 def test_thousands_of_scrapes_sent_ahead(tmp_path: Path):
     """With too many requests at once, the endpoint stops reading, answers them, and reads again."""
     with running(tmp_path, "metricsExporterType=PROM", "metricsPromExporterPort=0") as node:

@@ -125,6 +125,7 @@ def test_a_broker_says_how_long_it_may_be_silent(ns: NameServerScript):
     assert admin.addresses("T1") == {}
 
 
+@pytest.mark.long
 def test_each_silent_broker_is_found_when_its_own_time_is_over(ns: NameServerScript):
     """Independent of the other brokers' timeouts and of their heartbeats."""
     admin = Admin(ns)

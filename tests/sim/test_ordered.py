@@ -2,6 +2,8 @@
 
 from functools import partial
 
+import pytest
+
 from rmqkit.client.consumers.offset_store import RemoteOffsets
 from rmqkit.client.consumers.push_consumer import PushConsumerCore
 from rmqkit.client.consumers.push_queue import PushConsumerSettings
@@ -121,6 +123,7 @@ def test_two_members_share_the_queues_and_keep_the_order():
     assert all(len(members) == 1 for members in keys_by_member.values()), "a key moved without a reason"
 
 
+@pytest.mark.long
 def test_the_queues_of_a_killed_member_go_to_the_other_after_the_lease():
     cluster, sender, deliveries = story(2)
     world = cluster.world

@@ -186,6 +186,7 @@ def test_a_session_of_tests(tmp_path):
     until(lambda: not [pid for pid in pids if is_alive(pid)], "the nodes are gone")
 
 
+@pytest.mark.long
 def test_a_killed_pytest_leaves_no_node(tmp_path):
     write(
         tmp_path,

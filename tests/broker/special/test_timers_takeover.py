@@ -154,6 +154,7 @@ def test_a_recall_that_was_replicated_counts_after_the_takeover():
     assert sorted(int(record.body) for record in lab.records(B0)) == [0, 2]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("roll", ["master", "acting"])
 def test_a_timer_that_is_rolled_around_a_takeover_is_delivered_once(roll):
     lab = Lab(timerRollWindowSlot=12)

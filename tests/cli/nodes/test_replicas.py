@@ -136,6 +136,7 @@ def test_a_node_that_a_killed_drill_has_left_cut_off_says_so_and_is_resumed(pair
     assert pair.run("cluster", "resume").stdout == "resumed: nothing to do\n"
 
 
+@pytest.mark.long
 def test_a_slave_that_is_ahead_stays_as_it_is_and_is_explained(pair):
     """The master has lost its last messages, as after a power cut."""
     pair.run("cluster", "stop", "master")

@@ -124,6 +124,7 @@ class Reader:
             return False
 
 
+@pytest.mark.long
 def test_a_rolling_restart_loses_no_message_and_keeps_groups_readable(own, lifeline):
     own.run("topic", "create", "lonely-roll", "--broker", "broker-a")
     own.run("topic", "create", "roll")

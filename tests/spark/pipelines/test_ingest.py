@@ -240,6 +240,7 @@ class TestBatches:
             self.bring(spark, log, 1, part("T", 0, 3, 6), clusters=["west"])
         self.bring(spark, log, 1, part("U", 0, 3, 6), clusters=["west"])
 
+    @pytest.mark.long
     def test_two_ingests_at_once(self, spark, log, monkeypatch):
         """Another ingest commits some of the same offsets while this one writes its files.
 

@@ -28,6 +28,7 @@ def nearest(values, share):
     return ordered[max(0, -(-len(ordered) * round(share * 100) // 100) - 1)]
 
 
+@pytest.mark.long
 def test_hours_are_counted(spark):
     made = []
     for number in range(200):
