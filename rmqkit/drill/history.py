@@ -76,6 +76,17 @@ from typing import Any, NamedTuple
 
 OK, FAIL, UNKNOWN = "ok", "fail", "unknown"
 OUTCOMES = (OK, FAIL, UNKNOWN)
+#: kinds of timers, transactions and pop
+SERVICE_KINDS = (
+    "timer",
+    "recall",
+    "timer-due",
+    "half",
+    "decide",
+    "visible",
+    "popped",
+    "acked",
+)
 KINDS = (
     "send",
     "deliver",
@@ -92,31 +103,10 @@ KINDS = (
     "role",
     "route",
     "event",
-    "timer",
-    "recall",
-    "timer-due",
-    "half",
-    "decide",
-    "visible",
-    "popped",
-    "acked",
+    *SERVICE_KINDS,
 )
 #: kinds whose `key` is a message
-OF_MESSAGES = (
-    "send",
-    "deliver",
-    "read",
-    "delay",
-    "due",
-    "timer",
-    "recall",
-    "timer-due",
-    "half",
-    "decide",
-    "visible",
-    "popped",
-    "acked",
-)
+OF_MESSAGES = ("send", "deliver", "read", "delay", "due", *SERVICE_KINDS)
 
 #: names of events of the timeline, in their usual order
 LOAD_BEGINS = "load begins"
