@@ -71,7 +71,8 @@ def test_epochs_grow_across_coordinators_cuts_and_restarts():
     lab.advance(LOCK_LIVE_MS + 5_000)
     seen.append(lab.epochs("c3", QUEUES[0])[0])
     seen.append(lab.epochs("c3", QUEUES[0], at=2)[0])
-    assert seen[0] < seen[1] < seen[2] == seen[3]
+    # A coordinator that was not in the majority knows less, and may claim a greater epoch.
+    assert seen[0] < seen[1] < seen[2] <= seen[3]
 
 
 def test_a_coordinator_that_knows_less_claims_again():

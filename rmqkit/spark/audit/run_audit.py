@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 
 #: promise name -> query, in the order of reports
 QUERIES = {query.name: query for query in (*message_queries.QUERIES, *node_queries.QUERIES, *takeover_queries.QUERIES)}
-#: why a plug-in's promise is inconclusive: it is a Python function over a history, without a query
+#: why a promise of a plug-in, or of timers, transactions and pop, is inconclusive: it is a Python
+#: function over a history, without a query
 NOT_A_QUERY = "this promise has no query: only `rmqkit drill` checks it"
 #: number of queries that run at the same time: one is planned while another executes
 AT_ONCE = 2
