@@ -102,7 +102,8 @@ class ReviveReader:
         key = key_of(checkpoint, broker_name)
         due_ms = checkpoint.pop_ms + checkpoint.invisible_ms
         if _TIMER_OUT in record.properties:
-            due_ms += TIMER_GRACE_MS
+            # A timer that was late, as after a start, releases the acks only now, too.
+            due_ms = max(due_ms, record.store_ms) + TIMER_GRACE_MS
         self.moving.pop(key, None)
         pending = Pending(checkpoint, key, line.queue_id, offset, due_ms)
         pending.client_id = client_id

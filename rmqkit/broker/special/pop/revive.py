@@ -56,8 +56,6 @@ EARLY_ACKS_MAX = 10_000
 SAVE_MS = 1_000
 #: while checkpoints wait, the wall clock is read at this interval
 CLOCK_POLL_MS = 1_000
-#: without checkpoints, a master looks for those that the timer delivered at this interval
-IDLE_POLL_MS = 60_000
 
 
 class PopRevive:
@@ -246,7 +244,8 @@ class PopRevive:
         """Return how long the duty may sleep."""
         poll_ms = self._to.poll_ms if self._to is not None else None
         if poll_ms is None:
-            poll_ms = self._context.config.pop.revive_interval_ms if len(self.pending) else IDLE_POLL_MS
+            # Not only this duty appends: a timer releases checkpoints of an Apache broker.
+            poll_ms = self._context.config.pop.revive_interval_ms
         wait_ms = poll_ms
         due_ms = self.pending.next_due_ms()
         if due_ms is not None and len(self.redelivery.ready) < READY_MAX:
