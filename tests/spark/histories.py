@@ -19,6 +19,8 @@ from typing import Any
 
 from rmqkit.drill.history import FAULT_BEGINS, OUTCOMES, History, HistoryRow
 from rmqkit.drill.plan import Mode, Plan
+from rmqkit.drill.promises.heads import heads
+from rmqkit.drill.promises.progress import changes_of
 from rmqkit.drill.promises.table import Harm
 
 FILE = Path(__file__).with_name("histories.jsonl.xz")
@@ -37,11 +39,15 @@ BASES = (
     ("replicas", 2, "reorder"),
     ("replicas", 3, "offsets-backwards"),
     ("replicas", 47, "slow-ack"),
-    *(("acting", seed, "") for seed in (2, 3)),
+    *(("acting", seed, "") for seed in (2, 3, 16)),
     ("acting", 1, "acts-while-master"),
     ("acting", 2, "escape-to-the-dead"),
     ("acting", 2, "skips-reverse-sync"),
     ("acting", 101, "strict-lock-forgets"),
+    *((family, 2, "") for family in ("timers", "transactions", "pop")),
+    ("timers", 1, "timer-early"),
+    ("transactions", 2, "commit-twice"),
+    ("pop", 1, "invisible-time-ignored"),
 )
 
 Recorded = tuple[str, History, Plan]
@@ -102,6 +108,16 @@ def mutated(recorded: list[Recorded], count: int, seed: int) -> list[Recorded]:
             plan = _other_plan(plan, chance)
         made.append((f"{number} {name}", History(row._replace(op=op) for op, row in enumerate(rows)), plan))
     return made
+
+
+def redelivered(recorded: list[Recorded]) -> Recorded:
+    """Return a drill whose master was killed, with one redelivery after the master's return."""
+    name, history, plan = next(each for each in recorded if each[0] == "acting-16")
+    back_ms = max(change.after.begin_ms for change in changes_of(heads(history)))
+    given = next(row for row in history.deliveries if row.complete_ms < back_ms and row.broker == "broker-a")
+    again = given._replace(invoke_ms=back_ms + 100, complete_ms=back_ms + 101)
+    rows = sorted((*history.rows, again), key=lambda row: row.complete_ms)
+    return f"{name}-redelivered", History(row._replace(op=op) for op, row in enumerate(rows)), plan
 
 
 def _other_plan(plan: Plan, chance: Random) -> Plan:

@@ -51,6 +51,10 @@ TOGETHER_MS = 2_000
 BACK_MS = 1_000
 LACKING = "no broker that served the group reported its offsets"
 REWINDING = (Harm.POWER_CUT, Harm.DISK_LOSS)
+#: faults after whose return nothing may be redelivered
+HANDED_OVER = (Harm.KILL, Harm.PAUSE)
+#: later than the end of any drill
+NEVER_MS = 1 << 62
 
 #: group, queue
 Kept = tuple[str, int]
@@ -201,24 +205,21 @@ def _rollback_text(change: Change, kept: Kept, least: int, sure_ms: int, begins:
     )
 
 
-def is_undisturbed(
-    history: History, change: Change, broken_at: Mapping[str, Sequence[tuple[int, int]]], until_ms: int
-) -> bool:
-    """Return whether a change is a return that no fault has disturbed until `until_ms`."""
+def undisturbed_until_ms(history: History, change: Change, broken_at: Mapping[str, Sequence[tuple[int, int]]]) -> int:
+    """Return until when no fault disturbs a return, in ms; -1 if the change is a takeover.
+
+    A return is disturbed by a fault that is no kill and no pause, and by any fault of the slave
+    that acted or of the broker that is back.
+    """
     if change.what != "return":
-        return False
-    harms = {row.extra.get("harm") for row in history.events if row.key == FAULT_BEGINS and row.invoke_ms <= until_ms}
-    if not harms <= {Harm.KILL, Harm.PAUSE}:
-        return False
-    since_ms = change.before.begin_ms - TOGETHER_MS
-    has_acted = not any(
-        begin_ms <= until_ms and end_ms >= since_ms for begin_ms, end_ms in broken_at.get(change.before.node, ())
-    )
-    is_back = not any(
-        begin_ms <= until_ms and end_ms >= change.after.begin_ms
-        for begin_ms, end_ms in broken_at.get(change.after.node, ())
-    )
-    return has_acted and is_back
+        return -1
+    acted_ms, back_ms = change.before.begin_ms - TOGETHER_MS, change.after.begin_ms
+    begins = [
+        row.invoke_ms for row in history.events if row.key == FAULT_BEGINS and row.extra.get("harm") not in HANDED_OVER
+    ]
+    begins += [begin for begin, end in broken_at.get(change.before.node, ()) if end >= acted_ms]
+    begins += [begin for begin, end in broken_at.get(change.after.node, ()) if end >= back_ms]
+    return min(begins, default=NEVER_MS) - 1
 
 
 def _given_again(
@@ -237,6 +238,7 @@ def _given_again(
     for change in sorted(changes, key=lambda change: change.after.begin_ms):
         by_broker.setdefault(change.broker, []).append(change)
     begins = {broker: [change.after.begin_ms for change in found] for broker, found in by_broker.items()}
+    calm_ms = {change: undisturbed_until_ms(history, change, broken_at) for change in changes}
     given: set[tuple[str, str, int, int]] = set()
     broken = []
     for row in history.deliveries:
@@ -246,7 +248,7 @@ def _given_again(
         if place in given and number:
             change = by_broker[row.broker][number - 1]
             counts[f"given again at {change.what}"] += 1
-            if is_undisturbed(history, change, broken_at, row.complete_ms):
+            if row.complete_ms <= calm_ms[change]:
                 what = f"redelivered to group {group} at {row.complete_ms} ms, after {change.before.node} had handed over"
                 broken.append(Broken(row.key, f"{what} to {change.after.node}"))
                 continue

@@ -24,16 +24,16 @@ from rmqkit.drill.history import History
 from rmqkit.drill.plan import Plan, ReplicationMode
 from rmqkit.drill.promises import PROMISES, Judgement, commits, roles, waits
 from rmqkit.drill.promises.contract import TOLD_MAX
-from rmqkit.spark.audit import message_queries, node_queries, steps, tables, takeover_queries, views
+from rmqkit.spark.audit import message_queries, node_queries, service_queries, steps, tables, takeover_queries, views
 from rmqkit.spark.audit.tables import AuditError, AuditRun
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 #: promise name -> query, in the order of reports
-QUERIES = {query.name: query for query in (*message_queries.QUERIES, *node_queries.QUERIES, *takeover_queries.QUERIES)}
-#: why a promise of a plug-in, or of timers, transactions and pop, is inconclusive: it is a Python
-#: function over a history, without a query
+_AREAS = (message_queries, node_queries, takeover_queries, service_queries)
+QUERIES = {query.name: query for area in _AREAS for query in area.QUERIES}
+#: why a plug-in's promise is inconclusive: it is a Python function over a history, without a query
 NOT_A_QUERY = "this promise has no query: only `rmqkit drill` checks it"
 #: number of queries that run at the same time: one is planned while another executes
 AT_ONCE = 2
@@ -166,8 +166,8 @@ def prepared(spark: SparkSession, runs: Sequence[AuditRun], to: Path | str | Non
         keep("totals", session.sql(views.TOTALS))
         # One row is a whole group with all history rows that the step reads, so batches stay small.
         session.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "100")
-        for name, kinds, keys, step, schema in _STEPS:
-            keep(name, _stepped(session, kinds, keys, step, schema))
+        for name, kinds, keys, which, step, schema in _STEPS:
+            keep(name, _stepped(session, kinds, keys, which, step, schema))
         keep("runs", session.sql(views.RUNS))
         for name, query in views.VIEWS.items():
             if name in views.KEPT:
@@ -188,14 +188,22 @@ def _scratch(spark: SparkSession, to: Path | str | None) -> Iterator[str]:
             yield f"file://{folder}"
 
 
-_STEPS: Sequence[tuple[str, Sequence[str], Sequence[str], Any, str]] = (
-    ("contexts", ("event", "role", "node", "end", steps.LAST), ("run",), steps.context, steps.CONTEXT),
-    ("leases", ("lock", "unlock"), ("run", "key", "broker", "queue"), steps.leases, steps.LEASES),
+_OF_CONTEXT = ("event", "role", "node", "end", steps.LAST)
+#: name of the view, kinds of the rows, their groups, which runs, the step and its schema
+_STEPS: Sequence[tuple[str, Sequence[str], Sequence[str], str, Any, str]] = (
+    ("contexts", _OF_CONTEXT, ("run",), "true", steps.context, steps.CONTEXT),
+    ("leases", ("lock", "unlock"), ("run", "key", "broker", "queue"), "true", steps.leases, steps.LEASES),
+    ("services", (*_OF_CONTEXT, *steps.SERVICE_ROWS), ("run",), "p.has_services", steps.services, steps.SERVICES),
 )
 
 
-def _stepped(session: SparkSession, kinds: Sequence[str], keys: Sequence[str], step: Any, schema: str) -> DataFrame:
-    """Return the output of a Python step for the rows of these kinds, grouped by `keys`."""
+def _stepped(
+    session: SparkSession, kinds: Sequence[str], keys: Sequence[str], which: str, step: Any, schema: str
+) -> DataFrame:
+    """Return the output of a Python step for the rows of these kinds, grouped by `keys`.
+
+    `which` is a condition on the plan `p` of a run.
+    """
     from pyspark.sql.pandas import functions
 
     # PySpark's grouped calls (applyInArrow) would need pandas, although the data is Arrow.
@@ -209,7 +217,7 @@ def _stepped(session: SparkSession, kinds: Sequence[str], keys: Sequence[str], s
             collect_list(struct({", ".join(f"r.{name}" for name in names)})) AS rows
           FROM (SELECT run, {", ".join(names)} FROM rows UNION ALL {_LAST_ROWS}) r
           JOIN plans p ON r.run = p.run LEFT JOIN totals t ON r.run = t.run
-          WHERE r.kind IN ({wanted}) GROUP BY {", ".join(f"r.{key}" for key in keys)})
+          WHERE r.kind IN ({wanted}) AND {which} GROUP BY {", ".join(f"r.{key}" for key in keys)})
     """)
 
 
@@ -217,7 +225,8 @@ def _stepped(session: SparkSession, kinds: Sequence[str], keys: Sequence[str], s
 _LAST_ROWS = f"SELECT run, -1L, '', '{steps.LAST}', '', '', 0L, 0L, 'ok', '', -1, -1L, '{{}}' FROM plans"
 
 _PLAN = (
-    "run string, plan string, replicas int, is_quorum boolean, is_strict boolean, saved_ms bigint, send_timeout_ms bigint, "
+    "run string, plan string, has_services boolean, replicas int, is_quorum boolean, is_strict boolean, "
+    "saved_ms bigint, send_timeout_ms bigint, "
     "recover_max_ms bigint, slave_timeout_ms bigint, flush_timeout_ms bigint, at_once_max_ms bigint"
 )
 
@@ -227,6 +236,7 @@ def _plan_row(run: AuditRun) -> tuple[Any, ...]:
     return (
         run.name,
         plan.dumps(),
+        bool(plan.services),
         plan.replicas,
         plan.mode.replication is ReplicationMode.QUORUM,
         plan.strict_locks,

@@ -6,8 +6,10 @@ They call the same functions as the in-process checkers.
   messages were sent. It finds the fault, which node served a broker group when, and which intervals
   excuse what.
 - `leases` reads the lock calls of one queue.
+- `services` judges timers, transactions and pop of one run. Only runs with these loads are read,
+  with all of their sends, so such a run must fit into the memory of a worker.
 
-Everything that has one row per message is left to SQL.
+Everything else that has one row per message is left to SQL.
 """
 
 import json
@@ -19,13 +21,17 @@ import pyarrow as pa
 from rmqkit.drill import history as names
 from rmqkit.drill.history import OK, History, HistoryRow
 from rmqkit.drill.plan import Plan
+from rmqkit.drill.promises.contract import Judgement, Promise
 from rmqkit.drill.promises.delays import CLOCK_JUMPS, allowed_again
 from rmqkit.drill.promises.facts import allowed_ahead, fault_of, nodes_of, unfinished
 from rmqkit.drill.promises.heads import broken_times, fault_windows, heads
 from rmqkit.drill.promises.locks import ObservedLease
 from rmqkit.drill.promises.locks import leases as leases_of
-from rmqkit.drill.promises.progress import changes_of
+from rmqkit.drill.promises.progress import changes_of, undisturbed_until_ms
 from rmqkit.drill.promises.roles import SILENT
+from rmqkit.drill.promises.services.pops import PopKept
+from rmqkit.drill.promises.services.timers import TimerKept
+from rmqkit.drill.promises.services.transactions import TransactionAtomic
 from rmqkit.drill.promises.table import AS_ALONE, AS_UNSYNCED, cell
 from rmqkit.drill.promises.waits import refusing
 
@@ -36,7 +42,7 @@ LAST = "last"
 STRETCH = "since_ms: bigint, until_ms: bigint"
 CHANGE = (
     "number: int, broker: string, before: string, before_end_ms: bigint, after: string, begin_ms: bigint, "
-    "sure_ms: bigint, what: string"
+    "sure_ms: bigint, calm_ms: bigint, what: string"
 )
 CONTEXT = (
     "run string, has_fault boolean, harm string, fault_node string, fault_broker string, hits_master boolean, "
@@ -129,6 +135,7 @@ def _context_values(history: History, plan: Plan) -> dict[str, Any]:
                 "after": each.after.node,
                 "begin_ms": each.after.begin_ms,
                 "sure_ms": each.sure_ms(broken),
+                "calm_ms": undisturbed_until_ms(history, each, broken),
                 "what": each.what,
             }
             for number, each in enumerate(changes_of(served))
@@ -189,3 +196,48 @@ def _lease(run: str, number: int, lease: ObservedLease, grants: Mapping[tuple[st
         "begin_ms": lease.begin_ms,
         "end_ms": lease.end_ms,
     }
+
+
+# --- timers, transactions, pop
+
+VIOLATION = "key: string, what: string, ops: array<bigint>"
+SERVICES = f"run string, promise string, facts bigint, lacking string, broken bigint, told array<struct<{VIOLATION}>>"
+#: the promises that only Python checks
+SERVICE_PROMISES = (TimerKept, TransactionAtomic, PopKept)
+#: kinds of rows that they read
+SERVICE_ROWS = (*names.SERVICE_KINDS, "send", "read")
+_VIOLATION = pa.struct([("key", pa.string()), ("what", pa.string()), ("ops", pa.list_(pa.int64()))])
+_SERVICES = pa.schema([*_fields(SERVICES.partition("told")[0]), ("told", pa.list_(_VIOLATION))])
+
+
+def services(run: pa.Array, plan: pa.Array, last_ms: pa.Array, rows: pa.Array) -> pa.Array:
+    """Return, for each run of the batch, one finding for each promise of its services.
+
+    `told` has the first violations, `broken` is the number of all.
+    """
+    made = []
+    for name, text, end_ms, given in _groups(run, plan, last_ms, rows):
+        history, of_run = _history(given, end_ms), Plan.from_json(json.loads(text))
+        promises = [make() for make in SERVICE_PROMISES]
+        made.append([_service(name, each, history, of_run) for each in promises if each.applies(of_run)])
+    return pa.array(made, pa.list_(pa.struct(_SERVICES)))
+
+
+def _service(run: str, promise: Promise, history: History, plan: Plan) -> dict[str, Any]:
+    found = promise.check(history, plan)
+    is_lacking = found.judgement is Judgement.INCONCLUSIVE
+    return {
+        "run": run,
+        "promise": promise.name,
+        "facts": found.facts,
+        "lacking": found.why if is_lacking else "",
+        "broken": found.counts.get("broken", 0),
+        "told": [
+            {"key": each.key, "what": each.what, "ops": [row.op for row in history.rows if _is_about(row, each.key)]}
+            for each in found.broken
+        ],
+    }
+
+
+def _is_about(row: HistoryRow, key: str) -> bool:
+    return row.key == key and row.kind in SERVICE_ROWS

@@ -185,7 +185,9 @@ def rows(spark: SparkSession, runs: Sequence[AuditRun]) -> DataFrame:
     if not parts:
         raise AuditError("there is no run to audit")
     read = parts[0] if len(parts) == 1 else parts[0].unionByName(parts[1])
-    keeps_text = F.col("kind").isin(*STEP_KINDS)
+    # The checkers of timers, transactions and pop read all rows of their runs.
+    is_of_services = F.col("run").isin([run.name for run in runs if run.plan.services])
+    keeps_text = F.col("kind").isin(*STEP_KINDS) | is_of_services
     return read.withColumn("x", F.from_json("extra", EXTRA)).withColumn("extra", F.when(keeps_text, F.col("extra")))
 
 

@@ -208,7 +208,7 @@ WITH {_CHANGES}, judged AS (SELECT run FROM runs WHERE NOT has_fault OR harm NOT
 ), again AS (
   SELECT g.run, g.op, any_value(g.key) AS key, any_value(g.group_name) AS group_name, any_value(g.broker) AS broker,
     any_value(g.queue) AS queue, any_value(g.offset) AS offset, any_value(g.complete_ms) AS complete_ms,
-    max_by(struct(c.number, c.what), struct(c.begin_ms, c.number)) AS change
+    max_by(struct(c.number, c.what, c.before, c.after, c.calm_ms), struct(c.begin_ms, c.number)) AS change
   FROM given g JOIN changes c ON g.run = c.run AND g.broker = c.broker AND c.begin_ms <= g.complete_ms
   WHERE g.time > 1 GROUP BY g.run, g.op
 )
@@ -219,12 +219,18 @@ SELECT s.run, filter(array(s.least_op, s.begin_op), op -> op IS NOT NULL) AS ops
 FROM sure s LEFT SEMI JOIN judged j ON s.run = j.run
 WHERE s.begins < s.least
 UNION ALL
+SELECT a.run, array(a.op), a.key,
+  concat('redelivered to group ', a.group_name, ' at ', a.complete_ms, ' ms, after ', a.change.before,
+    ' had handed over to ', a.change.after)
+FROM again a LEFT SEMI JOIN judged j ON a.run = j.run
+WHERE a.complete_ms <= a.change.calm_ms
+UNION ALL
 SELECT a.run, filter(array(s.least_op, a.op), op -> op IS NOT NULL), a.key,
   concat('redelivered to group ', a.group_name, ' at ', a.complete_ms, ' ms, although the group had committed past offset ',
     a.offset, ' of ', a.broker, ' queue ', a.queue, ' more than a second before the ', a.change.what)
 FROM again a LEFT SEMI JOIN judged j ON a.run = j.run JOIN sure s
 ON a.run = s.run AND a.change.number = s.number AND a.group_name = s.group_name AND a.queue = s.queue
-WHERE a.offset < s.least
+WHERE a.offset < s.least AND a.complete_ms > a.change.calm_ms
 """,
     step="a state machine over the roles finds which node served a broker group when",
 )
