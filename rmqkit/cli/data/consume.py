@@ -79,7 +79,7 @@ Format = Annotated[
 Pop = Annotated[bool, typer.Option("--pop", help="Pop: share every queue with the group's other members, and ack.")]
 Invisible = Annotated[
     str | None,
-    typer.Option("--invisible", metavar="TIME", help="With --pop: how long messages are hidden from others (60s)."),
+    typer.Option("--invisible", metavar="TIME", help="With --pop: how long messages are invisible to other members (60s)."),
 ]
 Timeout = Annotated[
     float | None,

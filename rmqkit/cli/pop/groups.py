@@ -30,7 +30,7 @@ Share = Annotated[
 
 
 def pop(name: Group, topic: OnlyTopic = None, namesrv: Namesrv = None, json: Json = False) -> None:
-    """List popped messages that are not acked: until when they are hidden, and who has them.
+    """List popped messages without an ack, with their client and the end of their invisible time.
 
     Apache's brokers cannot tell. Each broker lists at most 1,000.
     """

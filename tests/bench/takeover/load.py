@@ -235,7 +235,7 @@ class Pops:
         return bool(apache.ask(address, _ACK, fields, timeout_s=_ANSWER_S)["code"] == 0)
 
     def given_after_ack(self) -> int:
-        """Return how many messages were given again after their ack was confirmed."""
+        """Return how many messages were redelivered after their ack was confirmed."""
         return sum(any(at > self.acked[body] for at in times) for body, times in self.given.items() if body in self.acked)
 
     def given_since(self, bodies: Iterable[str], since_s: float) -> int:

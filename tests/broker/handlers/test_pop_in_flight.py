@@ -23,7 +23,7 @@ def test_nothing_is_in_flight_before_a_pop_and_after_the_acks(broker):
     assert in_flight(client) == PopInFlight()
 
 
-def test_what_is_hidden_until_when_and_with_whom(broker):
+def test_what_is_invisible_until_when_and_with_whom(broker):
     client, other = with_topic(broker), broker.connect()
     fill(client, 3)
     pop_ms = broker.clock.wall_ms

@@ -243,9 +243,9 @@ def test_apaches_file_is_read():
     )
     info = OrderInfoTable.decode(text).table["T@CG"][0]
     assert (info.offsets, info.counts, info.visible, info.next_offset) == ([5, 7, 9], {7: 1}, {9: 99}, 5)
-    assert info.hidden_until() == 60_007
+    assert info.invisible_until() == 60_007
     info.acked = 3
-    assert (info.next_offset, info.hidden_until()) == (9, 99)
+    assert (info.next_offset, info.invisible_until()) == (9, 99)
 
 
 def test_entries_that_nobody_needs_are_cleaned(broker, monkeypatch):
@@ -305,4 +305,4 @@ def test_without_the_file_only_the_next_message_can_be_acked(broker):
 
 def test_an_info_without_an_invisible_time_blocks_for_the_callers():
     info = OrderInfo(places=[3], pop_ms=100)
-    assert info.hidden_until(50) == 150
+    assert info.invisible_until(50) == 150

@@ -3,12 +3,13 @@
 import pytest
 
 from rmqkit.broker.special.pop import revive as revive_module
-from rmqkit.broker.special.pop.records import checkpoint_put
+from rmqkit.broker.special.pop.records import ack_put, checkpoint_put
 from rmqkit.broker.special.pop.revive import PopRevive
-from rmqkit.store.contract import Put
+from rmqkit.broker.special.timer import rewrite
+from rmqkit.store.contract import Put, PutStatus
 from rmqkit.testing import SimBroker
 from rmqkit.wire import properties as props
-from rmqkit.wire.bodies.pop import REVIVE_GROUP, PopCheckpoint
+from rmqkit.wire.bodies.pop import REVIVE_GROUP, PopAck, PopCheckpoint
 from rmqkit.wire.codes import RequestCode
 from rmqkit.wire.record import iter_records
 from tests.broker.handlers.pop_requests import INVISIBLE_MS, ack, changed, fill, popped
@@ -16,6 +17,7 @@ from tests.broker.requests import create_group, pull, records, send, with_topic
 
 AGAIN_MS = INVISIBLE_MS + 1_001
 RETRY = "%RETRY%CG_T"
+OTHER = {props.PROPERTY_REAL_TOPIC: "T", props.PROPERTY_REAL_QUEUE_ID: "0"}
 
 
 def duty(script):
@@ -258,6 +260,48 @@ def test_popped_messages_survive_any_end_of_the_broker(end, wait_ms):
     found = set(life.bodies(life.pop()))
     assert found >= {b"m0", b"m2", b"m3"}, "at least once"
     assert b"m1" not in life.retried()
+
+
+def test_acks_that_the_timer_still_holds_at_a_start_count():
+    """An Apache broker ended after its timer had released the checkpoint, and before the acks.
+
+    Other timers are due before the acks, so their release takes more than a turn.
+    """
+    life = Life()
+    life.pop()  # makes the group
+    life.fill(3)
+    node = life.broker.node
+    topic, now_ms = node.view.revive.topic, node.clock.wall_ms
+    due_ms = (now_ms // 1000 + 5) * 1000
+    ck = PopCheckpoint(
+        broker_name="broker-a",
+        group="CG",
+        differences=[0, 1, 2],
+        count=3,
+        invisible_ms=due_ms - now_ms,
+        pop_ms=now_ms,
+        revive_ms=due_ms,
+        topic="T",
+    )
+    acked = PopAck(broker_name="broker-a", group="CG", pop_ms=now_ms, topic="T", offset=1)
+    out = props.encode({props.PROPERTY_TIMER_OUT_MS: str(due_ms - 1000)})
+    checkpoint = checkpoint_put(ck, topic, 0, now_ms, bytes(8))
+    checkpoint = checkpoint._replace(properties=checkpoint.properties + out)
+    ack = rewrite.waiting(ack_put(acked, due_ms, topic, 0, now_ms, bytes(8)), due_ms)
+
+    def put(broker):
+        other = ack._replace(
+            body=b"other", properties=props.encode(OTHER | {props.PROPERTY_TIMER_OUT_MS: str(due_ms - 2000)})
+        )
+        for each in (checkpoint, *[other] * 3000, ack):
+            assert broker.store.append(each).status is PutStatus.PUT_OK
+
+    life.broker.world.call("broker", put)
+    life.broker.stop()
+    life.broker.advance(60_000)
+    life.broker.start()
+    life.broker.advance(15_000)
+    assert life.retried() == [b"m0", b"m2"]
 
 
 def test_a_kill_after_the_put_and_before_the_progress_gives_nothing_twice():

@@ -19,6 +19,6 @@ acks         ACK_MESSAGE (200051), BATCH_ACK_MESSAGE (200151), CHANGE_MESSAGE_IN
 order_info   the batches on disk
 order_acks   acks and changes of ordered pops
 lookups      PEEK_MESSAGE (200052), NOTIFICATION (200054), POLLING_INFO (200055)
-in_flight    GET_POP_IN_FLIGHT (60001, of rmqkit's own): what is hidden, until when, and with whom
+in_flight    GET_POP_IN_FLIGHT (60001, of rmqkit's own): which messages are invisible to the group
 assignment   QUERY_ASSIGNMENT (400), SET_MESSAGE_REQUEST_MODE (401)
 """

@@ -1,6 +1,6 @@
 """GET_POP_IN_FLIGHT (60001, a request of rmqkit's own): what a group popped and did not ack.
 
-The answer lists the messages that are hidden now, the oldest pop first, with the time at which
+The answer lists the messages that are invisible now, the oldest pop first, with the time at which
 each is handed out again and the client that popped it. The list is limited to `ROWS_MAX`; `total`
 counts all. Upstream has no such request: there, what is in flight can only be counted.
 
@@ -39,7 +39,7 @@ def client_of(broker: "BrokerView", conn: Connection, group: str) -> str:
 
 @rows.handles(OwnRequestCode.GET_POP_IN_FLIGHT, GetPopInFlightRequest)
 def pop_in_flight(broker: "BrokerView", call: Call[GetPopInFlightRequest]) -> Response:
-    """Return what a group popped and did not ack, and until when it is hidden."""
+    """Return what a group popped and did not ack, and until when it is invisible."""
     args = call.args
     if not broker.revive.is_on:
         remark = "this broker does not serve pops: ask the master of its group"
@@ -66,7 +66,7 @@ def pop_in_flight(broker: "BrokerView", call: Call[GetPopInFlightRequest]) -> Re
 
 
 def _ordered_rows(broker: "BrokerView", queue: PopQueue, info: OrderInfo) -> list[PopInFlightMessage]:
-    """Return the messages of an ordered batch that are hidden."""
+    """Return the messages of an ordered batch that are invisible."""
     return [
         PopInFlightMessage(
             client_id=broker.pop_orders.client_of(queue),

@@ -17,7 +17,7 @@ class OrderInfo(Body, kw_only=True):
 
     `places` is the offset of the first message, then the distance of each further one from it. Bit
     i of `acked` is message i. The two maps are by offset; a message without an entry in `visible`
-    is hidden until the end of the pop's invisible time, one without an entry in `counts` was not
+    is invisible until the end of the pop's invisible time, one without an entry in `counts` was not
     handed out before.
     """
 
@@ -49,14 +49,14 @@ class OrderInfo(Body, kw_only=True):
         return next((each for index, each in enumerate(offsets) if not self.acked >> index & 1), offsets[-1] + 1)
 
     def visible_ms(self, offset: int, default_ms: int) -> int:
-        """Return the wall time until which a message is hidden.
+        """Return the wall time until which a message is invisible.
 
         `default_ms` replaces an invisible time that is not known.
         """
         known = (self.visible or {}).get(offset)
         return self.pop_ms + (self.invisible_ms or default_ms) if known is None else known
 
-    def hidden_until(self, default_ms: int = 0) -> int:
+    def invisible_until(self, default_ms: int = 0) -> int:
         """Return the wall time at which the queue is free; 0 if all messages are acked."""
         open_ones = (each for index, each in enumerate(self.offsets) if not self.acked >> index & 1)
         return max((self.visible_ms(each, default_ms) for each in open_ones), default=0)

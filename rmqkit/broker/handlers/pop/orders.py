@@ -127,7 +127,7 @@ class PopOrders:
             return len(self._infos) >= QUEUES_MAX
         if attempt_id is not None and info.attempt_id == attempt_id:
             return False
-        return info.hidden_until(invisible_ms) > self._context.clock.wall_ms
+        return info.invisible_until(invisible_ms) > self._context.clock.wall_ms
 
     def hand_out(
         self,
@@ -164,7 +164,7 @@ class PopOrders:
         if info.pop_ms != pop_ms:
             return None
         info.acked |= 1 << info.offsets.index(offset)
-        if info.hidden_until() <= self._context.clock.wall_ms:
+        if info.invisible_until() <= self._context.clock.wall_ms:
             self._freed(queue)
         self._watch(queue, info)
         self._changed()
@@ -195,7 +195,7 @@ class PopOrders:
 
     def _watch(self, queue: PopQueue, info: OrderInfo) -> None:
         """Look at a queue again when it becomes free, or before."""
-        end_ms, watched_ms = info.hidden_until(), self._watched.get(queue)
+        end_ms, watched_ms = info.invisible_until(), self._watched.get(queue)
         if end_ms and (watched_ms is None or end_ms < watched_ms):
             self._watched[queue] = end_ms
             heappush(self._ends, (end_ms, queue))
@@ -214,9 +214,9 @@ class PopOrders:
                 continue
             del self._watched[queue]
             info = self._infos.get(queue)
-            if info is None or not info.hidden_until():
+            if info is None or not info.invisible_until():
                 continue
-            if info.hidden_until() > wall_ms:
+            if info.invisible_until() > wall_ms:
                 self._watch(queue, info)
             elif self._context.config.pop_notices.notify_after_order_release:
                 self._freed(queue)

@@ -47,10 +47,13 @@ class ReviveReader:
         self._unlogged = unlogged
         self._counts = counts
         self._pending = PendingTable()
+        #: wall time of the start
+        self._started_ms = 0
 
     def start(self, pending: PendingTable) -> None:
         """Read into this table from now on."""
         self._pending = pending
+        self._started_ms = self._context.clock.wall_ms
         self.taken.clear()
         self.popped.clear()
         self.moving.clear()
@@ -102,8 +105,8 @@ class ReviveReader:
         key = key_of(checkpoint, broker_name)
         due_ms = checkpoint.pop_ms + checkpoint.invisible_ms
         if _TIMER_OUT in record.properties:
-            # A timer that was late, as after a start, releases the acks only now, too.
-            due_ms = max(due_ms, record.store_ms) + TIMER_GRACE_MS
+            # Its acks may still be in the timer, which is late after a start.
+            due_ms = max(due_ms, record.store_ms, self._started_ms) + TIMER_GRACE_MS
         self.moving.pop(key, None)
         pending = Pending(checkpoint, key, line.queue_id, offset, due_ms)
         pending.client_id = client_id

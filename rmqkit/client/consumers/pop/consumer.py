@@ -60,7 +60,7 @@ if TYPE_CHECKING:
 
 CONSUME_TYPE = "CONSUME_POP"
 _DELAYS_S = (10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
-#: How long a message stays hidden after its n-th failure (`DefaultMQPushConsumerImpl`,
+#: How long a message stays invisible after its n-th failure (`DefaultMQPushConsumerImpl`,
 #: `popDelayLevel`).
 DELAYS_MS = tuple(delay_s * 1000 for delay_s in _DELAYS_S)
 #: Until a message that no listener had is visible again.

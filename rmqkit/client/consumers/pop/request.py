@@ -107,7 +107,7 @@ async def pop(client: Client, settings: PopConsumerSettings, work: PopWork, subs
     arrived_ms = client.clock.mono_ms
     delayed_ms = max(0, arrived_ms - sent_ms - settings.suspend_ms)
     answer = fields(reply, PopMessageResponse)
-    popped = decoded(reply, lambda body: _handles(body, answer, queue.broker_name))
+    popped = decoded(reply, lambda body: with_handles(body, answer, queue.broker_name))
     deadline_ms = arrived_ms + answer.invisible_time - delayed_ms
     retry_of_pulls = RETRY_PREFIX + settings.group
     tags = frozenset(tag.encode() for tag in subscription.tags_set)
@@ -127,7 +127,7 @@ async def pop(client: Client, settings: PopConsumerSettings, work: PopWork, subs
     return PopResult(PopStatus.FOUND, messages, unwanted)
 
 
-def _handles(body: bytes, answer: PopMessageResponse, broker_name: str) -> list[tuple[Record, ReceiptHandle, str]]:
+def with_handles(body: bytes, answer: PopMessageResponse, broker_name: str) -> list[tuple[Record, ReceiptHandle, str]]:
     """Return each record with its handle, also as text.
 
     Raises CorruptRecord, RemoteProtocolError or ValueError if it cannot be decoded.
