@@ -36,6 +36,8 @@ DELAY_LEVEL, DELAY_LEVELS = 2, "1s 2s 5s"
 GROUP = "acting_readers"
 _GET_ROUTE, _PULL, _SEND, _OFFSET_MAX, _LOCK, _DELETE = 105, 11, 310, 30, 41, 17
 _WRITE = 2
+#: an Apache slave copies its master's topics about once a minute
+COPY_S = 180.0
 _POLL_S = 0.02
 _ANSWER_S = 0.5
 
@@ -110,7 +112,7 @@ class ActingCluster:
                 admin.create_topic(topic, queue_nums=QUEUES)
         for topic in (TOPIC, DELAYED):
             until(f"a route of {topic}", lambda topic=topic: self._writable(topic) == 2)
-            until(f"the slave knows {topic}", lambda topic=topic: self.slave_knows(topic))
+            until(f"the slave knows {topic}", lambda topic=topic: self.slave_knows(topic), deadline_s=COPY_S)
 
     def _writable(self, topic: str) -> int:
         route = self.route(topic)

@@ -15,7 +15,7 @@ from rmqkit.errors import RmqkitError
 from rmqkit.wire.bodies.pop import ReceiptHandle, real_topic
 from rmqkit.wire.record import iter_records
 from tests.interop import apache
-from tests.interop.acting import BROKEN, OTHER, QUEUES, ActingCluster
+from tests.interop.acting import BROKEN, COPY_S, OTHER, QUEUES, ActingCluster
 from tests.interop.until import until
 
 TIMERS, TRANSACTIONS, POPPED, PROGRESS = "takeover_timers", "takeover_halves", "takeover_popped", "takeover_progress"
@@ -27,8 +27,6 @@ INVISIBLE_MS = 10_000
 COMMITS_MAX, _PARTS = 2000, 4
 _OFFSET, _COMMIT, _POP, _ACK = 14, 15, 200050, 200051
 _ANSWER_S = 1.0
-#: an Apache slave copies its master's topics about once a minute
-_COPY_S = 180.0
 
 
 def prepare(cluster: ActingCluster) -> None:
@@ -39,7 +37,7 @@ def prepare(cluster: ActingCluster) -> None:
         admin.create_group(GROUP)
     for topic in ALL_TOPICS:
         until(f"a route of {topic}", lambda topic=topic: len(cluster.route(topic)) == 2)
-        until(f"the slave knows {topic}", lambda topic=topic: cluster.slave_knows(topic), deadline_s=_COPY_S)
+        until(f"the slave knows {topic}", lambda topic=topic: cluster.slave_knows(topic), deadline_s=COPY_S)
 
 
 def queue_of(topic: str, number: int) -> MessageQueue:
