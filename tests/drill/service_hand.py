@@ -1,4 +1,4 @@
-"""Hand-made histories of timers, transactions and pop, with a kill of the master."""
+"""Hand-made histories of timers, transactions and pop, with a fault of the master."""
 
 from rmqkit.drill import history as names
 from rmqkit.drill.history import History
@@ -17,9 +17,9 @@ ASYNC = QUORUM.changed(mode=Mode.parse("async"))
 
 
 class ServiceHand:
-    """Builds a history of one message per service, with a kill at `FAULT_MS`."""
+    """Builds a history of one message per service, with a fault of the master at `FAULT_MS`."""
 
-    def __init__(self):
+    def __init__(self, harm="kill"):
         self.history = History()
         for at_ms in range(0, LOAD_ENDS_MS, 500):
             self.history.add(
@@ -30,7 +30,7 @@ class ServiceHand:
             self.history.add(
                 "role", client=MASTER, value=f"{role}/online", broker=BROKER, invoke_ms=at_ms, broker_id=0, since=since_ms
             )
-        facts = {"harm": "kill", "node": MASTER, "role": "master", "broker": BROKER}
+        facts = {"harm": harm, "node": MASTER, "role": "master", "broker": BROKER}
         self.history.add("event", key=names.FAULT_BEGINS, invoke_ms=FAULT_MS, **facts)
         self.history.add("event", key=names.FAULT_ENDS, invoke_ms=ENDS_MS)
         self.history.add("event", key=names.LOAD_ENDS, invoke_ms=LOAD_ENDS_MS)

@@ -164,14 +164,15 @@ def _stored_ms(row: HistoryRow) -> int:
     return int(row.extra.get("stored_ms", row.complete_ms))
 
 
-def allowed_again(history: History, plan: Plan, save_ms: int | None = None) -> list[tuple[int, int]]:
+def allowed_again(history: History, plan: Plan, save_ms: int | None = None, copied_ms: int = 0) -> list[tuple[int, int]]:
     """Return intervals, in ms: a message that was released in one of them may be released again.
 
     `save_ms` is how often a broker saves its progress; by default, that of the delay levels.
+    `copied_ms` is how long before an isolation the record of a release may be unknown to the slave.
     """
     isolated_ms = _only_isolated_ms(history)
     if isolated_ms is not None:
-        return [(isolated_ms, isolated_ms + ISOLATED_MS)]
+        return [(isolated_ms - copied_ms, isolated_ms + ISOLATED_MS)]
     save_ms = plan.setting("flushDelayOffsetInterval", FLUSH_DELAY_OFFSET_MS) if save_ms is None else save_ms
     back_ms = (GIVEN_BACK_MS if plan.replicas > 1 else save_ms) + MARGIN_MS
     faults = [row for row in history.events if row.key == FAULT_BEGINS]

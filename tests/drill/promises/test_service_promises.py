@@ -163,12 +163,18 @@ def test_an_ack_without_an_answer_ends_the_wait(hand):
     assert pops(hand.send().pop().ack(outcome=UNKNOWN))["acks without an answer"] == 1
 
 
-def test_acked_means_never_again_but_around_the_fault():
-    hand = ServiceHand().send().pop().ack().pop(at_ms=6_000).ack(pop_ms=6_000, at_ms=6_100)
+def acked_before_the_fault(harm, before_ms):
+    at_ms = FAULT_MS - before_ms
+    hand = ServiceHand(harm).send().pop(at_ms=at_ms - 100).ack(pop_ms=at_ms - 100, at_ms=at_ms)
+    return hand.pop(at_ms=ENDS_MS).ack(pop_ms=ENDS_MS, at_ms=ENDS_MS + 50)
+
+
+@pytest.mark.parametrize("harm", ["kill", "isolate"])
+def test_acked_means_never_again_but_around_the_fault(harm):
+    hand = ServiceHand(harm).send().pop().ack().pop(at_ms=6_000).ack(pop_ms=6_000, at_ms=6_100)
     assert "acked it at 1300 ms, popper-0 popped it again at 6000 ms" in wrong("pop-kept", hand)
-    near = ServiceHand().send().pop(at_ms=FAULT_MS - 300).ack(pop_ms=FAULT_MS - 300, at_ms=FAULT_MS - 200)
-    again = near.pop(at_ms=ENDS_MS).ack(pop_ms=ENDS_MS, at_ms=ENDS_MS + 50)
-    assert pops(again)["again after the ack, allowed"] == 1
+    assert pops(acked_before_the_fault(harm, 200))["again after the ack, allowed"] == 1
+    assert "popped it again" in wrong("pop-kept", acked_before_the_fault(harm, 2_000))
 
 
 def test_an_ack_after_the_invisible_time_promises_nothing(hand):
