@@ -50,14 +50,15 @@ class Pipe:
         self.held = False
 
     def send(self, data: bytes) -> None:
-        self.in_flight += len(data)
+        size = len(data)
+        self.in_flight += size
         net = self.net
         net.world.trace(data)
         random = net.random.random
-        if len(data) <= SEGMENT_SIZE_MAX and (len(data) < 2 or random() >= net.cut_chance):
+        if size <= SEGMENT_SIZE_MAX and (size < 2 or random() >= net.cut_chance):
             self._push(data)
             return
-        position, size = 0, len(data)
+        position = 0
         while position < size:
             part = min(SEGMENT_SIZE_MAX, 1 + int(random() * random() * (size - position)))
             self._push(data[position : position + part])
@@ -75,12 +76,20 @@ class Pipe:
             self.held = True
             self.net.held[self] = None
             return
-        now_us, segments, to = self.net.clock_us(), self.segments, self.to
+        now_us, segments, to = self.net.world.now_us, self.segments, self.to
+        is_fresh = False
         while segments and segments[0][0] <= now_us:
             _, segment = segments.popleft()
-            to.arrived(segment)
+            if segment and not to.is_over:
+                to.inbox.append(segment)
+                to.inbox_size += len(segment)
+                is_fresh = True
+            else:
+                to.arrived(segment)
+        if is_fresh:
+            to.process.ready(to)
         if segments:
-            self.net.at_us(segments[0][0], self.arrive)
+            self.net.world.at_us(segments[0][0], self.arrive)
 
     def release(self) -> None:
         """Deliver held segments after a retransmission delay, because the edge works again."""
@@ -95,12 +104,16 @@ class Pipe:
             self.segments.pop()
 
     def _push(self, segment: bytes | None) -> None:
-        now_us = self.net.clock_us()
-        due_us = max(self.last_us, now_us + self.edge.delay_us(len(segment) if segment else 0))
-        self.last_us = due_us
-        self.segments.append((due_us, segment))
-        if len(self.segments) == 1 and not self.held:
-            self.net.at_us(due_us, self.arrive)
+        world = self.net.world
+        due_us = world.now_us + self.edge.delay_us(len(segment) if segment else 0)
+        if due_us < self.last_us:
+            due_us = self.last_us
+        else:
+            self.last_us = due_us
+        segments = self.segments
+        segments.append((due_us, segment))
+        if len(segments) == 1 and not self.held:
+            world.at_us(due_us, self.arrive)
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -135,6 +148,7 @@ class End:
     # --- input from the pipe ----------------------------------------------------------------------
 
     def arrived(self, segment: bytes | None) -> None:
+        """Take a segment; `Pipe.arrive` handles the common case, data of an open connection."""
         if self.is_over:
             if segment:
                 if self.net.clock_us() > self.linger_until_us:

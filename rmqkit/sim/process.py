@@ -185,10 +185,14 @@ class Process:
         """Schedule a turn at `due_us`, but not before the previous turn is over."""
         if not self.is_alive or self.is_paused:
             return
-        due_us = max(due_us, self.world.now_us, self._free_us)
+        world = self.world
+        if due_us < self._free_us:
+            due_us = self._free_us
+        if due_us < world.now_us:
+            due_us = world.now_us
         if self._turn_us is None or due_us < self._turn_us:
             self._turn_us = due_us
-            self.world.at_us(due_us, self._fire)
+            world.at_us(due_us, self._fire)
 
     def _fire(self) -> None:
         now_us = self.world.now_us
@@ -224,17 +228,21 @@ class Process:
         else:
             for _ in range(len(self._posted)):
                 self._posted.popleft()(node)
-            for completion, error in self.disk.take_completed():
-                node.done(completion, error)
-            self._deliver_notices()
+            if self.disk.completed:
+                for completion, error in self.disk.take_completed():
+                    node.done(completion, error)
+            if self._notices:
+                self._deliver_notices()
             if self._ready:
                 self._take_ready()
-                self._deliver_notices()
+                if self._notices:
+                    self._deliver_notices()
         due_ms = node.due_ms()
         if due_ms is not None and due_ms <= self.clock.mono_ms:
             node.run_due()
         node.settle()
-        self._flush()
+        if not node.outbox.is_empty:
+            self._flush()
         for mate in self.mates:
             mate.settle()
 
@@ -247,7 +255,8 @@ class Process:
             return
         self._set_clock()
         self.node.settle()
-        self._flush()
+        if not self.node.outbox.is_empty:
+            self._flush()
         due_ms = self.node.due_ms()
         if due_ms is not None:
             self.plan(due_ms * 1000)
@@ -270,26 +279,27 @@ class Process:
     def _flush(self) -> None:
         """Carry out the node's outbox, in the same order as the shell's driver."""
         outbox = self.node.outbox
-        if outbox.is_empty:
-            return
-        for conn in outbox.dials:
-            self.world.net.dial(self, conn)
-        outbox.dials.clear()
+        if outbox.dials:
+            for conn in outbox.dials:
+                self.world.net.dial(self, conn)
+            outbox.dials.clear()
         for conn in outbox.dirty:
             if conn.driver is not None:
                 conn.driver.flush()
         outbox.dirty.clear()
-        for conn in outbox.reads_changed:
-            if conn.driver is not None:
-                conn.driver.watch()
-        outbox.reads_changed.clear()
-        for conn, keep in outbox.closes:
-            if conn.driver is not None:
-                if keep:
-                    conn.driver.finish()
-                else:
-                    conn.driver.abort()
-        outbox.closes.clear()
+        if outbox.reads_changed:
+            for conn in outbox.reads_changed:
+                if conn.driver is not None:
+                    conn.driver.watch()
+            outbox.reads_changed.clear()
+        if outbox.closes:
+            for conn, keep in outbox.closes:
+                if conn.driver is not None:
+                    if keep:
+                        conn.driver.finish()
+                    else:
+                        conn.driver.abort()
+            outbox.closes.clear()
 
     def _set_clock(self) -> None:
         mono_ms = self.world.now_us // 1000

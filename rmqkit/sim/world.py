@@ -32,6 +32,8 @@ from rmqkit.sim.process import NodeMaker, Process, SimLog
 
 START_US = 1_000_000
 WALL_START_MS = 1_750_000_000_000
+#: most trace entries that wait for the digest
+TRACED_MAX = 1_000
 
 
 class World:
@@ -50,7 +52,9 @@ class World:
         self.wall_start_ms = WALL_START_MS
         self.trace_kept: list[bytes] | None = [] if keep_trace else None
         self._digest = blake2b(digest_size=16)
-        self.trace: Callable[[bytes], None] = self._keep if keep_trace else self._digest.update
+        #: entries that the digest does not cover yet: one update for many is cheaper
+        self._traced: list[bytes] = []
+        self.trace: Callable[[bytes], None] = self._keep if keep_trace else self._traced.append
         self._heap: list[tuple[int, int, Callable[[], None]]] = []
         self._sequence = 0
         self._processes: dict[str, Process] = {}
@@ -212,19 +216,28 @@ class World:
                 return bool(reached())
             self.now_us, _, function = heappop(heap)
             function()
+            if len(self._traced) >= TRACED_MAX:
+                self._digest_traced()
         return True
 
     def trace_hash(self) -> str:
+        self._digest_traced()
         return self._digest.hexdigest()
 
     def _run_to(self, until_us: int) -> None:
-        heap = self._heap
+        heap, traced = self._heap, self._traced
         while heap and heap[0][0] <= until_us:
             self.now_us, _, function = heappop(heap)
             function()
+            if len(traced) >= TRACED_MAX:
+                self._digest_traced()
         self.now_us = until_us
+
+    def _digest_traced(self) -> None:
+        self._digest.update(b"".join(self._traced))
+        self._traced.clear()
 
     def _keep(self, data: bytes) -> None:
         assert self.trace_kept is not None
         self.trace_kept.append(data)
-        self._digest.update(data)
+        self._traced.append(data)
