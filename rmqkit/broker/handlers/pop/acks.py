@@ -31,7 +31,7 @@ from rmqkit.broker.handlers.pop.checks import (
 )
 from rmqkit.broker.handlers.pop.in_flight import client_of
 from rmqkit.broker.handlers.pop.order_acks import ack_in_order, change_in_order
-from rmqkit.broker.handlers.pop.turn_acks import AckTarget, ack_of
+from rmqkit.broker.handlers.pop.turn_acks import ack_of
 from rmqkit.broker.put_answers import STORED
 from rmqkit.broker.special.pop.counts import ACK, CHECKPOINT
 from rmqkit.broker.special.pop.pending import Key, PopQueue
@@ -54,6 +54,14 @@ rows = Handlers()
 BATCH_MAX = 10_000
 #: limit of the bits of one ack, in bytes; a bit is an offset after the start of the pop
 BITS_SIZE_MAX = 1_048_576
+
+
+class AckTarget(NamedTuple):
+    """One delivery that is to be acked: its key, revive queue and due time."""
+
+    key: Key
+    revive_queue: int
+    due_ms: int
 
 
 class RevivePut(NamedTuple):
@@ -89,8 +97,11 @@ def ack(broker: "BrokerView", call: Call[AckMessageRequest]) -> Response:
         call.changing()
         broker.revive.ack_unlogged(delivery.key, [args.offset])
         return call.ok()
+    pending = broker.revive.pending.by_key.get(delivery.key)
+    if pending is None:  # it may be unread: the ack waits for it in the revive topic
+        return _store(broker, call, [_ack_of(broker, delivery, [args.offset])], call.ok())
     call.changing()
-    broker.turn_acks.add(delivery, args.offset, call)
+    broker.turn_acks.add(pending, args.offset, call)
     return LATER
 
 
@@ -248,7 +259,7 @@ def _ack_of(broker: "BrokerView", target: AckTarget, offsets: list[int]) -> Revi
 
 def _store(
     broker: "BrokerView",
-    call: Call[ChangeInvisibleTimeRequest] | Call[NoFields],
+    call: Call[AckMessageRequest] | Call[ChangeInvisibleTimeRequest] | Call[NoFields],
     puts: list[RevivePut],
     success: Response,
 ) -> Response:

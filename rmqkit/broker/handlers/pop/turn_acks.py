@@ -21,7 +21,7 @@ from rmqkit.broker.hosts import Hosts
 from rmqkit.broker.put_answers import STORED
 from rmqkit.broker.puts import Puts
 from rmqkit.broker.special.pop.counts import ACK
-from rmqkit.broker.special.pop.pending import Key
+from rmqkit.broker.special.pop.pending import Key, Pending
 from rmqkit.broker.special.pop.records import ack_put
 from rmqkit.broker.special.pop.revive import PopRevive
 from rmqkit.runtime.calls import Call, Response
@@ -32,19 +32,11 @@ from rmqkit.wire.codes import ResponseCode
 APPEND = "pop-acks"
 
 
-class AckTarget(NamedTuple):
-    """A checkpoint whose messages are to be acked: its key, revive queue and due time."""
-
-    key: Key
-    revive_queue: int
-    due_ms: int
-
-
 class _Batch(NamedTuple):
     """The acks of one checkpoint in this turn."""
 
-    target: AckTarget
-    #: message offsets, as an ordered set
+    pending: Pending
+    #: message offsets, as an ordered set; at most as many as the checkpoint has
     offsets: dict[int, None]
     calls: list[Call[Any]]
 
@@ -57,39 +49,36 @@ class TurnAcks:
         self._turn: dict[Key, _Batch] = {}
         context.duties.add(APPEND, self._append, None)
 
-    def add(self, target: AckTarget, offset: int, call: Call[Any]) -> None:
-        """Ack one message. The call is answered when the ack is stored, or cannot be."""
-        batch = self._turn.get(target.key)
+    def add(self, pending: Pending, offset: int, call: Call[Any]) -> None:
+        """Ack a message of a checkpoint. The call is answered when the ack is stored, or fails."""
+        batch = self._turn.get(pending.key)
         if batch is None:
-            batch = self._turn[target.key] = _Batch(target, {}, [])
+            batch = self._turn[pending.key] = _Batch(pending, {}, [])
             self._context.duties.wake(APPEND, self._context.clock.mono_ms)
         batch.offsets[offset] = None
         batch.calls.append(call)
 
     def _append(self, now_ms: int) -> None:
         turn, self._turn = self._turn, {}
-        revive, wall_ms = self._revive, self._context.clock.wall_ms
+        revive, wall_ms, host = self._revive, self._context.clock.wall_ms, self._hosts.store_host
         for batch in turn.values():
             if not (revive.is_on and revive.is_logging):
-                self._ended(batch, PutResult(PutStatus.SERVICE_NOT_AVAILABLE), PutStatus.SERVICE_NOT_AVAILABLE)
+                status = PutStatus.SERVICE_NOT_AVAILABLE
+                self._ended(batch, PutResult(status), status)
                 continue
-            put = ack_put(
-                ack_of(batch.target.key, list(batch.offsets)),
-                batch.target.due_ms,
-                revive.topic,
-                batch.target.revive_queue,
-                wall_ms,
-                self._hosts.store_host,
-            )
+            pending = batch.pending
+            ack = ack_of(pending.key, list(batch.offsets))
+            put = ack_put(ack, pending.due_ms, revive.topic, pending.revive_queue, wall_ms, host)
             result = self._store.append(put)
             self._puts.await_own(put.topic, result, partial(self._ended, batch, result), copies=True)
 
     def _ended(self, batch: _Batch, result: PutResult, status: PutStatus) -> None:
-        topic, group, *_ = batch.target.key
+        pending = batch.pending
+        topic, group, *_ = pending.key
         self._revive.counts.note_put(group, topic, ACK, status)
         response = Response(ResponseCode.SUCCESS)
         if status in STORED:
-            self._revive.appended(batch.target.revive_queue, result.queue_offset)
+            self._revive.acked(pending, result.queue_offset, batch.offsets)
         else:
             response = Response(ResponseCode.SYSTEM_ERROR, remark=f"not stored: {status.name}")
         for call in batch.calls:
