@@ -44,6 +44,7 @@ from rmqkit.broker.handlers.messages import pull, recall, reply, send, send_back
 from rmqkit.broker.handlers.pop import acks, assignment, in_flight, lookups, pops
 from rmqkit.broker.handlers.pop.offsets import PopOffsets
 from rmqkit.broker.handlers.pop.orders import PopOrders
+from rmqkit.broker.handlers.pop.turn_acks import TurnAcks
 from rmqkit.broker.handlers.pop.waiters import ANY_QUEUE, PopWaiters
 from rmqkit.broker.hosts import Hosts
 from rmqkit.broker.live_settings import LiveSettings
@@ -256,6 +257,7 @@ class Broker(BaseNode):
         view.pop_offsets = PopOffsets(
             context, self.store, self.offsets, self.topics, self.groups, revive.reader.taken, self._pop_orders.clear
         )
+        view.turn_acks = TurnAcks(context, self.store, self.puts, self._hosts, revive)
         revive.on_replaced = view.pop_offsets.forget_all
         view.arrived = ArrivedProperties(self.store)
         view.guarded_topics = self.topics.guarded

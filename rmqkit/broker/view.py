@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from rmqkit.broker.filters.table import FilterTable
     from rmqkit.broker.handlers.pop.offsets import PopOffsets
     from rmqkit.broker.handlers.pop.orders import PopOrders
+    from rmqkit.broker.handlers.pop.turn_acks import TurnAcks
     from rmqkit.broker.handlers.pop.waiters import PopWaiters
     from rmqkit.broker.hosts import Hosts
     from rmqkit.broker.live_settings import LiveSettings
@@ -89,6 +90,7 @@ class BrokerView:
     pop_orders: PopOrders
     pop_waiters: PopWaiters
     notification_waiters: PopWaiters
+    turn_acks: TurnAcks
     revive: PopRevive
 
     # the group

@@ -163,6 +163,9 @@ def dumps(value: Any, *, unquoted_int_keys: bool = False) -> bytes:
     """
     if not unquoted_int_keys and not getattr(value, "HAS_QUEUES", False):
         data = _encode(value)
+        if b":null" in data and isinstance(value, msgspec.Struct):
+            fields = msgspec.to_builtins(value)
+            data = _encode({name: field for name, field in fields.items() if field is not None})
         if b":null" not in data:
             return data
     out: list[str] = []

@@ -20,6 +20,9 @@ index handles records later, in batches, so it has its own load.
     batch   4 batches of 32 × 128 B per turn
     pull    pulls of 32 × 1 KiB, one per turn
     hold    a waiting pull and the send that wakes it: the cost of a message read immediately
+    pop     a pop of 32 × 1 KiB, then an ack of each in two turns, with JSON headers: the codes of
+            pop do not fit a binary header. It includes the work until the invisible time is over
+    ack     the same with one ack per turn
     index   the work that the index does later for one of the sends
 """
 
@@ -32,11 +35,13 @@ import struct
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple
+
+import msgspec
 
 from rmqkit import config, plugins
 from rmqkit.broker.node import Broker
@@ -50,6 +55,11 @@ from tests.bench import alternating
 
 TOPIC = "BenchmarkTest"
 QUEUES = 8
+#: `TOPIC` is built in and has 1,024 queues; a pop looks at all queues of its topic
+POP_TOPIC = "PopTest"
+#: messages of a round of `pop`, and their invisible time
+POPPED = 4096
+INVISIBLE_MS = 60_000
 INDEX = "index"
 _FRAME = struct.Struct(">iI")
 _HEAD = struct.Struct(">hbhiiii")
@@ -65,6 +75,13 @@ def frame(code: int, opaque: int, fields: dict[str, str], body: bytes = b"", fla
     )
     header = _HEAD.pack(code, 0, _VERSION, opaque, flag, 0, len(pairs)) + pairs
     return _FRAME.pack(4 + len(header) + len(body), _BINARY | len(header)) + header + body
+
+
+def json_frame(code: int, opaque: int, fields: dict[str, str]) -> bytes:
+    """Return a request with the JSON header of Java's client, which writes sorted keys."""
+    head = {"code": code, "extFields": fields, "flag": 0, "language": "JAVA", "opaque": opaque}
+    header = msgspec.json.encode(head | {"serializeTypeCurrentRPC": "JSON", "version": _VERSION})
+    return _FRAME.pack(4 + len(header), len(header)) + header
 
 
 def properties(number: int) -> str:
@@ -95,6 +112,10 @@ def pull_frame(opaque: int, offset: int, *, topic: str = TOPIC, queue_id: int = 
         "subscription": "*", "subVersion": "1", "expressionType": "TAG", "bname": "broker-a",
     }  # fmt: skip
     return frame(RequestCode.PULL_MESSAGE, opaque, fields)
+
+
+#: input bytes of each turn, or a function that makes them from the state after the turn before
+Turns = Sequence[bytes | Callable[[], bytes]]
 
 
 class InProcess:
@@ -181,6 +202,11 @@ class InProcess:
             self.turn()
         self._turn_us = before_us
 
+    def skip(self, ms: int) -> bytes:
+        """Let the clock advance before the next turn, which receives nothing."""
+        self._now_us += ms * 1000
+        return b""
+
     def sends(self, turns: int, per_turn: int, size: int, *, topic: str = TOPIC, queues: int = QUEUES) -> list[bytes]:
         """Return the input bytes of each turn of a send load."""
         body = bytes(size)
@@ -193,26 +219,31 @@ class InProcess:
             made.append(b"".join(frames))
         return made
 
-    def run(self, turns: list[bytes], turn_us: int) -> list[int]:
-        """Return each turn's time in ns, including duties that become due."""
+    def run(self, turns: Turns, turn_us: int) -> list[int]:
+        """Return each turn's time in ns, including duties that become due.
+
+        The time to make the input bytes of a turn is not included.
+        """
         self.idle()
         self._turn_us = turn_us
         gc.collect()
         now = time.perf_counter_ns
         took = []
-        for data in turns:
+        for turn in turns:
+            data = turn if isinstance(turn, bytes) else turn()
             began = now()
             self.receive(data)
             took.append(now() - began)
         return took
 
-    def index(self, turns: list[bytes]) -> list[int]:
+    def index(self, turns: Turns) -> list[int]:
         """Return the time of each step of the index in ns, for the records of these turns."""
         index = self.broker.store.index  # type: ignore[attr-defined]
         self.broker.duties.remove("store-index")
         while index._has_work:
             index._step()
         for data in turns:
+            assert isinstance(data, bytes)
             self.receive(data)
         now = time.perf_counter_ns
         took = []
@@ -230,7 +261,7 @@ class Load(NamedTuple):
     in µs.
     """
 
-    make: Callable[[InProcess], list[bytes]]
+    make: Callable[[InProcess], Turns]
     messages: int
     turn_us: int
 
@@ -262,12 +293,49 @@ def make_held(server: InProcess) -> list[bytes]:
     return turns
 
 
+def make_pops(server: InProcess, acks_per_turn: int = 16) -> Turns:
+    """Return turns that pop and ack `POPPED` messages, then turns until their due time is over."""
+    server.make_topic(POP_TOPIC)
+    server.receive(frame(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, 1, {}, b'{"groupName":"bench_pop"}'))
+    for data in server.sends(POPPED // 32, 32, 1024, topic=POP_TOPIC):
+        server.receive(data)
+    turns: list[bytes | Callable[[], bytes]] = []
+    for _ in range(POPPED // 32):
+        turns.append(partial(pop_frame, server))
+        turns += [partial(ack_frames, server, acks_per_turn)] * (32 // acks_per_turn)
+    return [*turns, *[partial(server.skip, INVISIBLE_MS // 10)] * 15]
+
+
+def pop_frame(server: InProcess) -> bytes:
+    fields = {
+        "bornTime": str(server.clock.wall_ms), "consumerGroup": "bench_pop", "exp": "*", "expType": "TAG", "initMode": "0",
+        "invisibleTime": str(INVISIBLE_MS), "maxMsgNums": "32", "order": "false", "pollTime": "0", "queueId": "-1",
+        "topic": POP_TOPIC,
+    }  # fmt: skip
+    return json_frame(RequestCode.POP_MESSAGE, 1, fields)
+
+
+def ack_frames(server: InProcess, count: int) -> bytes:
+    """Return acks of up to `count` popped messages, the oldest first."""
+    frames: list[bytes] = []
+    for each in server.broker.view.revive.pending:
+        topic, group, queue_id, start, pop_ms, name = each.key
+        handle = f"{start} {pop_ms} {INVISIBLE_MS} {each.revive_queue} 0 {name} {queue_id} "
+        for offset in [offset for offset in each.offsets if each.index(offset) >= 0][: count - len(frames)]:
+            fields = {"consumerGroup": group, "extraInfo": f"{handle}{offset}", "offset": str(offset)}
+            fields |= {"queueId": str(queue_id), "topic": topic}
+            frames.append(json_frame(RequestCode.ACK_MESSAGE, offset & 0xFFFFFF, fields))
+    return b"".join(frames)
+
+
 LOADS = {
     "send": Load(lambda server: server.sends(256, 64, 1024), 16_384, 2000),
     "single": Load(lambda server: server.sends(2048, 1, 1024), 2048, 200),
     "batch": Load(make_batches, 16_384, 640),
     "pull": Load(make_pulls, 10_240, 300),
     "hold": Load(make_held, 2048, 100),
+    "pop": Load(make_pops, POPPED, 1000),
+    "ack": Load(partial(make_pops, acks_per_turn=1), POPPED, 100),
     # As many as the index processes at once.
     INDEX: Load(lambda server: server.sends(256, 64, 1024), 16_384, 2000),
 }

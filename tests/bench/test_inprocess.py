@@ -26,3 +26,15 @@ def test_the_index_takes_what_was_sent() -> None:
         hits = server.broker.store.query(TOPIC, f"7F000001{0:016X}{1:08X}", count_max=9, begin_ms=0, end_ms=1 << 60)
         assert len(hits.buffers) == 1
         assert least_us(server, LOADS["send"]._replace(make=load.make, messages=128), 2) > 0
+
+
+@pytest.mark.parametrize("name", ["pop", "ack"])
+def test_every_message_is_popped_and_acked_once(name: str) -> None:
+    with InProcess("messageIndexEnable=false") as server:
+        server.make_topic(TOPIC)
+        load = LOADS[name]
+        server.run(load.make(server), load.turn_us)
+        revive = server.broker.view.revive
+        assert server.broker.statistics.get_count == load.messages
+        assert not len(revive.pending)
+        assert revive.facts()["popRevived"] == "0"

@@ -15,6 +15,7 @@ Source: `remoting/.../protocol/header/ExtraInfoUtil.java`, `common/.../KeyBuilde
 `store/.../pop/{PopCheckPoint,AckMsg,BatchAckMsg}.java`, `remoting/.../protocol/body/BatchAck.java`.
 """
 
+import re
 from base64 import b64decode
 from binascii import Error as Base64Error
 from collections.abc import Mapping, Sequence
@@ -38,6 +39,8 @@ TAG_CHECKPOINT, TAG_ACK, TAG_BATCH_ACK = b"ck", b"ack", b"bAck"
 WORDS_MIN, WORDS_MAX = 7, 8
 #: digits of a number in a handle; one fewer than int64 can have
 DIGITS_MAX = 18
+_NUMBER = f"([0-9]{{1,{DIGITS_MAX}}})"
+_match_handle = re.compile(f"{_NUMBER} {_NUMBER} {_NUMBER} {_NUMBER} ([^ ]*) ([^ ]*) {_NUMBER}(?: {_NUMBER})?").fullmatch
 
 _Names = Mapping[str, str]
 
@@ -91,14 +94,14 @@ class ReceiptHandle(NamedTuple):
 
 def decode_handle(text: str) -> ReceiptHandle:
     """Return the handle. Raises RemoteProtocolError if it is truncated or malformed."""
-    words = text.split(" ")
-    if not WORDS_MIN <= len(words) <= WORDS_MAX:
-        raise RemoteProtocolError(f"a receipt handle has 7 or 8 words, not {len(words)}")
-    numbers = [*words[:4], *words[6:]]
-    if not all(word.isascii() and word.isdigit() and len(word) <= DIGITS_MAX for word in numbers):
-        raise RemoteProtocolError("a word of the receipt handle is not a number")
-    start, pop_ms, invisible_ms, revive, queue_id, *offset = map(int, numbers)
-    return ReceiptHandle(start, pop_ms, invisible_ms, revive, words[4], words[5], queue_id, *(offset or [-1]))
+    found = _match_handle(text)
+    if found is None:
+        words = text.count(" ") + 1
+        if WORDS_MIN <= words <= WORDS_MAX:
+            raise RemoteProtocolError("a word of the receipt handle is not a number")
+        raise RemoteProtocolError(f"a receipt handle has 7 or 8 words, not {words}")
+    start, pop_ms, invisible_ms, revive, flag, name, queue_id, offset = found.groups("-1")
+    return ReceiptHandle(int(start), int(pop_ms), int(invisible_ms), int(revive), flag, name, int(queue_id), int(offset))
 
 
 class OffsetTexts:

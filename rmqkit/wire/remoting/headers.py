@@ -29,7 +29,7 @@ import msgspec
 
 from rmqkit.errors import RemoteProtocolError
 from rmqkit.wire.codes import VERSION, Language, ResponseCode
-from rmqkit.wire.remoting.frames import CODEC_JSON, CODEC_ROCKETMQ, HEADER_SIZE_MAX, Frame, frame_head
+from rmqkit.wire.remoting.frames import CODEC_JSON, CODEC_ROCKETMQ, HEADER_SIZE_MAX, Frame, frame, frame_head
 from rmqkit.wire.remoting.pull_header import read_pull
 from rmqkit.wire.remoting.send_header import read_send
 from rmqkit.wire.schema import Ext, from_ext
@@ -98,6 +98,10 @@ class BadHeader(Exception):
         self.head = head
 
 
+#: the JSON header of an answer without fields; the place is for its opaque
+_PLAIN_SUCCESS = b'{"code":0,"flag":1,"language":"PYTHON","opaque":%d,"serializeTypeCurrentRPC":"JSON","version":' + (
+    b"%d}" % VERSION
+)
 _decode_head = msgspec.json.Decoder(Head, strict=False).decode
 _encode_head = msgspec.json.Encoder().encode
 
@@ -265,6 +269,8 @@ def encode_answer(
     forwarded request, so they can be anything. A header of more than `HEADER_SIZE_MAX` bytes is
     replaced by a SYSTEM_ERROR.
     """
+    if not (code or ext or remark or body_size or codec):
+        return frame(_PLAIN_SUCCESS % opaque)
     try:
         if codec == CODEC_ROCKETMQ and ext and "" in ext.values():
             raise ValueError("Java reads an empty text in a binary header as absent")

@@ -8,6 +8,7 @@ from rmqkit.broker.special.pop.revive import PopRevive
 from rmqkit.broker.special.timer import rewrite
 from rmqkit.store.contract import Put, PutStatus
 from rmqkit.testing import SimBroker
+from rmqkit.testing.brokers import ADDRESS, CLIENT
 from rmqkit.wire import properties as props
 from rmqkit.wire.bodies.pop import REVIVE_GROUP, PopAck, PopCheckpoint
 from rmqkit.wire.codes import RequestCode
@@ -238,12 +239,19 @@ class Life:
         entries = store.entries(RETRY, 0, 0, end) if end else ()
         return sorted(next(iter_records(store.read_log(each.phy_offset, each.size))).body for each in entries)
 
-    def ack(self, reply, offset):
-        ext = reply.ext
-        handle = f"0 {ext['popTime']} {ext['invisibleTime']} {ext['reviveQid']} 0 broker-a 0 {offset}"
-        fields = {"consumerGroup": "CG", "topic": "T", "queueId": "0", "extraInfo": handle, "offset": str(offset)}
-        answer = self.broker.ask(RequestCode.ACK_MESSAGE, fields)
-        assert answer.code == 0, answer
+    def ack(self, reply, *offsets):
+        """Ack messages with one request each, all in one turn."""
+        ext, answers = reply.ext, []
+
+        def run(client):
+            for offset in offsets:
+                handle = f"0 {ext['popTime']} {ext['invisibleTime']} {ext['reviveQid']} 0 broker-a 0 {offset}"
+                fields = {"consumerGroup": "CG", "topic": "T", "queueId": "0", "extraInfo": handle, "offset": str(offset)}
+                client.remoting.call(ADDRESS, RequestCode.ACK_MESSAGE, fields, timeout_ms=10_000, then=answers.append)
+
+        self.broker.world.call(CLIENT, run)
+        assert self.broker.world.run_until(lambda: len(answers) == len(offsets), 10_000)
+        assert [answer.code for answer in answers] == [0] * len(offsets)
 
 
 @pytest.mark.parametrize("wait_ms", [0, 700, 20_000])
@@ -260,6 +268,20 @@ def test_popped_messages_survive_any_end_of_the_broker(end, wait_ms):
     found = set(life.bodies(life.pop()))
     assert found >= {b"m0", b"m2", b"m3"}, "at least once"
     assert b"m1" not in life.retried()
+
+
+@pytest.mark.parametrize("end", ["kill", "crash"])
+def test_acks_that_share_a_record_survive_any_end_of_the_broker(end):
+    life = Life("flushDiskType=SYNC_FLUSH")
+    life.fill(5)
+    life.ack(life.pop(), 0, 2, 4)
+    store = life.broker.node.store
+    assert store.queue_range(life.broker.node.view.revive.topic, 0).offset_max == 2, "the checkpoint and one ack"
+    getattr(life.broker, end)()
+    life.broker.start()
+    life.broker.advance(15_000)
+    life.pop()
+    assert life.retried() == [b"m1", b"m3"]
 
 
 def test_acks_that_the_timer_still_holds_at_a_start_count():

@@ -16,6 +16,7 @@ pops         POP_MESSAGE (200050)
 orders       the batches of ordered pops
 queue_reads  reads the queues of a pop
 acks         ACK_MESSAGE (200051), BATCH_ACK_MESSAGE (200151), CHANGE_MESSAGE_INVISIBLETIME (200053)
+turn_acks    stores the single acks of a turn together
 order_info   the batches on disk
 order_acks   acks and changes of ordered pops
 lookups      PEEK_MESSAGE (200052), NOTIFICATION (200054), POLLING_INFO (200055)

@@ -1,7 +1,7 @@
 """ACK_MESSAGE, BATCH_ACK_MESSAGE and CHANGE_MESSAGE_INVISIBLETIME: what becomes of popped messages.
 
 An ack is a record in the revive queue of its checkpoint. The request is answered when the record is
-as durable as a send.
+as durable as a send. The single acks of a turn share one record for each checkpoint (`turn_acks`).
 
 A handle is looked up among the pending checkpoints. If it is unknown, it was never given, has
 expired, or is acked: the answer is SUCCESS as upstream, but nothing is written. So repeated and
@@ -31,14 +31,15 @@ from rmqkit.broker.handlers.pop.checks import (
 )
 from rmqkit.broker.handlers.pop.in_flight import client_of
 from rmqkit.broker.handlers.pop.order_acks import ack_in_order, change_in_order
+from rmqkit.broker.handlers.pop.turn_acks import ack_of
 from rmqkit.broker.put_answers import STORED
 from rmqkit.broker.special.pop.counts import ACK, CHECKPOINT
 from rmqkit.broker.special.pop.pending import Key, PopQueue
 from rmqkit.broker.special.pop.records import ack_put, checkpoint_put
 from rmqkit.errors import RemoteProtocolError
-from rmqkit.runtime.calls import Answer, Call, Handlers, Refused, Response
+from rmqkit.runtime.calls import LATER, Answer, Call, Handlers, Refused, Response
 from rmqkit.store.contract import Put, PutResult, PutStatus
-from rmqkit.wire.bodies.pop import ORDER_QUEUE, BatchAck, PopAck, PopCheckpoint, ReceiptHandle, decode_batch_ack, real_topic
+from rmqkit.wire.bodies.pop import ORDER_QUEUE, BatchAck, PopCheckpoint, ReceiptHandle, decode_batch_ack, real_topic
 from rmqkit.wire.codes import RequestCode, ResponseCode
 from rmqkit.wire.schema import NoFields
 from rmqkit.wire.schemas.pop import AckMessageRequest, ChangeInvisibleTimeRequest, ChangeInvisibleTimeResponse
@@ -96,7 +97,12 @@ def ack(broker: "BrokerView", call: Call[AckMessageRequest]) -> Response:
         call.changing()
         broker.revive.ack_unlogged(delivery.key, [args.offset])
         return call.ok()
-    return _store(broker, call, [_ack_of(broker, delivery, args.offset)], call.ok())
+    pending = broker.revive.pending.by_key.get(delivery.key)
+    if pending is None:  # it may be unread: the ack waits for it in the revive topic
+        return _store(broker, call, [_ack_of(broker, delivery, [args.offset])], call.ok())
+    call.changing()
+    broker.turn_acks.add(pending, args.offset, call)
+    return LATER
 
 
 @rows.handles(RequestCode.BATCH_ACK_MESSAGE, NoFields)
@@ -129,7 +135,8 @@ def batch_ack(broker: "BrokerView", call: Call[NoFields]) -> Response:
             continue
         if broker.revive.is_logging:
             seen[key] = None
-            puts.append(_batch_of(broker, key, each, offsets))
+            pending = broker.revive.pending.by_key[key]
+            puts.append(_ack_of(broker, AckTarget(key, pending.revive_queue, pending.due_ms), offsets))
         else:
             call.changing()
             broker.revive.ack_unlogged(key, offsets)
@@ -182,7 +189,7 @@ def change_invisible_time(broker: "BrokerView", call: Call[ChangeInvisibleTimeRe
     wall_ms, host = broker.clock.wall_ms, broker.hosts.store_host
     put = checkpoint_put(checkpoint, broker.revive.topic, delivery.revive_queue, wall_ms, host)
     first = RevivePut(put, args.consumer_group, args.topic, CHECKPOINT)
-    return _store(broker, call, [first, _ack_of(broker, delivery, args.offset)], call.ok(answer))
+    return _store(broker, call, [first, _ack_of(broker, delivery, [args.offset])], call.ok(answer))
 
 
 def _change_unlogged(
@@ -243,30 +250,11 @@ def _batch_in_order(broker: "BrokerView", call: Call[NoFields], queue: PopQueue,
             ack_in_order(broker, queue, offset, ack.pop_ms)
 
 
-def _ack_of(broker: "BrokerView", delivery: AckTarget, offset: int) -> RevivePut:
-    topic, group, queue_id, start, pop_ms, name = delivery.key
-    content = PopAck(
-        offset=offset, broker_name=name, group=group, pop_ms=pop_ms, queue_id=queue_id, start=start, topic=topic
-    )
+def _ack_of(broker: "BrokerView", target: AckTarget, offsets: list[int]) -> RevivePut:
+    """Return the record of an ack."""
     wall_ms, host = broker.clock.wall_ms, broker.hosts.store_host
-    put = ack_put(content, delivery.due_ms, broker.revive.topic, delivery.revive_queue, wall_ms, host)
-    return RevivePut(put, group, topic, ACK)
-
-
-def _batch_of(broker: "BrokerView", key: Key, ack: BatchAck, offsets: list[int]) -> RevivePut:
-    pending = broker.revive.pending.by_key[key]
-    content = PopAck(
-        offsets=offsets,
-        broker_name=key[5],
-        group=ack.group,
-        pop_ms=ack.pop_ms,
-        queue_id=ack.queue_id,
-        start=ack.start,
-        topic=key[0],
-    )
-    wall_ms, host = broker.clock.wall_ms, broker.hosts.store_host
-    put = ack_put(content, pending.due_ms, broker.revive.topic, pending.revive_queue, wall_ms, host)
-    return RevivePut(put, ack.group, key[0], ACK)
+    put = ack_put(ack_of(target.key, offsets), target.due_ms, broker.revive.topic, target.revive_queue, wall_ms, host)
+    return RevivePut(put, target.key[1], target.key[0], ACK)
 
 
 def _store(

@@ -9,7 +9,7 @@ A second record with the key of an open checkpoint replaces the first one. That 
 that waits for very long moves to the end of its queue (`PopRevive`).
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from heapq import heappop, heappush
 
 from msgspec import structs
@@ -84,6 +84,14 @@ class Pending:
         except ValueError:
             return -1
         return -1 if self.bits >> found & 1 else found
+
+    def bits_of(self, offsets: Iterable[int]) -> int:
+        """Return the bits of messages; those that the checkpoint does not have are skipped."""
+        bits = 0
+        for offset in offsets:
+            if offset in self.offsets:
+                bits |= 1 << self.offsets.index(offset)
+        return bits
 
 
 class Line:

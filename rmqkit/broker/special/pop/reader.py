@@ -7,6 +7,8 @@ name are in that broker's log (`foreign`). Checkpoints that came through the tim
 Source: `broker/.../processor/PopReviveService.java` (`consumeReviveMessage`).
 """
 
+from collections.abc import Iterable
+
 from rmqkit.broker.special.contract import SpecialParts
 from rmqkit.broker.special.pop.acting_pops import ActingPops
 from rmqkit.broker.special.pop.counts import ACK, CHECKPOINT, PopCounts
@@ -131,11 +133,12 @@ class ReviveReader:
 
     def _apply_ack(self, line: Line, record: Record) -> None:
         ack = decode_ack(record.body)
-        self._counts.note_read(ack.group, ack.topic, line.queue_id, ACK)
         key = ack.topic, ack.group, ack.queue_id, ack.start, ack.pop_ms, ack.broker_name or self._broker_name
+        self.apply_ack(line, key, [ack.offset] if ack.offsets is None else ack.offsets)
+
+    def apply_ack(self, line: Line, key: Key, offsets: Iterable[int]) -> None:
+        """Mark messages of a checkpoint as done: the next record of this queue acks them."""
+        self._counts.note_read(key[1], key[0], line.queue_id, ACK)
         pending = self._pending.by_key.get(key)
         if pending is not None:
-            for offset in [ack.offset] if ack.offsets is None else ack.offsets:
-                index = pending.index(offset)
-                if index >= 0:
-                    self._pending.done(pending, 1 << index)
+            self._pending.done(pending, pending.bits_of(offsets))

@@ -164,6 +164,19 @@ class PopRevive:
         self._read(line, RECORDS_PER_TURN)
         self._wake(self._context.clock.mono_ms + self._wait_ms())
 
+    def acked(self, pending: Pending, offset: int, messages: Iterable[int]) -> None:
+        """Apply an ack of `messages` that this broker has put at `offset` of a revive queue.
+
+        If the record is the next one and is visible, it need not be read.
+        """
+        line = self.pending.lines.get(pending.revive_queue)
+        if line is None or not self.is_on or line.next != offset or offset >= self._end(line):
+            self.appended(pending.revive_queue, offset)
+            return
+        line.next = offset + 1
+        self.reader.apply_ack(line, pending.key, messages)
+        self._changed()
+
     def pop_unlogged(self, checkpoint: PopCheckpoint, revive_queue: int, client_id: str, ended: Callable[[], None]) -> None:
         """Add the checkpoint of a pop that an acting master serves.
 
