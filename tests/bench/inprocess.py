@@ -21,6 +21,8 @@ index handles records later, in batches, so it has its own load.
     pull    pulls of 32 × 1 KiB, one per turn
     hold    a waiting pull and the send that wakes it: the cost of a message read immediately
     index   the work that the index does later for one of the sends
+
+`service_loads.py` has the loads of timers and transactions: `timer`, `due`, `transaction`.
 """
 
 import argparse
@@ -32,7 +34,7 @@ import struct
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -46,7 +48,7 @@ from rmqkit.shell.disk import OsDisk
 from rmqkit.shell.log import stderr_log
 from rmqkit.wire.batch import BatchMessage, encode_batch
 from rmqkit.wire.codes import RequestCode
-from tests.bench import alternating
+from tests.bench import alternating, service_loads
 
 TOPIC = "BenchmarkTest"
 QUEUES = 8
@@ -72,10 +74,20 @@ def properties(number: int) -> str:
     return f"UNIQ_KEY\x017F000001{number >> 16:016X}{number & 0xFFFF:08X}\x02WAIT\x01true\x02"
 
 
-def send_frame(number: int, body: bytes, *, topic: str = TOPIC, queue_id: int = 0, batch: bool = False) -> bytes:
+def send_frame(
+    number: int,
+    body: bytes,
+    *,
+    topic: str = TOPIC,
+    queue_id: int = 0,
+    batch: bool = False,
+    sent: str | None = None,
+    sys_flag: int = 0,
+) -> bytes:
+    """Return a send; `sent` are its properties, if they are not those of a plain message."""
     fields = {
-        "a": "bench_producer", "b": topic, "c": "TBW102", "d": "4", "e": str(queue_id), "f": "0",
-        "g": str(1_760_000_000_000 + number), "h": "0", "i": properties(number), "j": "0", "k": "false",
+        "a": "bench_producer", "b": topic, "c": "TBW102", "d": "4", "e": str(queue_id), "f": str(sys_flag),
+        "g": str(1_760_000_000_000 + number), "h": "0", "i": sent or properties(number), "j": "0", "k": "false",
         "m": "true" if batch else "false", "n": "broker-a",
     }  # fmt: skip
     code = RequestCode.SEND_BATCH_MESSAGE if batch else RequestCode.SEND_MESSAGE_V2
@@ -95,6 +107,10 @@ def pull_frame(opaque: int, offset: int, *, topic: str = TOPIC, queue_id: int = 
         "subscription": "*", "subVersion": "1", "expressionType": "TAG", "bname": "broker-a",
     }  # fmt: skip
     return frame(RequestCode.PULL_MESSAGE, opaque, fields)
+
+
+#: the input of a turn; a function if it depends on what earlier turns have stored
+Turn = bytes | Callable[[], bytes]
 
 
 class InProcess:
@@ -181,38 +197,67 @@ class InProcess:
             self.turn()
         self._turn_us = before_us
 
-    def sends(self, turns: int, per_turn: int, size: int, *, topic: str = TOPIC, queues: int = QUEUES) -> list[bytes]:
-        """Return the input bytes of each turn of a send load."""
+    @property
+    def now_ms(self) -> int:
+        return self._now_us // 1000
+
+    def align(self) -> None:
+        """Let the clock go on to the next whole second."""
+        self._now_us += -self._now_us % 1_000_000
+
+    def sends(
+        self,
+        turns: int,
+        per_turn: int,
+        size: int,
+        *,
+        topic: str = TOPIC,
+        queues: int = QUEUES,
+        sent: Callable[[int], str] = properties,
+        sys_flag: int = 0,
+    ) -> list[bytes]:
+        """Return the input bytes of each turn of a send load.
+
+        `sent` returns the properties of the message with a number.
+        """
         body = bytes(size)
         made = []
         for _ in range(turns):
             frames = []
             for _ in range(per_turn):
                 self.number += 1
-                frames.append(send_frame(self.number, body, topic=topic, queue_id=self.number % queues))
+                queue_id, its = self.number % queues, sent(self.number)
+                frames.append(send_frame(self.number, body, topic=topic, queue_id=queue_id, sent=its, sys_flag=sys_flag))
             made.append(b"".join(frames))
         return made
 
-    def run(self, turns: list[bytes], turn_us: int) -> list[int]:
+    def request(self, code: int, fields: dict[str, str], flag: int = 0) -> bytes:
+        """Return the frame of a request without a body."""
+        self.number += 1
+        return frame(code, self.number & 0x7FFFFFFF, fields, flag=flag)
+
+    def run(self, turns: Sequence[Turn], turn_us: int) -> list[int]:
         """Return each turn's time in ns, including duties that become due."""
         self.idle()
         self._turn_us = turn_us
         gc.collect()
         now = time.perf_counter_ns
         took = []
-        for data in turns:
+        for each in turns:
+            data = each if isinstance(each, bytes) else each()
             began = now()
             self.receive(data)
             took.append(now() - began)
         return took
 
-    def index(self, turns: list[bytes]) -> list[int]:
+    def index(self, turns: Sequence[Turn]) -> list[int]:
         """Return the time of each step of the index in ns, for the records of these turns."""
         index = self.broker.store.index  # type: ignore[attr-defined]
         self.broker.duties.remove("store-index")
         while index._has_work:
             index._step()
         for data in turns:
+            assert isinstance(data, bytes)
             self.receive(data)
         now = time.perf_counter_ns
         took = []
@@ -230,7 +275,7 @@ class Load(NamedTuple):
     in µs.
     """
 
-    make: Callable[[InProcess], list[bytes]]
+    make: Callable[[InProcess], Sequence[Turn]]
     messages: int
     turn_us: int
 
@@ -270,6 +315,9 @@ LOADS = {
     "hold": Load(make_held, 2048, 100),
     # As many as the index processes at once.
     INDEX: Load(lambda server: server.sends(256, 64, 1024), 16_384, 2000),
+    "timer": Load(service_loads.make_timers, 16_384, 2000),
+    "due": Load(service_loads.make_due, 16_384, 10_000),
+    "transaction": Load(service_loads.make_transactions, 8_192, 2000),
 }
 
 
