@@ -25,6 +25,8 @@ ENQUEUED = props.PROPERTY_TIMER_ENQUEUE_MS.encode()
 DEQUEUED = props.PROPERTY_TIMER_DEQUEUE_MS.encode()
 ROLLED = props.PROPERTY_TIMER_ROLL_TIMES.encode()
 _REAL_QUEUE_ID = props.PROPERTY_REAL_QUEUE_ID.encode()
+#: what a waiting message gains
+_WAITING = b"%b\x01%%d\x02%b\x01%%b\x02%b\x01%%d\x02" % (OUT, REAL_TOPIC, _REAL_QUEUE_ID)
 #: Long.MAX_VALUE as the time of a message that never waited in the wheel
 NEVER_MS = 0x7FFFFFFFFFFFFFFF
 
@@ -39,10 +41,16 @@ def floored(deliver_ms: int, precision_ms: int) -> int:
 
 def waiting(put: Put, out_ms: int) -> Put:
     """Return the waiting form of a message for the slot `out_ms`."""
-    properties = props.put(put.properties, OUT, b"%d" % out_ms)
-    properties = props.put(properties, REAL_TOPIC, put.topic.encode())
-    properties = props.put(properties, _REAL_QUEUE_ID, b"%d" % put.queue_id)
-    return put._replace(topic=TIMER_TOPIC, queue_id=0, properties=properties)
+    topic, queue_id, *between, properties, tags_code = put
+    if b"REAL_" in properties or OUT in properties or properties[-1:] != b"\x02":
+        properties = props.put(properties, OUT, b"%d" % out_ms)
+        properties = props.put(properties, REAL_TOPIC, topic.encode())
+        properties = props.put(properties, _REAL_QUEUE_ID, b"%d" % queue_id)
+    else:
+        # The same in one step.
+        properties += _WAITING % (out_ms, topic.encode(), queue_id)
+    # Costs a third of `_replace`.
+    return tuple.__new__(Put, (TIMER_TOPIC, 0, *between, properties, tags_code))
 
 
 def delivered(record: Record, enqueued_ms: int, now_ms: int) -> Put | str:
