@@ -197,15 +197,18 @@ def _led(broker: "BrokerView", leading: bytes, rest: bytes) -> tuple[bytes, byte
     if unique[:_UNIQ_SIZE] != _UNIQ_PAIR or len(unique) == _UNIQ_SIZE or len(behind) > BEHIND_SIZE_MAX:
         return None
     known = _behind_unique(behind)
-    name, _, value = leading.decode().partition("\x01")
-    if known is None or not value or b"\x02TIMER_" in known[0]:
+    if known is None or b"\x02TIMER_" in known[0]:
         return None
     if leading[:5] == b"TIMER":
-        level = -timer_sends.due_slot(broker, {name: value})
+        deliver_ms = leading[len(_LEADING[0]) :]
+        if not deliver_ms.isdigit() or len(deliver_ms) > 18:
+            return None
+        level = -timer_sends.slot_at(broker, int(deliver_ms), is_marker=False)
     else:
         _check_transactions(broker)
         level = HALF
-    return b"%b\x02%b%b%b" % (leading, unique, known[0], broker.own_properties), unique[_UNIQ_SIZE:], known[1], True, level
+    properties = leading + b"\x02" + unique + known[0] + broker.own_properties
+    return properties, unique[_UNIQ_SIZE:], known[1], True, level
 
 
 @lru_cache(maxsize=1024)

@@ -16,7 +16,7 @@ from rmqkit.runtime.calls import LATER, Call, Refused, Response
 from rmqkit.store.contract import Put, PutStatus
 from rmqkit.wire import properties as props
 from rmqkit.wire.codes import ResponseCode
-from rmqkit.wire.msgid import RecallHandle
+from rmqkit.wire.msgid import encode_handle
 from rmqkit.wire.topic_names import RETRY_PREFIX, TIMER_TOPIC
 
 if TYPE_CHECKING:
@@ -34,15 +34,23 @@ def due_slot(broker: "BrokerView", properties: Mapping[str, str]) -> int:
     """
     if props.PROPERTY_TIMER_OUT_MS in properties:
         return 0  # it has waited already
+    deliver_ms = _deliver_ms(properties, broker.clock.wall_ms)
+    return slot_at(broker, deliver_ms, is_marker=props.PROPERTY_TIMER_DEL_UNIQKEY in properties)
+
+
+def slot_at(broker: "BrokerView", deliver_ms: int | None, *, is_marker: bool) -> int:
+    """Return what `due_slot` does for this due time; None is no valid time.
+
+    `is_marker`: the message takes another one back.
+    """
     config, wall_ms = broker.config.timers, broker.clock.wall_ms
     if not config.wheel_enable:
         raise Refused(ResponseCode.SYSTEM_ERROR, "accurate timer message is not enabled, timerWheelEnable is false")
-    deliver_ms = _deliver_ms(properties, wall_ms)
     max_ms = config.max_delay_sec * 1000
     if deliver_ms is None or deliver_ms - wall_ms > max_ms:
         raise _illegal(max_ms)
     if deliver_ms <= wall_ms:
-        if props.PROPERTY_TIMER_DEL_UNIQKEY in properties:
+        if is_marker:
             raise _illegal(max_ms)
         return 0
     out_ms = floored(deliver_ms, config.precision_ms)
@@ -86,8 +94,7 @@ def store(broker: "BrokerView", call: Call[Any], put: Put, out_ms: int, unique: 
     handle = b""
     if not put.topic.startswith(RETRY_PREFIX):
         # One more than the slot: rounding it down finds the same slot again.
-        broker_name = broker.config.identity.broker_name
-        handle = RecallHandle(put.topic, broker_name, str(out_ms + 1), unique.decode("utf-8", "replace")).encode().encode()
+        handle = encode_handle(put.topic, broker.config.identity.broker_name, out_ms + 1, unique)
     call.args.topic = TIMER_TOPIC  # counted there now, and in its own topic on delivery
     broker.puts.park(call, put.queue_id, unique, result, wait, handle)
     return LATER

@@ -118,8 +118,8 @@ class TimerDuty:
         Between the limit and its double Apache refuses by chance, the more the closer to the limit;
         this broker refuses above the limit.
         """
-        limit = self._context.config.timers.congest_num_each_slot
-        return self.index.wheel.count_of(out_ms // self.index.precision_ms) > limit
+        index = self.index
+        return index.wheel.count_of(out_ms // index.precision_ms) > self._context.config.timers.congest_num_each_slot
 
     def append(self, put: Put, out_ms: int) -> PutResult:
         """Store a message that waits for the slot `out_ms`."""

@@ -231,8 +231,15 @@ class TimerIndex(StateMachine[IndexState]):
                 record = decode_record(window, at, check_crc=False, read_body=False) if size else None
             except CorruptRecord:
                 record = None
-            is_timer = isinstance(record, Record) and record.topic == TIMER_TOPIC and record.phy_offset == phy_offset
-            yield record if is_timer and isinstance(record, Record) and record.size == size else None
+            if (
+                isinstance(record, Record)
+                and record.topic == TIMER_TOPIC
+                and record.phy_offset == phy_offset
+                and record.size == size
+            ):
+                yield record
+            else:
+                yield None
 
     # --- new entries ------------------------------------------------------------------------------
 
@@ -272,13 +279,18 @@ class TimerIndex(StateMachine[IndexState]):
         wheel, precision_ms, slots = self.wheel, self.precision_ms, window_slots(self._context.config)
         wall_ms = self._context.clock.wall_ms
         write_ms = wall_ms - wall_ms % precision_ms
+        name, topic, topic_hash = b"", "", 0
         for entry, record in zip(entries, self._records(entries), strict=True):
             properties = b"" if record is None else record.properties
             out = _number(props.find(properties, OUT))
             if record is None or out is None:
                 self._context.log.error("timer-skipped", offset=entry.queue_offset, why="no record, or no TIMER_OUT_MS")
                 continue
-            topic = (props.find(properties, REAL_TOPIC) or b"").decode("utf-8", "replace")
+            real_topic = props.find(properties, REAL_TOPIC) or b""
+            if real_topic != name:
+                # Most timers have the same topic as the one before.
+                name, topic = real_topic, real_topic.decode("utf-8", "replace")
+                topic_hash = java_hash(topic)
             batch.read(topic, max(0, out - record.born_ms) // 1000)
             slot_ms, is_roll = slot_of(precision_ms, slots, record.store_ms, out)
             slot = slot_ms // precision_ms
@@ -293,7 +305,7 @@ class TimerIndex(StateMachine[IndexState]):
             magic = MAGIC_DEFAULT | MAGIC_ROLL if is_roll else MAGIC_DEFAULT
             if DELETE in properties and props.find(properties, DELETE) is not None:
                 magic |= MAGIC_DELETE
-            batch.add(slot, magic, write_ms, slot_ms - write_ms, entry.phy_offset, entry.size, java_hash(topic))
+            batch.add(slot, magic, write_ms, slot_ms - write_ms, entry.phy_offset, entry.size, topic_hash)
 
     # --- slots that end ---------------------------------------------------------------------------
 

@@ -41,7 +41,7 @@ def floored(deliver_ms: int, precision_ms: int) -> int:
 
 def waiting(put: Put, out_ms: int) -> Put:
     """Return the waiting form of a message for the slot `out_ms`."""
-    topic, queue_id, *between, properties, tags_code = put
+    topic, queue_id, properties = put.topic, put.queue_id, put.properties
     if b"REAL_" in properties or OUT in properties or properties[-1:] != b"\x02":
         properties = props.put(properties, OUT, b"%d" % out_ms)
         properties = props.put(properties, REAL_TOPIC, topic.encode())
@@ -49,8 +49,8 @@ def waiting(put: Put, out_ms: int) -> Put:
     else:
         # The same in one step.
         properties += _WAITING % (out_ms, topic.encode(), queue_id)
-    # Costs a third of `_replace`.
-    return tuple.__new__(Put, (TIMER_TOPIC, 0, *between, properties, tags_code))
+    # Costs a third of `_replace`. The properties are the last field but one.
+    return tuple.__new__(Put, (TIMER_TOPIC, 0, *put[2:-2], properties, put[-1]))
 
 
 def delivered(record: Record, enqueued_ms: int, now_ms: int) -> Put | str:

@@ -58,7 +58,8 @@ class TimerWheel:
 
     def count_of(self, slot: int) -> int:
         """Return the number of timers in a slot."""
-        return self._counts[slot % SLOTS] if self.units and self.holds(slot) else 0
+        is_held = self.units and 0 <= slot - self.first < SLOTS - _FREE
+        return self._counts[slot % SLOTS] if is_held else 0
 
     def extend(self, slot: int, oldest: int, newest: int, units: int, change: int) -> None:
         """Note units of one slot that were added to the timer log, between these positions.
