@@ -27,6 +27,8 @@ ROLLED = props.PROPERTY_TIMER_ROLL_TIMES.encode()
 _REAL_QUEUE_ID = props.PROPERTY_REAL_QUEUE_ID.encode()
 #: what a waiting message gains
 _WAITING = b"%b\x01%%d\x02%b\x01%%b\x02%b\x01%%d\x02" % (OUT, REAL_TOPIC, _REAL_QUEUE_ID)
+#: what a delivered message gains
+_DELIVERED = b"%b\x01%%d\x02%b\x01%%d\x02" % (ENQUEUED, DEQUEUED)
 #: Long.MAX_VALUE as the time of a message that never waited in the wheel
 NEVER_MS = 0x7FFFFFFFFFFFFFFF
 
@@ -60,7 +62,13 @@ def delivered(record: Record, enqueued_ms: int, now_ms: int) -> Put | str:
         return put
     if put.topic == TIMER_TOPIC:
         return f"its topic is {TIMER_TOPIC}"
-    return put._replace(properties=_stamped(put.properties, enqueued_ms, now_ms))
+    properties = put.properties
+    if ENQUEUED in properties or DEQUEUED in properties or properties[-1:] != b"\x02":
+        properties = props.put(properties, ENQUEUED, b"%d" % enqueued_ms)
+        properties = props.put(properties, DEQUEUED, b"%d" % now_ms)
+    else:
+        properties += _DELIVERED % (enqueued_ms, now_ms)  # the same in one step
+    return tuple.__new__(Put, (*put[:-2], properties, put[-1]))
 
 
 def rolled(record: Record, enqueued_ms: int, now_ms: int) -> Put | str:
@@ -73,8 +81,3 @@ def rolled(record: Record, enqueued_ms: int, now_ms: int) -> Put | str:
     properties = props.put(properties, ROLLED, b"%d" % (int(times) + 1 if times.isdigit() else 1))
     properties = props.put(properties, DEQUEUED, b"%d" % now_ms)
     return put._replace(topic=TIMER_TOPIC, queue_id=0, properties=properties)
-
-
-def _stamped(properties: bytes, enqueued_ms: int, now_ms: int) -> bytes:
-    properties = props.put(properties, ENQUEUED, b"%d" % enqueued_ms)
-    return props.put(properties, DEQUEUED, b"%d" % now_ms)
