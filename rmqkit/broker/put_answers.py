@@ -61,43 +61,51 @@ class PutAnswers:
         places = b'%016X","queueId":"%d","queueOffset":"%d","transactionId":"%b"'
         #: places for log offset, queue id, queue offset, unique key and opaque
         self._single = {status: head + same + places + self._tail for status, head in self._heads.items()}
-        #: by status, queue id, number of messages, sizes of queue offset and unique key; places for
-        #: opaque, each message's log offset, queue offset and unique key
-        self._binary: dict[tuple[PutStatus, int, int, int, int], bytes] = {}
+        #: by status, queue id, number of messages, sizes of queue offset, unique key and recall
+        #: handle; places for opaque, each message's log offset, queue offset, unique key and handle
+        self._binary: dict[tuple[PutStatus, int, int, int, int, int], bytes] = {}
 
-    def json(self, status: PutStatus, opaque: int, queue_id: int, unique: bytes, result: PutResult) -> bytes:
+    def json(
+        self, status: PutStatus, opaque: int, queue_id: int, unique: bytes, result: PutResult, handle: bytes = b""
+    ) -> bytes:
         """Return the frame with a JSON header.
 
         The unique key is returned as the transaction id, as upstream does. It is left out if it is
-        not alphanumeric, since JSON might have to escape it.
+        not alphanumeric, since JSON might have to escape it. `handle` is the recall handle of a
+        timer message.
         """
         offsets = result.phy_offsets
-        if not offsets and unique.isalnum():
+        if not offsets and not handle and unique.isalnum():
             return frame(self._single[status] % (result.phy_offset, queue_id, result.queue_offset, unique, opaque))
-        header = b'%b%b%b","queueId":"%d","queueOffset":"%d%b"%b' % (
+        header = b'%b%b%b","queueId":"%d","queueOffset":"%d%b%b"%b' % (
             self._heads[status],
             self._fields,
-            _ids(self._ids, offsets or (result.phy_offset,)),
+            _ids(self._ids, offsets) if offsets else self._ids + b"%016X" % result.phy_offset,
             queue_id,
             result.queue_offset,
             b'","transactionId":"' + unique if unique.isalnum() else b"",
+            b'","recallHandle":"' + handle if handle else b"",
             self._tail % opaque,
         )
         return frame(header)
 
-    def binary(self, status: PutStatus, opaque: int, queue_id: int, unique: bytes, result: PutResult) -> bytes:
-        """Return the frame with a ROCKETMQ (binary) header."""
+    def binary(
+        self, status: PutStatus, opaque: int, queue_id: int, unique: bytes, result: PutResult, handle: bytes = b""
+    ) -> bytes:
+        """Return the frame with a ROCKETMQ (binary) header. `handle` as in `json`."""
         if not unique.isalnum():
             unique = b""
         _, phy_offset, offset, _, offsets = result
         queue_offset = b"%d" % offset
-        key = status, queue_id, len(offsets) or 1, len(queue_offset), len(unique)
+        key = status, queue_id, len(offsets) or 1, len(queue_offset), len(unique), len(handle)
         template = self._binary.get(key) or self._make(*key)
         if offsets:
-            return template % (_pack_opaque(opaque), *offsets, queue_offset, unique)
-        return template % (_pack_opaque(opaque), phy_offset, queue_offset, unique)
+            return template % (_pack_opaque(opaque), *offsets, queue_offset, unique, handle)
+        return template % (_pack_opaque(opaque), phy_offset, queue_offset, unique, handle)
 
-    def _make(self, status: PutStatus, queue_id: int, count: int, offset_size: int, unique_size: int) -> bytes:
+    def _make(
+        self, status: PutStatus, queue_id: int, count: int, offset_size: int, unique_size: int, handle_size: int
+    ) -> bytes:
         ids = b",".join([self._ids + b"%016X"] * count)
         fields = (
             *self._common,
@@ -105,13 +113,14 @@ class PutAnswers:
             Field("msgId", ids, count * (len(self._ids) + 17) - 1),
             Field("queueOffset", b"%b", offset_size),
             Field("transactionId", b"%b", unique_size),
+            Field("recallHandle", b"%b", handle_size),
         )
         header, size = binary_header(STORED[status], "", fields)
         template = plain(_pack_start(4 + size, CODEC_ROCKETMQ << 24 | size)) + header
         if len(template) <= TEMPLATE_SIZE_MAX:
             if len(self._binary) >= TEMPLATES_MAX:
                 self._binary.clear()
-            self._binary[status, queue_id, count, offset_size, unique_size] = template
+            self._binary[status, queue_id, count, offset_size, unique_size, handle_size] = template
         return template
 
 

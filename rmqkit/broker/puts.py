@@ -61,8 +61,8 @@ _ANSWERS = {
 
 _PUT_OK = PutStatus.PUT_OK
 Then = Callable[[PutStatus], None]
-#: call, queue id, unique key, result, whether it waits for disk and copies
-Parked = tuple[Call[Any], int, bytes, PutResult, bool]
+#: call, queue id, unique key, result, whether it waits for disk and copies, recall handle
+Parked = tuple[Call[Any], int, bytes, PutResult, bool, bytes]
 #: topic, result, callback, whether it waits for copies
 Own = tuple[str, PutResult, Then, bool]
 
@@ -129,9 +129,14 @@ class Puts:
         identity = self._context.config.identity
         self._answers = PutAnswers(self._hosts.store_host, identity.region_id, identity.trace_on)
 
-    def park(self, call: Call[Any], queue_id: int, unique: bytes, result: PutResult, wait: bool) -> None:
-        """Park a client's put. `wait` is False if it needs only the write (WAIT=false)."""
-        self._turn.append((call, queue_id, unique, result, wait))
+    def park(
+        self, call: Call[Any], queue_id: int, unique: bytes, result: PutResult, wait: bool, handle: bytes = b""
+    ) -> None:
+        """Park a client's put. `wait` is False if it needs only the write (WAIT=false).
+
+        `handle` is the recall handle of a timer message.
+        """
+        self._turn.append((call, queue_id, unique, result, wait, handle))
 
     def put(self, put: Put, then: Then) -> PutResult:
         """Store a message of the broker itself, which is not the send of a client.
@@ -195,8 +200,8 @@ class Puts:
         if is_sync or self._acks.needed != OWN:
             self._await(turn, is_sync)
             return
-        for call, queue_id, unique, result, _ in turn:
-            self._answer(call, queue_id, unique, result, PutStatus.PUT_OK)
+        for call, queue_id, unique, result, _, handle in turn:
+            self._answer(call, queue_id, unique, result, handle, _PUT_OK)
 
     def write_failed(self, error: StoreWriteError) -> None:
         """Refuse all puts of this turn: none of them is stored."""
@@ -263,7 +268,7 @@ class Puts:
             if parked[4]:
                 waiting.append(parked)
             else:
-                self._answer(*parked[:4], PutStatus.PUT_OK)
+                self._answer(*parked[:4], parked[5], PutStatus.PUT_OK)
         if not waiting:
             return
         self._waiting_count += len(waiting)
@@ -282,8 +287,8 @@ class Puts:
 
     def _answer_all(self, waiting: list[Parked], status: PutStatus) -> None:
         self._waiting_count -= len(waiting)
-        for call, queue_id, unique, result, _ in waiting:
-            self._answer(call, queue_id, unique, result, status)
+        for call, queue_id, unique, result, _, handle in waiting:
+            self._answer(call, queue_id, unique, result, handle, status)
 
     def _synced(self, durable: bool) -> None:
         if durable:
@@ -294,7 +299,9 @@ class Puts:
     def _expire(self, now_ms: int) -> int | None:
         return self._syncing.expire(now_ms)
 
-    def _answer(self, call: Call[Any], queue_id: int, unique: bytes, result: PutResult, status: PutStatus) -> None:
+    def _answer(
+        self, call: Call[Any], queue_id: int, unique: bytes, result: PutResult, handle: bytes, status: PutStatus
+    ) -> None:
         size = result.phy_offset_next - result.phy_offset
         self._statistics.put(call.args.topic, len(result.phy_offsets) or 1, size)
         code = 0 if status is _PUT_OK else STORED[status]
@@ -302,7 +309,7 @@ class Puts:
             call.finish_frame(code, b"")
             return
         build = self._answers.binary if call.codec == CODEC_ROCKETMQ else self._answers.json
-        call.finish_frame(code, build(status, call.opaque, queue_id, unique, result))
+        call.finish_frame(code, build(status, call.opaque, queue_id, unique, result, handle))
 
 
 def _worse(then: Then, status: PutStatus) -> Then:

@@ -127,6 +127,15 @@ def decode(properties: bytes) -> dict[str, str]:
 
 def find(properties: bytes, name: bytes) -> bytes | None:
     """Return the value of one property without decoding the rest; None if it is absent or empty."""
+    start = properties.rfind(b"\x02%b\x01" % name)
+    if start >= 0:
+        # Nearly always the answer: the last pair of that name, if it has a value.
+        start += len(name) + 2
+        end = properties.find(b"\x02", start)
+        if end > start:
+            return properties[start:end]
+    elif not properties.startswith(name):
+        return None
     found = _span(properties, name)
     return None if found is None else properties[found[1] : found[2]]
 

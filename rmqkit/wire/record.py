@@ -221,7 +221,8 @@ def decode_record(buffer: Buffer, position: int = 0, *, check_crc: bool, read_bo
             raise CorruptRecord(f"body CRC of the record for physical offset {fields[6]} is wrong")
         if not read_body:
             body = b""
-    return Record._make((*fields[:14], body, topic, properties))
+    # Half the cost of Record._make(...).
+    return tuple.__new__(Record, (*fields[:14], body, topic, properties))
 
 
 def _topic_and_end(buffer: Buffer, start: int, body_start: int, end: int, magic: int) -> tuple[str, int]:

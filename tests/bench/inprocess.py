@@ -24,6 +24,8 @@ index handles records later, in batches, so it has its own load.
             pop do not fit a binary header. It includes the work until the invisible time is over
     ack     the same with one ack per turn
     index   the work that the index does later for one of the sends
+
+`service_loads.py` has the loads of timers and transactions: `timer`, `due`, `transaction`.
 """
 
 import argparse
@@ -51,7 +53,7 @@ from rmqkit.shell.disk import OsDisk
 from rmqkit.shell.log import stderr_log
 from rmqkit.wire.batch import BatchMessage, encode_batch
 from rmqkit.wire.codes import RequestCode
-from tests.bench import alternating
+from tests.bench import alternating, service_loads
 
 TOPIC = "BenchmarkTest"
 QUEUES = 8
@@ -89,10 +91,20 @@ def properties(number: int) -> str:
     return f"UNIQ_KEY\x017F000001{number >> 16:016X}{number & 0xFFFF:08X}\x02WAIT\x01true\x02"
 
 
-def send_frame(number: int, body: bytes, *, topic: str = TOPIC, queue_id: int = 0, batch: bool = False) -> bytes:
+def send_frame(
+    number: int,
+    body: bytes,
+    *,
+    topic: str = TOPIC,
+    queue_id: int = 0,
+    batch: bool = False,
+    sent: str | None = None,
+    sys_flag: int = 0,
+) -> bytes:
+    """Return a send; `sent` are its properties, if they are not those of a plain message."""
     fields = {
-        "a": "bench_producer", "b": topic, "c": "TBW102", "d": "4", "e": str(queue_id), "f": "0",
-        "g": str(1_760_000_000_000 + number), "h": "0", "i": properties(number), "j": "0", "k": "false",
+        "a": "bench_producer", "b": topic, "c": "TBW102", "d": "4", "e": str(queue_id), "f": str(sys_flag),
+        "g": str(1_760_000_000_000 + number), "h": "0", "i": sent or properties(number), "j": "0", "k": "false",
         "m": "true" if batch else "false", "n": "broker-a",
     }  # fmt: skip
     code = RequestCode.SEND_BATCH_MESSAGE if batch else RequestCode.SEND_MESSAGE_V2
@@ -114,8 +126,8 @@ def pull_frame(opaque: int, offset: int, *, topic: str = TOPIC, queue_id: int = 
     return frame(RequestCode.PULL_MESSAGE, opaque, fields)
 
 
-#: input bytes of each turn, or a function that makes them from the state after the turn before
-Turns = Sequence[bytes | Callable[[], bytes]]
+#: the input of a turn; a function if it depends on what earlier turns have stored
+Turn = bytes | Callable[[], bytes]
 
 
 class InProcess:
@@ -207,36 +219,60 @@ class InProcess:
         self._now_us += ms * 1000
         return b""
 
-    def sends(self, turns: int, per_turn: int, size: int, *, topic: str = TOPIC, queues: int = QUEUES) -> list[bytes]:
-        """Return the input bytes of each turn of a send load."""
+    @property
+    def now_ms(self) -> int:
+        return self._now_us // 1000
+
+    def align(self) -> None:
+        """Let the clock go on to the next whole second."""
+        self._now_us += -self._now_us % 1_000_000
+
+    def sends(
+        self,
+        turns: int,
+        per_turn: int,
+        size: int,
+        *,
+        topic: str = TOPIC,
+        queues: int = QUEUES,
+        sent: Callable[[int], str] = properties,
+        sys_flag: int = 0,
+    ) -> list[bytes]:
+        """Return the input bytes of each turn of a send load.
+
+        `sent` returns the properties of the message with a number.
+        """
         body = bytes(size)
         made = []
         for _ in range(turns):
             frames = []
             for _ in range(per_turn):
                 self.number += 1
-                frames.append(send_frame(self.number, body, topic=topic, queue_id=self.number % queues))
+                queue_id, its = self.number % queues, sent(self.number)
+                frames.append(send_frame(self.number, body, topic=topic, queue_id=queue_id, sent=its, sys_flag=sys_flag))
             made.append(b"".join(frames))
         return made
 
-    def run(self, turns: Turns, turn_us: int) -> list[int]:
-        """Return each turn's time in ns, including duties that become due.
+    def request(self, code: int, fields: dict[str, str], flag: int = 0) -> bytes:
+        """Return the frame of a request without a body."""
+        self.number += 1
+        return frame(code, self.number & 0x7FFFFFFF, fields, flag=flag)
 
-        The time to make the input bytes of a turn is not included.
-        """
+    def run(self, turns: Sequence[Turn], turn_us: int) -> list[int]:
+        """Return each turn's time in ns, including duties that become due."""
         self.idle()
         self._turn_us = turn_us
         gc.collect()
         now = time.perf_counter_ns
         took = []
-        for turn in turns:
-            data = turn if isinstance(turn, bytes) else turn()
+        for each in turns:
+            data = each if isinstance(each, bytes) else each()
             began = now()
             self.receive(data)
             took.append(now() - began)
         return took
 
-    def index(self, turns: Turns) -> list[int]:
+    def index(self, turns: Sequence[Turn]) -> list[int]:
         """Return the time of each step of the index in ns, for the records of these turns."""
         index = self.broker.store.index  # type: ignore[attr-defined]
         self.broker.duties.remove("store-index")
@@ -261,7 +297,7 @@ class Load(NamedTuple):
     in µs.
     """
 
-    make: Callable[[InProcess], Turns]
+    make: Callable[[InProcess], Sequence[Turn]]
     messages: int
     turn_us: int
 
@@ -293,7 +329,7 @@ def make_held(server: InProcess) -> list[bytes]:
     return turns
 
 
-def make_pops(server: InProcess, acks_per_turn: int = 16) -> Turns:
+def make_pops(server: InProcess, acks_per_turn: int = 16) -> Sequence[Turn]:
     """Return turns that pop and ack `POPPED` messages, then turns until their due time is over."""
     server.make_topic(POP_TOPIC)
     server.receive(frame(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, 1, {}, b'{"groupName":"bench_pop"}'))
@@ -338,6 +374,9 @@ LOADS = {
     "ack": Load(partial(make_pops, acks_per_turn=1), POPPED, 100),
     # As many as the index processes at once.
     INDEX: Load(lambda server: server.sends(256, 64, 1024), 16_384, 2000),
+    "timer": Load(service_loads.make_timers, 16_384, 2000),
+    "due": Load(service_loads.make_due, 16_384, 10_000),
+    "transaction": Load(service_loads.make_transactions, 8_192, 2000),
 }
 
 

@@ -2,7 +2,9 @@
 
 import pytest
 
-from tests.bench.inprocess import INDEX, LOADS, TOPIC, InProcess, least_us
+from rmqkit.broker.special.timer.duty import TimerDuty
+from rmqkit.wire.topic_names import TIMER_TOPIC
+from tests.bench.inprocess import INDEX, LOADS, QUEUES, TOPIC, InProcess, least_us
 
 
 @pytest.mark.parametrize("name", ["batch", "hold"])
@@ -38,3 +40,30 @@ def test_every_message_is_popped_and_acked_once(name: str) -> None:
         assert server.broker.statistics.get_count == load.messages
         assert not len(revive.pending)
         assert revive.facts()["popRevived"] == "0"
+
+
+def test_every_timer_of_a_load_is_indexed_and_every_due_one_delivered() -> None:
+    with InProcess("messageIndexEnable=false") as server:
+        server.make_topic(TOPIC)
+        load, index = LOADS["timer"], server.broker.special.find(TimerDuty).index
+        server.run(load.make(server), load.turn_us)
+        assert (
+            index.next == server.broker.store.queue_range(TIMER_TOPIC, 0).offset_max == index.wheel.count == load.messages
+        )
+        load = LOADS["due"]
+        turns = load.make(server)
+        assert readable(server) == 0
+        server.run(turns, load.turn_us)
+        assert readable(server) == load.messages
+
+
+def test_every_transaction_of_a_load_is_committed() -> None:
+    with InProcess("messageIndexEnable=false") as server:
+        server.make_topic(TOPIC)
+        load = LOADS["transaction"]
+        server.run(load.make(server), load.turn_us)
+        assert readable(server) == load.messages
+
+
+def readable(server: InProcess) -> int:
+    return sum(server.broker.store.queue_range(TOPIC, queue_id).offset_max for queue_id in range(QUEUES))

@@ -48,6 +48,8 @@ _HEAD_V4 = _HEADS[_V4, _V4].pack
 _HEAD_V4_SIZE = _HEADS[_V4, _V4].size
 _BLANK = Struct(">II")
 _CHECK = Struct(">IIIiiqq")
+#: bytes that `record` reads at first; most records are not longer
+_RECORD_GUESS = 2048
 _V6_FLAGS = MessageSysFlag.BORN_HOST_V6 | MessageSysFlag.STORE_HOST_V6
 _NOT_QUEUED = MessageSysFlag.TRANSACTION_PREPARED
 
@@ -365,13 +367,13 @@ class CommitLog:
 
         Checks size, magic and offset, not the CRC.
         """
-        head = self.view(phy_offset, _CHECK.size)
+        head = self.view(phy_offset, _RECORD_GUESS)
         if len(head) < _CHECK.size:
             return None
         size, magic, _, _, _, _, phy = _CHECK.unpack_from(head)
         if phy != phy_offset or magic not in (MAGIC_V1, MAGIC_V2) or size < RECORD_SIZE_MIN:
             return None
-        found = self.view(phy_offset, size)
+        found = head[:size] if size <= len(head) else self.view(phy_offset, size)
         return found if len(found) == size else None
 
 

@@ -65,7 +65,8 @@ def test_a_binary_send_is_answered_byte_for_byte(broker):
 @pytest.mark.parametrize("unique", [UNIQUE, "", "x" * 300, "a b", '"', "100%s"])
 @pytest.mark.parametrize("count", [0, 1, 3, 400])
 @pytest.mark.parametrize("opaque", [0, 2**31 - 1, -(2**31) + 1])
-def test_both_forms_say_the_same(status, unique, count, opaque):
+@pytest.mark.parametrize("handle", [b"", b"djEgVCBiIDEgdQ=="])
+def test_both_forms_say_the_same(status, unique, count, opaque, handle):
     """The fixed parts contain characters that are special in a template.
 
     The second response of each form is made from the cached template.
@@ -74,7 +75,9 @@ def test_both_forms_say_the_same(status, unique, count, opaque):
     for first in (0, 2**40):
         offsets = tuple(first + 100 * number for number in range(count))
         result = PutResult(PutStatus.PUT_OK, first, 12_345, first + 100, offsets)
-        one, two = (read(build(status, opaque, 7, unique.encode(), result)) for build in (answers.json, answers.binary))
+        args = status, opaque, 7, unique.encode(), result, handle
+        one, two = (read(build(*args)) for build in (answers.json, answers.binary))
+        assert one.ext.get("recallHandle", "").encode() == handle
         assert (one.codec, two.codec) == (0, 1)
         assert one[:6] == two[:6]
         assert one.ext["msgId"].split(",") == [f"{ID}{offset:016X}" for offset in offsets or (first,)]

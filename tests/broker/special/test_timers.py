@@ -123,6 +123,54 @@ def test_a_timer_waits_in_its_topic_and_is_never_early(lab, properties, delay_ms
     assert delivered.keys() - stored.keys() == {"TIMER_ENQUEUE_MS", "TIMER_DEQUEUE_MS"}
 
 
+@pytest.mark.parametrize(
+    ("more", "is_waiting"),
+    [
+        ({}, True),
+        ({"TAGS": "A", "K": "v"}, True),
+        ({"TAGS": "x" * 200}, True),
+        ({"MSG_REGION": "forged"}, True),
+        ({"REAL_TOPIC": "forged", "REAL_QID": "9"}, True),
+        ({"TIMER_OUT_MS": "1"}, False),
+    ],
+)
+def test_the_order_of_the_properties_makes_no_difference(lab, more, is_waiting):
+    """Java's hash map returns the due time before the unique id, a form with a path of its own."""
+    due = {"TIMER_DELIVER_MS": str(lab.now_ms + 4_000)}
+    for number, (first, then) in enumerate([(due, more), ({}, {**more, **due})]):
+        reply = lab.try_send(**first, UNIQ_KEY=f"{number:032X}", WAIT="true", **then)
+        assert reply.is_ok, reply.remark
+        assert ("recallHandle" in reply.ext) == is_waiting
+    java, other = (props.decode(each.properties) for each in lab.records(TIMER_TOPIC if is_waiting else "T"))
+    assert java | {"UNIQ_KEY": ""} == other | {"UNIQ_KEY": ""}
+    assert not is_waiting or (java["REAL_TOPIC"], java["REAL_QID"]) == ("T", "0")
+    for value in ("1 ", "-", "9" * 20, str(lab.now_ms + 10**12)):
+        codes = {
+            lab.try_send(**pairs).code
+            for pairs in (
+                {"TIMER_DELIVER_MS": value, "UNIQ_KEY": "A", "WAIT": "true"},
+                {"UNIQ_KEY": "A", "WAIT": "true", "TIMER_DELIVER_MS": value},
+            )
+        }
+        assert codes == {ResponseCode.MESSAGE_ILLEGAL}
+
+
+def test_a_turn_whose_timer_log_cannot_be_written_is_indexed_later(lab):
+    lab.after(3_600_000)
+    disk, index = lab.world.disk(NAME), lab.duty.index
+    lab.advance(500)
+    before = index.log.end, index.next, index.wheel.count, index.wheel.units, dict(index.by_topic)
+    disk.fail("write", "timerlog", times=1)
+    lab.after(3_600_000, UNIQ_KEY="1")
+    lab.after(7_200_000, UNIQ_KEY="2")
+    lab.advance(500)
+    assert (index.log.end, index.next, index.wheel.count, index.wheel.units, dict(index.by_topic)) == before
+    assert sum(index.indexed.values()) == 1
+    lab.advance(2_000)
+    assert (index.next, index.wheel.count, index.wheel.units, list(index.by_topic.values())) == (3, 3, 3, [3])
+    assert sum(index.indexed.values()) == 3
+
+
 @pytest.mark.parametrize("offset_ms", [-1, 0, 1, 999])
 def test_an_exact_multiple_loses_one_unit(lab, offset_ms):
     """`HookUtils.transformTimerMessage`: rounded down, an exact multiple by one unit."""

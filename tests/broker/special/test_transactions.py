@@ -104,6 +104,23 @@ def test_a_half_waits_in_the_half_topic_and_no_consumer_sees_it(broker):
     assert bodies(client, queue_id=3) == []
 
 
+@pytest.mark.parametrize("more", ["", "TAGS\x01A\x02", "REAL_TOPIC\x01X\x02REAL_QID\x019\x02", "K\x01REAL_\x02", "K\x01v"])
+def test_the_order_of_the_properties_makes_no_difference(broker, more):
+    """Java's hash map returns TRAN_MSG before the unique id, a form with a path of its own."""
+    client = with_topic(broker)
+    mark, rest = "TRAN_MSG\x01true\x02", f"UNIQ_KEY\x01{unique(1)}\x02WAIT\x01true\x02PGROUP\x01PG\x02"
+    found = []
+    for number, text in enumerate((mark + rest + more, rest + mark + more)):
+        answer = half(broker, client, i=text)
+        assert end(client, answer, COMMIT).code == 0
+        half_record = records(pull(client, HALF_TOPIC))[number]
+        found.append((props.decode(half_record.properties), props.decode(records(pull(client))[number].properties)))
+    assert found[0] == found[1]
+    waiting, delivered = found[0]
+    assert (waiting["REAL_TOPIC"], waiting["REAL_QID"]) == ("T", "0")
+    assert waiting.keys() - delivered.keys() == {"REAL_TOPIC", "REAL_QID"}
+
+
 def test_v1_requests_are_halves_too(broker):
     client = with_topic(broker)
     letters = send_fields(i="TRAN_MSG\x01TRUE\x02PGROUP\x01PG\x02", f="4")

@@ -56,6 +56,8 @@ _TAGS = b"\x02TAGS\x01"
 _UNIQ = b"\x02UNIQ_KEY\x01"
 _UNIQ_PAIR = _UNIQ[1:]
 _UNIQ_SIZE = len(_UNIQ_PAIR)
+#: special properties that Java's hash map returns before the unique id
+_LEADING = (b"TIMER_DELIVER_MS\x01", b"TRAN_MSG\x01true\x02")
 #: bytes; longer properties behind a unique id are not cached
 BEHIND_SIZE_MAX = 128
 _new = tuple.__new__
@@ -155,6 +157,8 @@ def _properties(broker: "BrokerView", args: SendRequest) -> tuple[bytes, bytes, 
     known = _behind_unique(behind) if head[:_UNIQ_SIZE] == _UNIQ_PAIR and len(behind) <= BEHIND_SIZE_MAX else None
     if known is not None and len(head) > _UNIQ_SIZE:
         return head + known[0] + broker.own_properties, head[_UNIQ_SIZE:], known[1], True, 0
+    if sent.startswith(_LEADING) and (led := _led(broker, head, behind)) is not None:
+        return led
     wait, level = True, 0
     # With a separator in front, every name stands between two marks. So the search does not match
     # the end of a longer name.
@@ -182,6 +186,29 @@ def _properties(broker: "BrokerView", args: SendRequest) -> tuple[bytes, bytes, 
             ResponseCode.MESSAGE_ILLEGAL, f"the properties are {len(plain)} bytes, the limit is {PROPERTIES_SIZE_MAX}"
         )
     return plain, unique, code, wait, level
+
+
+def _led(broker: "BrokerView", leading: bytes, rest: bytes) -> tuple[bytes, bytes, int, bool, int] | None:
+    """Return what `_properties` does if only the pair before the unique id is special, else None.
+
+    Raises Refused.
+    """
+    unique, _, behind = rest.partition(b"\x02")
+    if unique[:_UNIQ_SIZE] != _UNIQ_PAIR or len(unique) == _UNIQ_SIZE or len(behind) > BEHIND_SIZE_MAX:
+        return None
+    known = _behind_unique(behind)
+    if known is None or b"\x02TIMER_" in known[0]:
+        return None
+    if leading[:5] == b"TIMER":
+        deliver_ms = leading[len(_LEADING[0]) :]
+        if not deliver_ms.isdigit() or len(deliver_ms) > 18:
+            return None
+        level = -timer_sends.slot_at(broker, int(deliver_ms), is_marker=False)
+    else:
+        _check_transactions(broker)
+        level = HALF
+    properties = leading + b"\x02" + unique + known[0] + broker.own_properties
+    return properties, unique[_UNIQ_SIZE:], known[1], True, level
 
 
 @lru_cache(maxsize=1024)
@@ -311,9 +338,7 @@ def _special(broker: "BrokerView", args: SendRequest, properties: bytes) -> tupl
     # Messages that clients before 4.6.1 send back keep the property of the half message.
     is_redelivery = level and (args.reconsume_times or 0) > 0
     if mapping.get("TRAN_MSG", "").lower() == "true" and not is_redelivery:
-        if broker.config.send.reject_transaction_message:
-            address = broker.config.network.broker_ip1
-            raise Refused(ResponseCode.NO_PERMISSION, f"the broker[{address}] sending transaction message is forbidden")
+        _check_transactions(broker)
         if level or any(name in mapping for name in timer_sends.TIMERS):
             raise Refused(ResponseCode.MESSAGE_ILLEGAL, _HALF_DELAYED)
         level = HALF
@@ -329,6 +354,13 @@ def _special(broker: "BrokerView", args: SendRequest, properties: bytes) -> tupl
     for name in _OWN:
         mapping.pop(name, None)
     return props.encode(mapping), wait, level
+
+
+def _check_transactions(broker: "BrokerView") -> None:
+    """Raise Refused if the broker takes no half messages (`rejectTransactionMessage`)."""
+    if broker.config.send.reject_transaction_message:
+        address = broker.config.network.broker_ip1
+        raise Refused(ResponseCode.NO_PERMISSION, f"the broker[{address}] sending transaction message is forbidden")
 
 
 def _level(text: bytes) -> int:

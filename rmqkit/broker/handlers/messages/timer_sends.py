@@ -9,17 +9,14 @@ Source: `broker/.../util/HookUtils.java` (`transformTimerMessage`),
 """
 
 from collections.abc import Mapping
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from rmqkit.broker.put_answers import STORED
 from rmqkit.broker.special.timer.rewrite import floored
-from rmqkit.runtime.calls import Answer, Call, Refused, Response
-from rmqkit.store.contract import Put, PutResult, PutStatus
+from rmqkit.runtime.calls import LATER, Call, Refused, Response
+from rmqkit.store.contract import Put, PutStatus
 from rmqkit.wire import properties as props
 from rmqkit.wire.codes import ResponseCode
-from rmqkit.wire.msgid import RecallHandle, offset_id
-from rmqkit.wire.schemas.send import SendMessageResponse
+from rmqkit.wire.msgid import encode_handle
 from rmqkit.wire.topic_names import RETRY_PREFIX, TIMER_TOPIC
 
 if TYPE_CHECKING:
@@ -37,15 +34,23 @@ def due_slot(broker: "BrokerView", properties: Mapping[str, str]) -> int:
     """
     if props.PROPERTY_TIMER_OUT_MS in properties:
         return 0  # it has waited already
+    deliver_ms = _deliver_ms(properties, broker.clock.wall_ms)
+    return slot_at(broker, deliver_ms, is_marker=props.PROPERTY_TIMER_DEL_UNIQKEY in properties)
+
+
+def slot_at(broker: "BrokerView", deliver_ms: int | None, *, is_marker: bool) -> int:
+    """Return what `due_slot` does for this due time; None is no valid time.
+
+    `is_marker`: the message takes another one back.
+    """
     config, wall_ms = broker.config.timers, broker.clock.wall_ms
     if not config.wheel_enable:
         raise Refused(ResponseCode.SYSTEM_ERROR, "accurate timer message is not enabled, timerWheelEnable is false")
-    deliver_ms = _deliver_ms(properties, wall_ms)
     max_ms = config.max_delay_sec * 1000
     if deliver_ms is None or deliver_ms - wall_ms > max_ms:
         raise _illegal(max_ms)
     if deliver_ms <= wall_ms:
-        if props.PROPERTY_TIMER_DEL_UNIQKEY in properties:
+        if is_marker:
             raise _illegal(max_ms)
         return 0
     out_ms = floored(deliver_ms, config.precision_ms)
@@ -61,7 +66,9 @@ def due_slot(broker: "BrokerView", properties: Mapping[str, str]) -> int:
 
 def _deliver_ms(properties: Mapping[str, str], wall_ms: int) -> int | None:
     """Return when the message is due, None if that is no number of 64 bits."""
-    name = next(each for each in TIMERS if each in properties)
+    for name in TIMERS:
+        if name in properties:
+            break
     text = properties[name]
     digits = text[1:] if text[:1] in ("+", "-") else text
     if not (digits.isascii() and digits.isdigit()) or len(digits) > 19 or abs(int(text)) > _LONG_MAX:
@@ -80,40 +87,14 @@ def _illegal(max_ms: int) -> Refused:
 
 
 def store(broker: "BrokerView", call: Call[Any], put: Put, out_ms: int, unique: bytes, wait: bool) -> Response:
-    """Store a message for the slot `out_ms`; answer when it is as durable as a send has to be."""
+    """Append a message for the slot `out_ms`, and park the call as a send does."""
     result = broker.timers.append(put, out_ms)
     if result.status is not PutStatus.PUT_OK:
         return broker.puts.refusal(result.status)
-    handle = None
+    handle = b""
     if not put.topic.startswith(RETRY_PREFIX):
         # One more than the slot: rounding it down finds the same slot again.
-        broker_name = broker.config.identity.broker_name
-        handle = RecallHandle(put.topic, broker_name, str(out_ms + 1), unique.decode("utf-8", "replace")).encode()
-    ended = partial(_stored, broker, call, put, result, unique, handle)
-    return call.later(lambda answer: broker.puts.await_own(TIMER_TOPIC, result, partial(ended, answer), copies=wait))
-
-
-def _stored(
-    broker: "BrokerView",
-    call: Call[Any],
-    put: Put,
-    result: PutResult,
-    unique: bytes,
-    handle: str | None,
-    answer: Answer,
-    status: PutStatus,
-) -> None:
-    if status not in STORED:
-        answer(broker.puts.refusal(status))
-        return
-    identity = broker.config.identity
-    ext = SendMessageResponse(
-        msg_id=offset_id(put.store_host, result.phy_offset),
-        queue_id=put.queue_id,
-        queue_offset=result.queue_offset,
-        transaction_id=unique.decode("utf-8", "replace"),
-        recall_handle=handle,
-        msg_region=identity.region_id,
-        trace_on=identity.trace_on,
-    )
-    answer(call.ok(ext) if status is PutStatus.PUT_OK else Response(STORED[status], ext))
+        handle = encode_handle(put.topic, broker.config.identity.broker_name, out_ms + 1, unique)
+    call.args.topic = TIMER_TOPIC  # counted there now, and in its own topic on delivery
+    broker.puts.park(call, put.queue_id, unique, result, wait, handle)
+    return LATER

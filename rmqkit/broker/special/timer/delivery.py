@@ -191,7 +191,7 @@ class TimerDelivery:
         put = self._message(timer, record, slot.deleted, slot.rolled)
         if isinstance(put, Put):
             queue = put.topic, put.queue_id
-            if any(each.queue == queue for each in self.late):
+            if self.late and any(each.queue == queue for each in self.late):
                 timer.queue = queue
                 self.late.add(timer)
                 put = ""
@@ -291,7 +291,6 @@ class TimerDelivery:
         if self._index.progress.covers(timer.slot_ms, timer.offset):
             return ""
         properties = record.properties
-        key = props.find(properties, _UNIQUE_KEY)
         is_marker = rewrite.DELETE in properties and props.find(properties, rewrite.DELETE) is not None
         enqueued_ms = rewrite.NEVER_MS if timer.enqueued_ms < 0 else timer.enqueued_ms
         wall_ms = self._context.clock.wall_ms
@@ -299,13 +298,15 @@ class TimerDelivery:
             return rewrite.rolled(record, enqueued_ms, wall_ms)
         if is_marker:
             return ""
-        if key is not None and deleted:
+        if deleted and (key := props.find(properties, _UNIQUE_KEY)) is not None:
             topic = props.find(properties, rewrite.REAL_TOPIC) or b""
             if key in deleted or topic + b"+" + key in deleted:
                 return ""
-        if key is not None and rolled is not None and rewrite.ROLLED in properties:
+        if rolled is not None and rewrite.ROLLED in properties:
+            key = props.find(properties, _UNIQUE_KEY)
             if key in rolled:
                 return ""
-            rolled.add(key)
+            if key is not None:
+                rolled.add(key)
         put = rewrite.delivered(record, enqueued_ms, wall_ms)
         return "" if isinstance(put, Put) and self.dedup.has(put, timer.slot_ms) else put

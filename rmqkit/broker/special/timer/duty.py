@@ -20,7 +20,7 @@ from rmqkit.broker.special.contract import Destination, SpecialParts
 from rmqkit.broker.special.timer.counts import TimerCounts
 from rmqkit.broker.special.timer.covered_slots import CoveredSlots
 from rmqkit.broker.special.timer.delivery import TimerDelivery
-from rmqkit.broker.special.timer.index import CUTTING, FOLLOWING, SCANNING, WAITING, TimerIndex
+from rmqkit.broker.special.timer.index import CUTTING, ENTRIES_PER_TURN, FOLLOWING, SCANNING, WAITING, TimerIndex
 from rmqkit.broker.special.timer.late import LateTimers
 from rmqkit.broker.special.timer.progress import TimerCheckpoint, TimerProgress
 from rmqkit.broker.special.timer.rewrite import waiting
@@ -31,6 +31,9 @@ from rmqkit.wire.topic_names import TIMER_TOPIC
 RUN, SAVE = "timer-run", "timer-save"
 #: the wall clock and the timer topic are read at least at this interval
 CLOCK_LOOK_MS = 1000
+#: pause in which new timers gather, because one write of the timer log costs as much as several of
+#: them. A timer that is due earlier is delivered that much later
+GATHER_MS = 10
 #: pause before the topic is read again whose last messages are not visible yet
 INVISIBLE_MS = 100
 #: how often a member whose duty is off looks for new timers and new progress
@@ -118,15 +121,15 @@ class TimerDuty:
         Between the limit and its double Apache refuses by chance, the more the closer to the limit;
         this broker refuses above the limit.
         """
-        limit = self._context.config.timers.congest_num_each_slot
-        return self.index.wheel.count_of(out_ms // self.index.precision_ms) > limit
+        index = self.index
+        return index.wheel.count_of(out_ms // index.precision_ms) > self._context.config.timers.congest_num_each_slot
 
     def append(self, put: Put, out_ms: int) -> PutResult:
         """Store a message that waits for the slot `out_ms`."""
         result = self._store.append(waiting(put, out_ms))
         if result.status is PutStatus.PUT_OK:
             self._awaited = result.queue_offset + 1
-            self._wake(0)
+            self._wake(GATHER_MS)
         return result
 
     # --- turns ------------------------------------------------------------------------------------
@@ -161,7 +164,7 @@ class TimerDuty:
                 self.delivery.dedup.end()
             # Takes milliseconds. An older position is as good, but a start reads more.
             self.progress = self.progress._replace(log_position=index.oldest())
-        return self._next_ms(now_ms, bool(added) or has_more)
+        return self._next_ms(now_ms, added == ENTRIES_PER_TURN or has_more)
 
     def _restart(self) -> None:
         """Rebuild the index for the timers that the progress does not cover."""

@@ -22,16 +22,19 @@ Source: `store/.../timer/TimerMessageStore.java` (`recover`, `enqueue`, `doEnque
 """
 
 from collections import Counter
+from collections.abc import Iterator, Sequence
 from enum import StrEnum
 
 from rmqkit.broker.special.contract import SpecialParts
 from rmqkit.broker.special.timer.late import LateTimer, LateTimers
 from rmqkit.broker.special.timer.progress import TimerProgress
 from rmqkit.broker.special.timer.rewrite import DELETE, OUT, REAL_TOPIC
-from rmqkit.broker.special.timer.slot_choice import slot_of
+from rmqkit.broker.special.timer.slot_choice import slot_of, window_slots
+from rmqkit.broker.special.timer.unit_batch import UnitBatch
 from rmqkit.broker.special.timer.wheel import NONE, SLOTS, TimerWheel
 from rmqkit.errors import CorruptRecord
 from rmqkit.metrics.histogram import HistogramTable
+from rmqkit.runtime.connection import Buffer
 from rmqkit.runtime.states import Moves, StateMachine
 from rmqkit.store.contract import Entry
 from rmqkit.store.timer_log import MAGIC_DEFAULT, MAGIC_DELETE, MAGIC_ROLL, UNIT_SIZE, TimerLog, TimerUnit
@@ -43,6 +46,8 @@ from rmqkit.wire.topic_names import TIMER_TOPIC
 #: limits of one turn
 SCAN_PER_TURN = 16_384
 ENTRIES_PER_TURN = 512
+#: bytes of the commit log that are read at once
+WINDOW_SIZE = 262_144
 #: after a failed write of the timer log
 RETRY_MS = 1000
 
@@ -154,7 +159,7 @@ class TimerIndex(StateMachine[IndexState]):
             self._last, self._last_position = unit, position
             slot = unit.slot_ms // precision_ms
             if wheel.holds(slot):
-                wheel.put(slot, position, is_delete=bool(unit.magic & MAGIC_DELETE))
+                wheel.extend(slot, position, position, 1, -1 if unit.magic & MAGIC_DELETE else 1)
                 self._count(unit, 1)
             elif slot < wheel.first and not self.covers(unit):
                 self.make_late(unit)
@@ -182,7 +187,7 @@ class TimerIndex(StateMachine[IndexState]):
         record = self._record(entry.phy_offset, entry.size)
         out = None if record is None else _number(props.find(record.properties, OUT))
         if record is not None and out is not None:
-            slot_ms, is_roll = slot_of(self._context.config, record.store_ms, out)
+            slot_ms, is_roll = slot_of(self.precision_ms, window_slots(self._context.config), record.store_ms, out)
             is_delete = props.find(record.properties, DELETE) is not None
             self._late.add(
                 LateTimer(entry.queue_offset, entry.phy_offset, entry.size, slot_ms, is_roll=is_roll, is_delete=is_delete)
@@ -210,12 +215,31 @@ class TimerIndex(StateMachine[IndexState]):
         return -1 if record is None else record.queue_offset
 
     def _record(self, phy_offset: int, size: int) -> Record | None:
-        try:
-            record = decode_record(self._store.read_log(phy_offset, size), check_crc=False, read_body=False)
-        except CorruptRecord:
-            return None
-        is_timer = isinstance(record, Record) and record.topic == TIMER_TOPIC and record.phy_offset == phy_offset
-        return record if is_timer and isinstance(record, Record) else None
+        return next(self._records([Entry(0, phy_offset, size, 0)]))
+
+    def _records(self, entries: Sequence[Entry]) -> Iterator[Record | None]:
+        """Yield the timer of each entry, None if it cannot be read. Their bodies are not read."""
+        window: Buffer = b""
+        window_at = 0
+        end = entries[-1].phy_offset + entries[-1].size
+        for _, phy_offset, size, _ in entries:
+            at = phy_offset - window_at
+            if at < 0 or at + size > len(window):
+                window = self._store.read_log(phy_offset, max(size, min(end - phy_offset, WINDOW_SIZE)))
+                window_at, at = phy_offset, 0
+            try:
+                record = decode_record(window, at, check_crc=False, read_body=False) if size else None
+            except CorruptRecord:
+                record = None
+            if (
+                isinstance(record, Record)
+                and record.topic == TIMER_TOPIC
+                and record.phy_offset == phy_offset
+                and record.size == size
+            ):
+                yield record
+            else:
+                yield None
 
     # --- new entries ------------------------------------------------------------------------------
 
@@ -231,64 +255,57 @@ class TimerIndex(StateMachine[IndexState]):
         if not entries:
             self._retry_ms = now_ms + RETRY_MS
             return 0
-        added: list[tuple[int, int, TimerUnit]] = []
-        newest: dict[int, int] = {}
-        read: list[tuple[str, int]] = []
+        batch = UnitBatch(self.log, self.wheel)
         try:
-            for entry in entries:
-                self._add(entry, added, newest, read)
-            self.log.flush()
+            self._add(entries, batch)
+            batch.write()
         except OSError as error:
             self.log.discard()
             self._retry_ms = now_ms + RETRY_MS
             self._context.log.error("timer-log-not-written", error=str(error))
             return 0
-        for slot, position, unit in added:
-            self.wheel.put(slot, position, is_delete=bool(unit.magic & MAGIC_DELETE))
-            self._count(unit, 1)
-            self._last_position = position
-        for topic, delay_s in read:
-            self.indexed[topic] += 1
-            self.delays_s.add(topic, delay_s)
+        for topic_hash, change in batch.topics.items():
+            self.by_topic[topic_hash] = self.by_topic.get(topic_hash, 0) + change
+        if batch.last_position >= 0:
+            self._last_position = batch.last_position
+        for (topic, delay_s), times in batch.delays.items():
+            self.indexed[topic] += times
+            self.delays_s.add(topic, delay_s, times)
         self.next = entries[-1].queue_offset + 1
         return len(entries)
 
-    def _add(
-        self, entry: Entry, added: list[tuple[int, int, TimerUnit]], newest: dict[int, int], read: list[tuple[str, int]]
-    ) -> None:
-        """Add the unit of one entry to the log. `newest` has the slots of this turn's units.
-
-        `read` gets the topic of the timer and its delay in s.
-        """
-        record = self._record(entry.phy_offset, entry.size) if entry.size else None
-        out = None if record is None else _number(props.find(record.properties, OUT))
-        if record is None or out is None:
-            self._context.log.error("timer-skipped", offset=entry.queue_offset, why="no record, or no TIMER_OUT_MS")
-            return
-        topic = (props.find(record.properties, REAL_TOPIC) or b"").decode("utf-8", "replace")
-        read.append((topic, max(0, out - record.born_ms) // 1000))
-        slot_ms, is_roll = slot_of(self._context.config, record.store_ms, out)
-        slot = slot_ms // self.precision_ms
-        wheel = self.wheel
-        if slot >= wheel.end:
-            # The clocks differ by days: wait for half a wheel, and look again.
-            slot, is_roll = wheel.first + SLOTS // 2, True
-            slot_ms = slot * self.precision_ms
-        if slot < wheel.first:
-            if not self.progress.covers(slot_ms, entry.queue_offset):
-                self._add_late(entry)
-            return
-        magic = MAGIC_DEFAULT | (MAGIC_ROLL if is_roll else 0)
-        if DELETE in record.properties and props.find(record.properties, DELETE) is not None:
-            magic |= MAGIC_DELETE
+    def _add(self, entries: Sequence[Entry], batch: UnitBatch) -> None:
+        """Add the units of these entries to the batch. Raises OSError."""
+        wheel, precision_ms, slots = self.wheel, self.precision_ms, window_slots(self._context.config)
         wall_ms = self._context.clock.wall_ms
-        write_ms = wall_ms - wall_ms % self.precision_ms
-        previous = newest.get(slot)
-        if previous is None:
-            previous = wheel.newest(slot)
-        unit = TimerUnit(previous, magic, write_ms, slot_ms - write_ms, entry.phy_offset, entry.size, java_hash(topic))
-        newest[slot] = self.log.add(unit)
-        added.append((slot, newest[slot], unit))
+        write_ms = wall_ms - wall_ms % precision_ms
+        name, topic, topic_hash = b"", "", 0
+        for entry, record in zip(entries, self._records(entries), strict=True):
+            properties = b"" if record is None else record.properties
+            out = _number(props.find(properties, OUT))
+            if record is None or out is None:
+                self._context.log.error("timer-skipped", offset=entry.queue_offset, why="no record, or no TIMER_OUT_MS")
+                continue
+            real_topic = props.find(properties, REAL_TOPIC) or b""
+            if real_topic != name:
+                # Most timers have the same topic as the one before.
+                name, topic = real_topic, real_topic.decode("utf-8", "replace")
+                topic_hash = java_hash(topic)
+            batch.read(topic, max(0, out - record.born_ms) // 1000)
+            slot_ms, is_roll = slot_of(precision_ms, slots, record.store_ms, out)
+            slot = slot_ms // precision_ms
+            if slot >= wheel.end:
+                # The clocks differ by days: wait for half a wheel, and look again.
+                slot, is_roll = wheel.first + SLOTS // 2, True
+                slot_ms = slot * precision_ms
+            if slot < wheel.first:
+                if not self.progress.covers(slot_ms, entry.queue_offset):
+                    self._add_late(entry)
+                continue
+            magic = MAGIC_DEFAULT | MAGIC_ROLL if is_roll else MAGIC_DEFAULT
+            if DELETE in properties and props.find(properties, DELETE) is not None:
+                magic |= MAGIC_DELETE
+            batch.add(slot, magic, write_ms, slot_ms - write_ms, entry.phy_offset, entry.size, topic_hash)
 
     # --- slots that end ---------------------------------------------------------------------------
 

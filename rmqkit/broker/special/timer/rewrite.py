@@ -25,6 +25,10 @@ ENQUEUED = props.PROPERTY_TIMER_ENQUEUE_MS.encode()
 DEQUEUED = props.PROPERTY_TIMER_DEQUEUE_MS.encode()
 ROLLED = props.PROPERTY_TIMER_ROLL_TIMES.encode()
 _REAL_QUEUE_ID = props.PROPERTY_REAL_QUEUE_ID.encode()
+#: what a waiting message gains
+_WAITING = b"%b\x01%%d\x02%b\x01%%b\x02%b\x01%%d\x02" % (OUT, REAL_TOPIC, _REAL_QUEUE_ID)
+#: what a delivered message gains
+_DELIVERED = b"%b\x01%%d\x02%b\x01%%d\x02" % (ENQUEUED, DEQUEUED)
 #: Long.MAX_VALUE as the time of a message that never waited in the wheel
 NEVER_MS = 0x7FFFFFFFFFFFFFFF
 
@@ -39,10 +43,16 @@ def floored(deliver_ms: int, precision_ms: int) -> int:
 
 def waiting(put: Put, out_ms: int) -> Put:
     """Return the waiting form of a message for the slot `out_ms`."""
-    properties = props.put(put.properties, OUT, b"%d" % out_ms)
-    properties = props.put(properties, REAL_TOPIC, put.topic.encode())
-    properties = props.put(properties, _REAL_QUEUE_ID, b"%d" % put.queue_id)
-    return put._replace(topic=TIMER_TOPIC, queue_id=0, properties=properties)
+    topic, queue_id, properties = put.topic, put.queue_id, put.properties
+    if b"REAL_" in properties or OUT in properties or properties[-1:] != b"\x02":
+        properties = props.put(properties, OUT, b"%d" % out_ms)
+        properties = props.put(properties, REAL_TOPIC, topic.encode())
+        properties = props.put(properties, _REAL_QUEUE_ID, b"%d" % queue_id)
+    else:
+        # The same in one step.
+        properties += _WAITING % (out_ms, topic.encode(), queue_id)
+    # Costs a third of `_replace`. The properties are the last field but one.
+    return tuple.__new__(Put, (TIMER_TOPIC, 0, *put[2:-2], properties, put[-1]))
 
 
 def delivered(record: Record, enqueued_ms: int, now_ms: int) -> Put | str:
@@ -52,7 +62,13 @@ def delivered(record: Record, enqueued_ms: int, now_ms: int) -> Put | str:
         return put
     if put.topic == TIMER_TOPIC:
         return f"its topic is {TIMER_TOPIC}"
-    return put._replace(properties=_stamped(put.properties, enqueued_ms, now_ms))
+    properties = put.properties
+    if ENQUEUED in properties or DEQUEUED in properties or properties[-1:] != b"\x02":
+        properties = props.put(properties, ENQUEUED, b"%d" % enqueued_ms)
+        properties = props.put(properties, DEQUEUED, b"%d" % now_ms)
+    else:
+        properties += _DELIVERED % (enqueued_ms, now_ms)  # the same in one step
+    return tuple.__new__(Put, (*put[:-2], properties, put[-1]))
 
 
 def rolled(record: Record, enqueued_ms: int, now_ms: int) -> Put | str:
@@ -65,8 +81,3 @@ def rolled(record: Record, enqueued_ms: int, now_ms: int) -> Put | str:
     properties = props.put(properties, ROLLED, b"%d" % (int(times) + 1 if times.isdigit() else 1))
     properties = props.put(properties, DEQUEUED, b"%d" % now_ms)
     return put._replace(topic=TIMER_TOPIC, queue_id=0, properties=properties)
-
-
-def _stamped(properties: bytes, enqueued_ms: int, now_ms: int) -> bytes:
-    properties = props.put(properties, ENQUEUED, b"%d" % enqueued_ms)
-    return props.put(properties, DEQUEUED, b"%d" % now_ms)

@@ -27,9 +27,11 @@ def window_slots(config: NodeConfig) -> int:
     return max(2, min(slots, SLOTS // 2, kept_ms * 3 // 4 // config.timers.precision_ms))
 
 
-def slot_of(config: NodeConfig, store_ms: int, out_ms: int) -> tuple[int, bool]:
-    """Return the slot (ms) of a timer stored at `store_ms` for `out_ms`; and if it is rolled."""
-    precision_ms, slots = config.timers.precision_ms, window_slots(config)
+def slot_of(precision_ms: int, slots: int, store_ms: int, out_ms: int) -> tuple[int, bool]:
+    """Return the slot (ms) of a timer stored at `store_ms` for `out_ms`; and if it is rolled.
+
+    `slots` are those of the window.
+    """
     from_ms = store_ms - store_ms % precision_ms
     beyond_ms = out_ms - from_ms - slots * precision_ms
     if beyond_ms < 0:

@@ -58,22 +58,25 @@ class TimerWheel:
 
     def count_of(self, slot: int) -> int:
         """Return the number of timers in a slot."""
-        return self._counts[slot % SLOTS] if self.units and self.holds(slot) else 0
+        is_held = self.units and 0 <= slot - self.first < SLOTS - _FREE
+        return self._counts[slot % SLOTS] if is_held else 0
 
-    def put(self, slot: int, position: int, *, is_delete: bool) -> None:
-        """Note a unit that was added to the timer log."""
+    def extend(self, slot: int, oldest: int, newest: int, units: int, change: int) -> None:
+        """Note units of one slot that were added to the timer log, between these positions.
+
+        `change` is that of the number of timers: a unit that deletes another one counts -1.
+        """
         if not self._newest:
             self._newest = array("q", [NONE]) * SLOTS
             self._oldest = array("q", [_NEVER]) * SLOTS
             self._counts = array("i", [0]) * SLOTS
         place = slot % SLOTS
-        self._newest[place] = position
-        if position < self._oldest[place]:
-            self._oldest[place] = position
-        change = -1 if is_delete else 1
+        self._newest[place] = newest
+        if oldest < self._oldest[place]:
+            self._oldest[place] = oldest
         self._counts[place] += change
         self.count += change
-        self.units += 1
+        self.units += units
 
     def clear(self, slot: int, units: int) -> None:
         """Empty a slot that had so many units."""

@@ -32,6 +32,8 @@ _CHECKS = props.PROPERTY_TRANSACTION_CHECK_TIMES.encode()
 _FIRST = props.PROPERTY_TRANSACTION_PREPARED_QUEUE_OFFSET.encode()
 _IMMUNITY = props.PROPERTY_CHECK_IMMUNITY_TIME_IN_SECONDS.encode()
 _CRC = props.PROPERTY_CRC32.encode()
+#: what a half gains last
+_TARGET = b"%b\x01%%b\x02%b\x01%%d\x02" % (_REAL_TOPIC, _REAL_QUEUE_ID)
 _BITS = MessageSysFlag.TRANSACTION_MASK
 #: bytes that a half keeps free in its properties for the marks of its copies
 MARKS_SIZE_MAX = 256
@@ -42,13 +44,17 @@ _OP_PROPERTIES = props.encode({"TAGS": OP_TAG, "WAIT": "true"})
 
 def half(put: Put) -> Put:
     """Return the half form of a message that was sent."""
-    properties = put.properties
+    topic, queue_id, flag, sys_flag, *between, properties, code = put
     unique = props.find(properties, _UNIQ)
     if unique is not None:
         properties = props.put(properties, _ID, unique)
-    properties = props.put(properties, _REAL_TOPIC, put.topic.encode())
-    properties = props.put(properties, _REAL_QUEUE_ID, b"%d" % put.queue_id)
-    return put._replace(topic=HALF_TOPIC, queue_id=0, sys_flag=put.sys_flag & ~_BITS, properties=properties)
+    if b"REAL_" in properties or properties[-1:] != b"\x02":
+        properties = props.put(properties, _REAL_TOPIC, topic.encode())
+        properties = props.put(properties, _REAL_QUEUE_ID, b"%d" % queue_id)
+    else:
+        properties += _TARGET % (topic.encode(), queue_id)  # the same in one step
+    # Costs a third of `_replace`.
+    return tuple.__new__(Put, (HALF_TOPIC, 0, flag, sys_flag & ~_BITS, *between, properties, code))
 
 
 def target(properties: bytes) -> tuple[str, int] | None:
@@ -65,7 +71,11 @@ def committed(record: Record, store_host: bytes) -> Put | None:
     where = target(record.properties)
     if where is None:
         return None
-    properties = props.remove(props.remove(record.properties, _REAL_TOPIC), _REAL_QUEUE_ID)
+    properties, last = record.properties, _TARGET % (where[0].encode(), where[1])
+    if properties.find(b"REAL_") == len(properties) - len(last) and properties.endswith(last):
+        properties = properties[: -len(last)]  # as `half` has written them
+    else:
+        properties = props.remove(props.remove(properties, _REAL_TOPIC), _REAL_QUEUE_ID)
     return _put(
         record,
         store_host,
@@ -179,16 +189,6 @@ def _put(
         properties = props.remove(properties, _CRC)
     tags = props.find(properties, _TAGS)
     return Put(
-        topic=topic,
-        queue_id=queue_id,
-        flag=record.flag,
-        sys_flag=sys_flag,
-        born_ms=record.born_ms,
-        born_host=record.born_host,
-        store_host=store_host,
-        reconsume_times=record.reconsume_times,
-        prepared_offset=prepared_offset,
-        body=bytes(record.body),
-        properties=properties,
-        tags_code=tags_code(tags.decode("utf-8", "replace")) if tags else 0,
-    )
+        topic, queue_id, record.flag, sys_flag, record.born_ms, record.born_host, store_host, record.reconsume_times,
+        prepared_offset, bytes(record.body), properties, tags_code(tags.decode("utf-8", "replace")) if tags else 0,
+    )  # fmt: skip
