@@ -11,8 +11,8 @@ times longer than the write, so it must not delay the report of the next bytes:
   `WHILE_COPYING` records, and the next turn dispatches `PER_TURN`. So the queues are at most about
   a turn behind.
 
-Readers see what is dispatched: the ends of the queues do not include the rest. `dispatchBehindBytes`
-of the runtime info (code 28) is the size of the rest.
+Readers see what is dispatched: the ends of the queues do not include the rest. Its size is
+`dispatchBehindBytes` of the runtime info (code 28).
 """
 
 #: records per turn: the bound of every turn

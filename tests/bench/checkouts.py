@@ -1,7 +1,7 @@
 """Broker processes of any checkout, and senders over raw sockets, for benches of two checkouts.
 
-`sides` runs a measurement of each checkout alternately, and prints the medians and ratios. The order
-changes from pair to pair, so a machine that becomes slower or faster favours neither.
+`compare` measures the checkouts in turns, and prints the medians and ratios. The order changes from
+pair to pair, so a machine that becomes slower or faster favours neither.
 """
 
 import os
