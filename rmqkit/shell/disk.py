@@ -176,11 +176,10 @@ class OsDisk:
     # --- asynchronous -----------------------------------------------------------------------------
 
     def sync(self, path: str, then: Completion) -> None:
-        with self._thread.lock:
-            job = self._syncing.get(path)
-            if job is not None and not job.started:
-                job.waiters.append(then)
-                return
+        job = self._syncing.get(path)
+        if job is not None and not job.started:
+            job.waiters.append(then)
+            return
         try:
             file = self._readable(path)
         except OSError as error:

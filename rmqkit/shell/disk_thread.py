@@ -6,7 +6,13 @@ A `Job` is a function and the completions that wait for it. Jobs run one at a ti
 they were queued. A finished job is put on its owner's `completed` queue, and the driver is woken.
 
 Later syncs of a path may join one that has not started yet (`OsDisk.sync`). This is group commit:
-all requests made while one sync runs share the next. `lock` guards joining and queueing.
+all requests made while one sync runs share the next. Joining needs no lock: the driver writes, then
+reads `started`. If it reads False, the sync begins later than the write and covers it. The job is
+not collected meanwhile, because only the driver collects.
+
+The thread and the driver compete for the interpreter, and every lock costs a switch between them.
+So the jobs go through a `SimpleQueue`, and the thread takes a lock only if the driver blocks in
+`wait_until`.
 
 The thread starts with the first job. It is a daemon, so a driver that dies does not hang on a slow
 disk.
@@ -16,6 +22,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from queue import SimpleQueue
 
 from rmqkit.runtime.ports import Completion
 
@@ -40,51 +47,47 @@ class DiskThread:
 
     def __init__(self, wake: Callable[[], None] = lambda: None) -> None:
         self.wake = wake
-        self.lock = threading.Lock()
-        self._changed = threading.Condition(self.lock)
-        self._jobs: deque[Job] = deque()
+        #: queued jobs; None ends the thread
+        self._jobs: SimpleQueue[Job | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
-        self._ending = False
+        self._ended = threading.Condition()
+        #: whether the driver blocks in `wait_until`, or is about to
+        self._is_awaited = False
 
     def give(self, job: Job) -> None:
-        with self._changed:
-            self._jobs.append(job)
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="rmqkit-disk", daemon=True)
-                self._thread.start()
-            self._changed.notify_all()
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="rmqkit-disk", daemon=True)
+            self._thread.start()
+        self._jobs.put(job)
 
     def wait_until(self, reached: Callable[[], bool], timeout_s: float | None = None) -> bool:
         """Block until `reached()` is true, which is checked after each job.
 
         Return False on timeout.
         """
-        with self._changed:
-            return self._changed.wait_for(reached, timeout_s)
+        with self._ended:
+            # Set it before the first look: a job that ends later sees it.
+            self._is_awaited = True
+            try:
+                return self._ended.wait_for(reached, timeout_s)
+            finally:
+                self._is_awaited = False
 
     def close(self) -> None:
         """Run the jobs that are queued, then end the thread."""
-        with self._changed:
-            self._ending = True
-            self._changed.notify_all()
-            thread = self._thread
-        if thread is not None:
-            thread.join()
+        if self._thread is not None:
+            self._jobs.put(None)
+            self._thread.join()
 
     def _run(self) -> None:
-        while True:
-            with self._changed:
-                while not self._jobs:
-                    if self._ending:
-                        return
-                    self._changed.wait()
-                job = self._jobs.popleft()
-                job.started = True
+        while (job := self._jobs.get()) is not None:
+            job.started = True
             try:
                 job.work()
             except OSError as error:
                 job.error = error
-            with self._changed:
-                job.completed.append(job)
-                self._changed.notify_all()
+            job.completed.append(job)
+            if self._is_awaited:
+                with self._ended:
+                    self._ended.notify_all()
             self.wake()

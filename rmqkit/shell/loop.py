@@ -15,8 +15,7 @@ have arrived since. The clock is then read again, so that the node sees the paus
 the next event.
 
 The loop sleeps in the poller and nowhere else. Other threads reach it by `call_soon_threadsafe`: a
-deque and, when the loop may be asleep, one byte through a socket pair. The disk thread and signal
-handlers wake it in the same way.
+deque and a wake-up (`wakeup.py`). The disk thread and signal handlers wake it in the same way.
 
 `items` maps a descriptor to its `Stream`, `Dial`, `Listener` and so on. A dropped socket is closed
 only at the end of the turn, so an event already fetched for it can never reach a new socket with
@@ -52,6 +51,7 @@ from rmqkit.shell.names import Resolver
 from rmqkit.shell.poller import READ, Poller, make_poller
 from rmqkit.shell.slow import SlowTurn
 from rmqkit.shell.streams import Dial, Stream
+from rmqkit.shell.wakeup import Wakeup
 
 if TYPE_CHECKING:
     from rmqkit.shell.faults.isolated_socket import HeldSocket
@@ -106,7 +106,8 @@ class Loop:
         self.limits = limits or NetworkLimits()
         self.log: Log = log or stderr_log("driver")
         self.clock = Clock()
-        self.poller: Poller = make_poller(self.limits.spin_polls)
+        self.wakeup = Wakeup()
+        self.poller: Poller = make_poller(self.wakeup, self.limits.spin_polls)
         #: isolations of drills (`faults/isolation.py`); None while there are none
         self.isolation: IsolationRules | None = None
         #: by descriptor: what handles its events
@@ -133,12 +134,10 @@ class Loop:
         self._dropped: list[socket.socket | HeldSocket] = []
         self._stop_until_ms: int | None = None
         self._slow = SlowTurn(self.log)
-        self._woken = False
-        self._wake_in, self._wake_out = socket.socketpair()
-        self._wake_in.setblocking(False)
-        self._wake_out.setblocking(False)
-        self.items[self._wake_in.fileno()] = _Wakeup(self._wake_in)
-        self.poller.add(self._wake_in.fileno(), READ)
+        #: makes the loop take a turn; may be called from any thread
+        self.wake = self.wakeup.set
+        self.items[self.wakeup.fd] = self.wakeup
+        self.poller.add(self.wakeup.fd, READ)
         self._read_clock()
         self.after(self._scan_every_ms(), self._scan)
 
@@ -249,16 +248,6 @@ class Loop:
         self._posted.append(function)
         self.wake()
 
-    def wake(self) -> None:
-        """Make the loop take a turn. May be called from any thread."""
-        if self._woken:
-            return
-        self._woken = True
-        try:
-            self._wake_out.send(b"\0")
-        except (BlockingIOError, OSError):
-            pass  # full: the loop is awake anyway; closed: the loop has ended
-
     # --- running ----------------------------------------------------------------------------------
 
     def run(self) -> bool:
@@ -295,16 +284,14 @@ class Loop:
 
     def turn(self, timeout_ms: int | None = 0) -> None:
         """Take one turn. Wait up to `timeout_ms` for an event (None: without a timeout)."""
-        # Do not rely on the wake byte alone: the last turn may have read the byte of a function
-        # that was posted after it ran the posted ones.
-        events = self.poller.poll(0 if self._woken else timeout_ms)
+        events = self.poller.poll(timeout_ms, self._slow.took_ns)
         started_ns = time.monotonic_ns()
         clock = self.clock
         clock.mono_ms = started_ns // 1_000_000
         clock.wall_ms = time.time_ns() // 1_000_000
         slow = self._slow
         slow.began_ns = step_ns = started_ns
-        self._woken = False
+        self.wakeup.is_set = False
         if self._posted:
             self._run_posted()
         for hosted in self._hosted:
@@ -354,8 +341,7 @@ class Loop:
         self.resolver.close()
         self._close_dropped()
         self.poller.close()
-        self._wake_in.close()
-        self._wake_out.close()
+        self.wakeup.close()
 
     # --- for the items ----------------------------------------------------------------------------
 
@@ -544,20 +530,6 @@ class Loop:
             isinstance(item, Stream) and item.pending for item in self.items.values()
         ):
             self.turn(50)
-
-
-@dataclass(slots=True, eq=False)
-class _Wakeup:
-    sock: socket.socket
-
-    def ready(self, mask: int) -> None:
-        try:
-            self.sock.recv(4096)
-        except (BlockingIOError, InterruptedError):
-            pass
-
-    def scan(self, now_ms: int) -> None:
-        pass
 
 
 @dataclass(slots=True, eq=False)

@@ -13,6 +13,8 @@ import selectors
 from math import ceil
 from typing import Protocol
 
+from rmqkit.shell.wakeup import Wakeup
+
 READ = 1
 WRITE = 4
 #: most events that one poll returns; the next poll returns the rest
@@ -21,15 +23,20 @@ EVENTS_MAX = 512
 CREDIT_MAX = 16
 #: a node without credit spins again in every 16th turn
 TRY_AGAIN = 16
+#: ns; after a longer turn a node does not spin, because many messages share the next wake-up
+SPIN_TURN_NS_MAX = 100_000
 
 
 class Poller(Protocol):
-    """Waits for events on descriptors. `poll(None)` waits without a timeout."""
+    """Waits for events on descriptors. `poll(None)` waits without a timeout.
+
+    A wake-up ends the wait or prevents it. `turn_ns` is the time that the last turn took.
+    """
 
     def add(self, fd: int, mask: int) -> None: ...
     def change(self, fd: int, mask: int) -> None: ...
     def remove(self, fd: int) -> None: ...
-    def poll(self, timeout_ms: int | None) -> list[tuple[int, int]]: ...
+    def poll(self, timeout_ms: int | None, turn_ns: int = 0) -> list[tuple[int, int]]: ...
     def close(self) -> None: ...
 
 
@@ -49,7 +56,8 @@ class EpollPoller:
     finds none costs one. A node without credit sleeps at once, except in every `TRY_AGAIN`th turn.
     """
 
-    def __init__(self, spin_polls: int = 0) -> None:
+    def __init__(self, wakeup: Wakeup, spin_polls: int = 0) -> None:
+        self._wakeup = wakeup
         self._epoll = select.epoll()
         self._spin_polls = spin_polls if len(os.sched_getaffinity(0)) > 1 else 0
         self._spins = 0
@@ -60,18 +68,25 @@ class EpollPoller:
         self.remove = self._epoll.unregister
         self.close = self._epoll.close
 
-    def poll(self, timeout_ms: int | None) -> list[tuple[int, int]]:
+    def poll(self, timeout_ms: int | None, turn_ns: int = 0) -> list[tuple[int, int]]:
         poll = self._epoll.poll
-        if timeout_ms != 0 and self._spins:
+        wakeup = self._wakeup
+        if timeout_ms == 0 or wakeup.is_set:
+            return poll(0, EVENTS_MAX)
+        if self._spins and turn_ns <= SPIN_TURN_NS_MAX:
             for _ in range(self._spins):
                 events = poll(0, EVENTS_MAX)
-                if events:
+                if events or wakeup.is_set:
                     if self._credit < CREDIT_MAX:
                         self._credit += 1
                     return events
             if self._credit:
                 self._credit -= 1
+        wakeup.is_asleep = True
+        if wakeup.is_set:
+            timeout_ms = 0
         events = poll(-1 if timeout_ms is None else timeout_ms / 1000, EVENTS_MAX)
+        wakeup.is_asleep = False
         self._spins = self._next_spins() if events and self._spin_polls else 0
         return events
 
@@ -85,7 +100,8 @@ class EpollPoller:
 class SelectorPoller:
     """Polls with `selectors`, which cannot register a descriptor with interest 0."""
 
-    def __init__(self) -> None:
+    def __init__(self, wakeup: Wakeup) -> None:
+        self._wakeup = wakeup
         self._selector = selectors.DefaultSelector()
         self._masks: dict[int, int] = {}
 
@@ -109,17 +125,21 @@ class SelectorPoller:
         if self._masks.pop(fd):
             self._selector.unregister(fd)
 
-    def poll(self, timeout_ms: int | None) -> list[tuple[int, int]]:
+    def poll(self, timeout_ms: int | None, turn_ns: int = 0) -> list[tuple[int, int]]:
+        self._wakeup.is_asleep = True
+        if self._wakeup.is_set:
+            timeout_ms = 0
         # Round up: waking just before the due time would cause a busy loop.
-        timeout_s = None if timeout_ms is None else ceil(timeout_ms) / 1000
+        selected = self._selector.select(None if timeout_ms is None else ceil(timeout_ms) / 1000)
+        self._wakeup.is_asleep = False
         return [
             (key.fd, (READ if events & selectors.EVENT_READ else 0) | (WRITE if events & selectors.EVENT_WRITE else 0))
-            for key, events in self._selector.select(timeout_s)
+            for key, events in selected
         ]
 
     def close(self) -> None:
         self._selector.close()
 
 
-def make_poller(spin_polls: int = 0) -> Poller:
-    return EpollPoller(spin_polls) if hasattr(select, "epoll") else SelectorPoller()
+def make_poller(wakeup: Wakeup, spin_polls: int = 0) -> Poller:
+    return EpollPoller(wakeup, spin_polls) if hasattr(select, "epoll") else SelectorPoller(wakeup)

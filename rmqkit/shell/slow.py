@@ -1,6 +1,6 @@
 """Logs slow turns of the loop with their slowest step.
 
-A turn over `SLOW_TURN_MS` is logged with the node of its slowest step, the part of the turn, what
+A turn over `SLOW_TURN_NS` is logged with the node of its slowest step, the part of the turn, what
 the node was doing (`Node.doing`) and, if it was a duty, the duty's name. Steps under `NOTED_NS` are
 not remembered, so a normal turn costs one comparison per step.
 """
@@ -10,18 +10,31 @@ import time
 from rmqkit.runtime.node import Node
 from rmqkit.runtime.ports import Log
 
-SLOW_TURN_MS = 200
+SLOW_TURN_NS = 200_000_000
 NOTED_NS = 20_000_000
 
 
 class SlowTurn:
     """The slowest step of the current turn. The loop sets `began_ns` at the start of each turn."""
 
-    __slots__ = ("_doing", "_duty", "_duty_began_ns", "_log", "_node", "_part", "_slow_duty", "began_ns", "worst_ns")
+    __slots__ = (
+        "_doing",
+        "_duty",
+        "_duty_began_ns",
+        "_log",
+        "_node",
+        "_part",
+        "_slow_duty",
+        "began_ns",
+        "took_ns",
+        "worst_ns",
+    )
 
     def __init__(self, log: Log) -> None:
         self._log = log
         self.began_ns = time.monotonic_ns()
+        #: ns that the last turn took
+        self.took_ns = 0
         #: ns of the slowest step of this turn, at least `NOTED_NS`
         self.worst_ns = NOTED_NS
         self._node = ""
@@ -53,11 +66,11 @@ class SlowTurn:
 
     def end(self) -> None:
         """End the turn: log it if it was slow, and forget its steps."""
-        took_ms = (time.monotonic_ns() - self.began_ns) // 1_000_000
-        if took_ms > SLOW_TURN_MS:
+        took_ns = self.took_ns = time.monotonic_ns() - self.began_ns
+        if took_ns > SLOW_TURN_NS:
             self._log.warning(
                 "slow turn",
-                took_ms=took_ms,
+                took_ms=took_ns // 1_000_000,
                 on=self._node,
                 part=self._part,
                 doing=self._doing,

@@ -273,6 +273,13 @@ class StorageEngine(Protocol):
         takes no bytes now.
         """
 
+    def expect_copy(self, offset_end: int) -> None:
+        """Prepare for `append_log` up to about `offset_end`, where the master's log ends now.
+
+        Until the log ends there, queues and index may fall behind: the copy must not wait for them.
+        An engine that dispatches at once ignores the call.
+        """
+
     def truncate(self, phy_offset: int, then: Completion) -> None:
         """Truncate log, queues and index at the start of a record, durably."""
 

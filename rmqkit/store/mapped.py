@@ -43,6 +43,7 @@ from rmqkit.store.contract import (
     RecordMatch,
     TagMatch,
 )
+from rmqkit.store.dispatch_limit import PER_TURN, DispatchLimit
 from rmqkit.store.index.index import WAITING_MAX, Index
 from rmqkit.store.log.commit_log import CommitLog
 from rmqkit.store.log.files import LogFiles
@@ -74,14 +75,6 @@ DUTIES = (
     "store-retention",
     "store-commit",
 )
-#: records per turn that are read back from the log: replicated or newly confirmed ones
-DISPATCH_PER_TURN = 4096
-#: the same limit while a slave copies at full speed. Copied bytes are safe without queue units, so
-#: the units can wait for a pause: a wiped slave catches up twice as fast.
-DISPATCH_WHILE_COPYING = 8
-#: replicated bytes in one turn that count as full speed, and how long after such a turn (ms)
-COPY_TURN_SIZE = 32_768
-COPY_PAUSE_MS = 20
 #: bytes in the pool of transientStorePoolEnable above which `settle` writes the pool itself
 POOL_MAX = 67_108_864
 
@@ -150,9 +143,7 @@ class MappedEngine:
         self.index.waiting_max = min(config.consume_queue.put_msg_index_hight_water, WAITING_MAX)
         self.retention = Retention(self)
         self._pool = config.flush.transient_store_pool_enable and config.identity.broker_role is not BrokerRole.SLAVE
-        #: replicated bytes appended in this turn; mono ms of the last turn that copied at full
-        #: speed
-        self._copied_size, self._copied_ms = 0, -COPY_PAUSE_MS
+        self._limit = DispatchLimit()
         self._arrivals: list[Arrival] = []
         #: why puts are refused: permanently (`_broken`), or now, by cause (`_refused`)
         self._broken = ""
@@ -277,7 +268,7 @@ class MappedEngine:
             self.ports.log.warning("checkpoint-not-saved", error=str(error))
 
     def _resume_dispatch(self, now_ms: int) -> None:
-        self._dispatch_from_log()
+        self._dispatch_from_log(self._limit.at_duty(self.log.offset_written, now_ms))
 
     def _commit_pool(self, now_ms: int) -> int:
         if self.flush.commit_wanted(self.config.flush):
@@ -297,10 +288,7 @@ class MappedEngine:
         if log.offset_max > log.offset_written and (not self._pool or log.offset_max - log.offset_written > POOL_MAX):
             caught_up = self.dispatched[1] == log.offset_written
             log.write()
-            if self._copied_size >= COPY_TURN_SIZE:
-                self._copied_ms = self.ports.clock.mono_ms
-            self._copied_size = 0
-            self._dispatch(caught_up)
+            self._dispatch(caught_up, self._limit.at_write(log.offset_written, self.ports.clock.mono_ms))
         elif self.offset_confirmed is not None:
             self._dispatch(False)
         arrivals, self._arrivals = self._arrivals, []
@@ -321,8 +309,11 @@ class MappedEngine:
         self._dispatch(caught_up)
         return True
 
-    def _dispatch(self, caught_up: bool) -> None:
-        """Dispatch written records. `caught_up`: all earlier records are dispatched already."""
+    def _dispatch(self, caught_up: bool, count_max: int = PER_TURN) -> None:
+        """Dispatch written records, at most `count_max` of those that must be read from the log.
+
+        `caught_up`: all earlier records are dispatched already.
+        """
         puts, is_whole = self.log.take_puts()
         if puts and is_whole and caught_up and self.offset_confirmed is None:
             self.table.extend(puts, self._arrivals)
@@ -331,20 +322,19 @@ class MappedEngine:
             self.dispatched = (phy_offset, phy_offset + size, store_ms)
             self.flush.written_ms = store_ms
         elif self.log.offset_written > self.dispatched[1]:
-            self._dispatch_from_log()
+            self._dispatch_from_log(count_max)
         if self.table.waiting > UNITS_SOON:
             self.duties.wake("store-queues", self.ports.clock.mono_ms)
             if self.table.waiting > UNITS_MAX:
                 self.write_queues()
 
-    def _dispatch_from_log(self) -> None:
-        """Dispatch replicated or newly confirmed records from the log, bounded per turn."""
+    def _dispatch_from_log(self, count_max: int) -> None:
+        """Dispatch replicated or newly confirmed records from the log; the duty does the rest."""
         walk = self.walk
         confirmed = self.offset_confirmed
         end = self.log.offset_written if confirmed is None else min(confirmed, self.log.offset_written)
         walk.position = self.dispatched[1]
-        is_copying = self.ports.clock.mono_ms - self._copied_ms < COPY_PAUSE_MS
-        for _ in range(DISPATCH_WHILE_COPYING if is_copying else DISPATCH_PER_TURN):
+        for _ in range(count_max):
             if walk.position >= end:
                 return
             record = walk.next()
@@ -360,7 +350,7 @@ class MappedEngine:
             self.index.add(record)
             self.dispatched = (record.phy_offset, walk.position, record.store_ms)
             self.flush.written_ms = record.store_ms
-        self.duties.wake("store-dispatch", self.ports.clock.mono_ms + (COPY_PAUSE_MS if is_copying else 1))
+        self.duties.wake("store-dispatch", self.ports.clock.mono_ms + 1)
 
     def write_queues(self) -> None:
         """Write the tails of all queues now."""
@@ -413,8 +403,11 @@ class MappedEngine:
         return self.log.view(phy_offset, size_max)
 
     def append_log(self, phy_offset: int, data: Buffer) -> bool:
-        self._copied_size += len(data)
+        self._limit.copied_size += len(data)
         return self.ready and self._steps is None and not self._broken and self.log.append_raw(phy_offset, data)
+
+    def expect_copy(self, offset_end: int) -> None:
+        self._limit.copy_end = offset_end
 
     def truncate(self, phy_offset: int, then: Completion) -> None:
         if not self.ready or self._steps is not None:

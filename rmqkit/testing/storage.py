@@ -423,6 +423,23 @@ class StorageEngineContract:
             assert drain(other.engine, topic, queue_id) == drain(engine, topic, queue_id)
         assert other.engine.append(put()).queue_offset == 30
 
+    def test_a_copy_is_readable_at_its_end(self, world: StoreWorld) -> None:
+        """Queues may fall behind during an expected copy, and the copy may be interrupted."""
+        engine = world.engine
+        fill(world, 60, size=500)
+        other = self.other()
+        other.engine.expect_copy(engine.offset_written)
+        offset = engine.offset_min
+        while offset < engine.offset_written:
+            data = engine.read_log(offset, 9000)
+            assert other.engine.append_log(offset, data)
+            other.turn()
+            offset += len(data)
+            behind = other.engine.queue_range("T", 0).offset_max
+            assert len(drain(other.engine, "T", 0)) == behind, "what the queue names is readable"
+        other.run(100)
+        assert drain(other.engine, "T", 0) == drain(engine, "T", 0)
+
     def test_a_cut_log_goes_on_from_there(self, world: StoreWorld) -> None:
         engine = world.engine
         fill(world, 5)

@@ -363,7 +363,7 @@ def test_a_stop_in_the_cut_ends(pair: Pair):
 def test_another_poller(pair: Pair):
     """Use `selectors`, as on other systems."""
     loop = pair.far_lab.loop
-    before, loop.poller = loop.poller, SelectorPoller()
+    before, loop.poller = loop.poller, SelectorPoller(loop.wakeup)
     before.close()
     for fd in loop.items:
         loop.poller.add(fd, READ)

@@ -17,6 +17,7 @@ from rmqkit.shell.listen_errors import CannotListen, PortTaken
 from rmqkit.shell.listener import bind, release_reserved, reserve
 from rmqkit.shell.loop import STALL_NS, Loop
 from rmqkit.shell.poller import READ, WRITE, SelectorPoller
+from rmqkit.shell.wakeup import Wakeup
 from tests.contract.toys import Echo, Toy, pattern
 from tests.shell.conftest import LoopLab
 
@@ -464,7 +465,7 @@ def test_ports_of_two_nodes_share_clock_and_disk_thread(tmp_path: Any):
 
 def test_the_fallback_poller_does_the_same(tmp_path: Any, monkeypatch: pytest.MonkeyPatch):
     """macOS and Windows use this poller."""
-    monkeypatch.setattr("rmqkit.shell.loop.make_poller", lambda spin_polls: SelectorPoller())
+    monkeypatch.setattr("rmqkit.shell.loop.make_poller", lambda wakeup, spin_polls: SelectorPoller(wakeup))
     lab = LoopLab(tmp_path, NetworkLimits(outbox_high_water=200_000, outbox_low_water=100_000))
     try:
         server, client = lab.host(Echo, "server"), lab.host(Toy, "client")
@@ -481,7 +482,8 @@ def test_the_fallback_poller_does_the_same(tmp_path: Any, monkeypatch: pytest.Mo
 
 def test_the_fallback_poller_takes_an_interest_in_nothing():
     left, right = socket.socketpair()
-    poller = SelectorPoller()
+    wakeup = Wakeup()
+    poller = SelectorPoller(wakeup)
     try:
         fd = left.fileno()
         poller.add(fd, 0)
@@ -494,6 +496,7 @@ def test_the_fallback_poller_takes_an_interest_in_nothing():
         poller.remove(fd)
     finally:
         poller.close()
+        wakeup.close()
         left.close()
         right.close()
 

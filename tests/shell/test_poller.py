@@ -2,10 +2,12 @@
 
 import os
 import select
+import threading
 
 import pytest
 
-from rmqkit.shell.poller import CREDIT_MAX, READ, TRY_AGAIN, EpollPoller
+from rmqkit.shell.poller import CREDIT_MAX, READ, SPIN_TURN_NS_MAX, TRY_AGAIN, EpollPoller, SelectorPoller
+from rmqkit.shell.wakeup import Wakeup
 
 pytestmark = pytest.mark.skipif(not hasattr(select, "epoll"), reason="epoll is Linux's")
 
@@ -24,7 +26,9 @@ class Looked:
 
 def poller(monkeypatch: pytest.MonkeyPatch, epoll: Looked, processors: int = 2) -> EpollPoller:
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(processors)))
-    made = EpollPoller(3)
+    wakeup = Wakeup()
+    wakeup.close()
+    made = EpollPoller(wakeup, 3)
     made.close()
     made._epoll = epoll  # type: ignore[assignment]
     return made
@@ -98,3 +102,64 @@ def test_looks_that_help_again_come_back(monkeypatch):
     for _ in range(10):
         polled.poll(1000)
     assert epoll.looks == 10, "each is answered by the first look"
+
+
+def test_after_a_long_turn_it_sleeps_at_once(monkeypatch):
+    epoll = Looked(1)
+    polled = poller(monkeypatch, epoll)
+    assert polled.poll(1000)
+    assert not polled.poll(1000, SPIN_TURN_NS_MAX + 1)
+    assert epoll.timeouts == [1.0, 1.0]
+
+
+class WokenAt:
+    """An epoll without events; another thread wakes the loop during the poll of this number."""
+
+    def __init__(self, wakeup: Wakeup, number: int) -> None:
+        self.timeouts: list[float] = []
+        self._wakeup, self._number = wakeup, number
+
+    def poll(self, timeout_s: float, events_max: int) -> list[tuple[int, int]]:
+        self.timeouts.append(timeout_s)
+        if len(self.timeouts) == self._number:
+            self._wakeup.set()
+        return [(7, READ)] if len(self.timeouts) == 1 else []
+
+
+def test_a_wake_up_ends_the_spin_without_a_byte(monkeypatch):
+    polled = poller(monkeypatch, Looked())
+    polled._epoll = epoll = WokenAt(polled._wakeup, 3)  # type: ignore[assignment]
+    assert polled.poll(1000)
+    assert not polled.poll(1000)
+    assert epoll.timeouts == [1.0, 0, 0], "the third of the three spins is left out"
+
+
+def test_a_woken_poller_does_not_wait(monkeypatch):
+    epoll = Looked()
+    polled = poller(monkeypatch, epoll)
+    polled._wakeup.set()
+    assert not polled.poll(None)
+    assert epoll.timeouts == [0]
+
+
+@pytest.mark.parametrize("make", [EpollPoller, SelectorPoller])
+def test_a_byte_ends_the_sleep_of_both_pollers(make):
+    wakeup = Wakeup()
+    polled = make(wakeup)
+    polled.add(wakeup.fd, READ)
+    try:
+        for _ in range(20):
+            wakeup.is_set = False
+            waker = threading.Thread(target=wakeup.set)
+            waker.start()
+            while not wakeup.is_set:
+                polled.poll(10_000)
+            waker.join()
+            wakeup.ready(READ)
+        wakeup.is_set = False
+        assert polled.poll(0) == [], "each byte was read"
+        wakeup.set()
+        assert polled.poll(10_000) == [], "the flag alone prevents the wait"
+    finally:
+        polled.close()
+        wakeup.close()

@@ -231,6 +231,7 @@ class HaClient(StateMachine[HaState]):
         if self.state not in (AHEAD, FOREIGN, REFUSED):
             self._set(CONNECTING, self.why if self.state == CONNECTING else f"connecting to {self.master_ha}")
         self._transfers = Transfers()
+        self._store.expect_copy(0)
         self._is_whole = False
         self.read_ms = now_ms
         self._conn = self._context.outbox.dial(self.master_ha, TAG)
@@ -316,6 +317,8 @@ class HaClient(StateMachine[HaState]):
         if said.master_log_end is not None:
             self.master_end = said.master_log_end
             self._is_whole = not self._context.config.replication.sync_from_last_file
+        # An Apache master reports the end of its log at its start, which is at most its end now.
+        self._store.expect_copy(said.master_log_end or said.master_flush_offset or 0)
         self._follow(conn)
 
     def _truncate(self, said: ExchangeHAInfoResponse, verdict: DivergenceVerdict) -> None:

@@ -139,7 +139,10 @@ def up(
     name: UpName = None,
     cluster_option: ClusterOption = None,
     file: Annotated[Path | None, typer.Option("--file", "-f", help="A description in the format of cluster.toml.")] = None,
-    groups: Annotated[int | None, typer.Option("--groups", help="Number of broker groups (1).")] = None,
+    groups: Annotated[
+        str | None,
+        typer.Option("--groups", metavar="N|auto", help="Number of broker groups (1); auto: one per CPU core."),
+    ] = None,
     replicas: Annotated[
         int | None,
         typer.Option("--replicas", help="Number of brokers per group, master included (2)."),
@@ -176,7 +179,7 @@ def up(
     of_file = read(file).name if file and not (name or cluster_option) else None
     with patient(cluster_name(name or of_file, cluster_option, default=True)) as cluster:
         given = {
-            "groups": groups,
+            "groups": None,
             "replicas": replicas,
             "nameservers": nameservers,
             "settings": parse_settings(settings) if settings else None,
@@ -187,6 +190,7 @@ def up(
             "log_format": log_format,
             "layout": layout_of(container, layout),
         }
+        given["groups"] = groups_of(groups, cluster, file, with_preset(preset, given).get("replicas"))
         started = cluster.up(file=file, timeout_s=timeout, **with_preset(preset, given))
     warn_of_open_doors(cluster.description.bind)
     status = document(cluster)
@@ -197,6 +201,31 @@ def up(
         output.document(status)
     else:
         print_banner(status, started)
+
+
+def groups_of(text: str | None, cluster: "Cluster", file: Path | None, replicas: int | None) -> int | None:
+    """Return the number of groups that --groups means, None if it is not given.
+
+    With `auto` an existing cluster keeps its groups, because their queues hold its messages.
+    `replicas` are those given. Raises UsageError.
+    """
+    if text is None:
+        return None
+    if text != "auto":
+        if not text.removeprefix("-").isdecimal():
+            raise UsageError(f"--groups {text}: give a number or auto")
+        return int(text)
+    from rmqkit.cluster.layout.description import Description, read
+    from rmqkit.cluster.layout.machine import this_machine
+
+    if cluster.exists:
+        chosen = cluster.description.groups
+        output.note(f"{output.count_text(chosen, 'group')}: those that the cluster {cluster.name} has already")
+        return chosen
+    known = read(file) if file else Description()
+    chosen, why = this_machine().groups_for(replicas or known.replicas)
+    output.note(f"{output.count_text(chosen, 'group')}: {why}")
+    return chosen
 
 
 def layout_of(container: bool, layout: str | None) -> str | None:
