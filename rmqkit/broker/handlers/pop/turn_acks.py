@@ -1,13 +1,13 @@
 """TurnAcks: stores the acks of one turn, one record for each checkpoint.
 
 A client acks each message in a request of its own, and sends the acks of a pop together. So most
-acks of a turn are for few checkpoints. A record costs about as much as handling three requests.
-Therefore acks wait until the end of the turn: a duty that is due at once runs after the reads of
-the turn and before its write. It appends one record for each checkpoint, and the acks are answered
-when the record is as durable as a send, as if each had a record of its own.
+acks of a turn are for few checkpoints, and storing a record costs more than handling a request.
+Therefore acks wait for the end of the turn's reads: a duty that is due at once runs after them and
+before the write of the turn. It appends one record for each checkpoint, and the acks are answered
+when that record is as durable as a send.
 
-If the duty of pop has stopped in this turn, nothing is appended: the acks are refused, as they
-would have been a moment later.
+If the special duty of pop has stopped in this turn, or this broker acts now and may not append, the
+acks are refused.
 
 An ack of one message is Apache's `AckMsg`, one of several its `BatchAckMsg`. So an Apache slave
 that acts for this broker reads both.
