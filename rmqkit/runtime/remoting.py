@@ -198,6 +198,16 @@ class Remoting:
             self.links[address] = conn
         return conn
 
+    def dial_again(self, address: Address) -> None:
+        """Give up an unfinished dial to an address: its peer can be reached again.
+
+        TCP repeats a lost first packet only after seconds. The next call dials anew; the calls that
+        wait for the old dial fail.
+        """
+        conn = self.links.get(address)
+        if conn is not None and not conn.is_open and not conn.closing:
+            self.outbox.abort(conn, "the peer can be reached again")
+
     # --- requests of this node
 
     def call(

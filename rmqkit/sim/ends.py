@@ -1,6 +1,7 @@
 """One TCP connection in the simulator: two `End`s, each with a `Pipe` to the other.
 
-A pipe keeps bytes in order and loses none. It splits sent data at random positions into segments.
+A pipe keeps bytes in order and loses none. It cuts some of the sent data at random positions into
+segments, at most `CUTS_MAX` times: each segment may cost its receiver a turn.
 Each segment arrives after a random delay, but never before its predecessor. While the edge between
 the two nodes is cut, or the machine at the far side is off, segments are held, as TCP would
 retransmit them. A pipe has room for `WINDOW` bytes that were sent and not yet read. The rest stays
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 READ_SIZE_MAX = 65_536
 SEGMENT_SIZE_MAX = 32_768
+#: most random cuts of the bytes that are sent at once
+CUTS_MAX = 2
 WINDOW = 262_144
 LINGER_US = 1_000_000
 
@@ -58,9 +61,13 @@ class Pipe:
         if size <= SEGMENT_SIZE_MAX and (size < 2 or random() >= net.cut_chance):
             self._push(data)
             return
-        position = 0
+        position, cuts = 0, 0
         while position < size:
-            part = min(SEGMENT_SIZE_MAX, 1 + int(random() * random() * (size - position)))
+            part = size - position
+            if cuts < CUTS_MAX:
+                part = 1 + int(random() * random() * part)
+                cuts += 1
+            part = min(SEGMENT_SIZE_MAX, part)
             self._push(data[position : position + part])
             position += part
 

@@ -23,6 +23,8 @@ from random import Random
 PAGE_SIZE = 4096
 SECTOR_SIZE = 512
 DEFAULT_CAPACITY = 1 << 40
+#: most full paths that a folder remembers
+PATHS_MAX = 4096
 _ZEROS = bytes(PAGE_SIZE)
 
 Pages = dict[int, bytes | None]
@@ -146,6 +148,7 @@ class SimFolder:
         #: full path of a folder -> names of the files and folders in it
         self.entries: dict[str, dict[str, None]] = {}
         self.locks: dict[str, None] = {}
+        self._full: dict[str, str] = {}
         self.make_folder(root)
 
     @property
@@ -154,11 +157,17 @@ class SimFolder:
 
     def full(self, path: str) -> str:
         """Return the full path. Raises ValueError if the path leaves the node's folder."""
+        full = self._full.get(path)
+        if full is not None:
+            return full
         if path.startswith("/"):
             return path.rstrip("/")
         if ".." in path.split("/"):
             raise ValueError(f"{path!r} leaves the node's folder")
-        return f"{self.root}/{path}".rstrip("/")
+        full = f"{self.root}/{path}".rstrip("/")
+        if len(self._full) < PATHS_MAX:
+            self._full[path] = full
+        return full
 
     def find(self, path: str) -> SimFile:
         """Return the file at a full path.

@@ -52,12 +52,13 @@ class NetProfile(NamedTuple):
 class Edge:
     """The link from one node to another, in one direction."""
 
-    __slots__ = ("bytes_per_s", "free_us", "is_cut", "profile", "random", "stalled_us", "world")
+    __slots__ = ("_random", "_spike_chance", "bytes_per_s", "free_us", "is_cut", "profile", "stalled_us", "world")
 
     def __init__(self, world: World, profile: NetProfile, random: Random) -> None:
         self.world = world
         self.profile = profile
-        self.random = random
+        self._random = random.random
+        self._spike_chance = profile.spike_chance
         self.is_cut = False
         #: data sent before this time arrives after it
         self.stalled_us = 0
@@ -68,9 +69,9 @@ class Edge:
 
     def delay_us(self, size: int) -> int:
         """Draw the delay of a packet with `size` bytes of data."""
-        profile, random = self.profile, self.random.random
+        profile, random = self.profile, self._random
         delay_us = profile.latency_us + int(random() * profile.jitter_us)
-        if random() < profile.spike_chance:
+        if random() < self._spike_chance:
             delay_us += int(random() * profile.spike_us)
         if self.bytes_per_s and size:
             # All connections of the edge share the link.

@@ -102,7 +102,10 @@ class Process:
         self._ready: dict[Input, None] = {}
         self._notices: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()
         self._posted: deque[Callable[[Any], Any]] = deque()
+        self._name_bytes = name.encode()
         self._turn_us: int | None = None
+        #: times of the calls of `_fire` that the world has in its heap
+        self._fires: set[int] = set()
         self._free_us = 0
 
     # --- life -------------------------------------------------------------------------------------
@@ -192,14 +195,19 @@ class Process:
             due_us = world.now_us
         if self._turn_us is None or due_us < self._turn_us:
             self._turn_us = due_us
-            world.at_us(due_us, self._fire)
+            # Input often comes between a turn and its successor's due time, which is then
+            # planned again.
+            if due_us not in self._fires:
+                self._fires.add(due_us)
+                world.at_us(due_us, self._fire)
 
     def _fire(self) -> None:
         now_us = self.world.now_us
+        self._fires.discard(now_us)
         if self._turn_us != now_us or self.is_paused or not self.is_alive:
             return
         self._turn_us = None
-        self.world.trace(b"turn %d %s" % (now_us, self.name.encode()))
+        self.world.trace(b"turn %d %s" % (now_us, self._name_bytes))
         try:
             self._turn()
         except Exception as error:

@@ -91,6 +91,25 @@ def test_calls_to_one_address_share_a_connection(script):
     assert len({each.opaque for each in peer.take()}) == 2
 
 
+def test_an_unfinished_dial_is_given_up_for_a_new_one(script):
+    call(script)
+    (old,) = script.dialled
+    script.turn(lambda: script.node.remoting.dial_again(PEER))
+    (failed,) = script.node.ended
+    assert (failed.kind, failed.maybe_done) == ("connect", False)
+    call(script)
+    assert script.dialled[-1] is not old
+
+
+def test_an_open_connection_is_not_dialled_again(script):
+    call(script)
+    (peer,) = script.dialled
+    script.accept(peer)
+    script.turn(lambda: script.node.remoting.dial_again(PEER))
+    assert not peer.closed
+    assert not script.node.ended
+
+
 @pytest.mark.parametrize("answered", [True, False])
 def test_what_came_with_a_call_is_let_go_when_it_ends(script, answered):
     """Not only at its timeout: a peer could fill our memory by closing connections."""

@@ -231,7 +231,8 @@ def test_with_kills_between_none_is_lost_on_the_way_to_the_dead_letters():
 
 
 def test_what_a_dead_broker_cannot_take_back_is_retried_by_another():
-    cluster, producer, listener, _ = failing(9, 100, groups=2, limit=2, work_ms=4 * SECOND)
+    # In one seed of about five the kill hits a message that is then taken over.
+    cluster, producer, listener, _ = failing(8, 100, groups=2, limit=2, work_ms=4 * SECOND)
     # The listener has messages of this broker in work; they fail after it is killed.
     cluster.world.run_until(lambda: len(listener.times) >= 80, 10 * SECOND)
     cluster.world.kill("broker-b-0")

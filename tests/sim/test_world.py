@@ -401,7 +401,7 @@ def test_a_reset_cuts_in_the_middle():
         world.add_node("client", lambda ports: Toy("client", ports), "10.0.0.2")
         world.listen("echo", "toy", ECHO)
         world.call("client", lambda node: node.dial(ECHO, send=pattern(400_000)))
-        world.run_for(2)
+        world.run_for(1)
         world.net.reset("client", "echo")
         world.run_for(100)
         client, echo = world.node("client"), world.node("echo")

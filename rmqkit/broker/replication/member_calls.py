@@ -211,6 +211,8 @@ class MemberAnswers:
         if self._follower.is_truncating:
             raise Refused(ResponseCode.SYSTEM_BUSY, "this log is being truncated: ask again when its end is known")
         self._context.log.info("summoned", master=str(master), ha_address=str(master_ha))
+        # A dial from the time of the absence could last longer than the master waits.
+        self._context.remoting.dial_again(master)
         self._follower.master_returns(master, master_ha, args.master_start_id)
         for then in self.on_return:
             then()

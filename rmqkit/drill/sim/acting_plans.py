@@ -94,7 +94,7 @@ def plan_of_seed(seed: int, *, mode: str = "", breaks: Sequence[str] = (), group
 
 def timers(chance: Random, seed: int) -> dict[str, str]:
     """Return settings of brokers with short heartbeats, so that a takeover takes seconds."""
-    heartbeat_ms = chance.randint(100, 300)
+    heartbeat_ms = chance.randint(200, 400)
     return {
         ACTING: "true",
         "enableRemoteEscape": "true",
@@ -102,7 +102,7 @@ def timers(chance: Random, seed: int) -> dict[str, str]:
         "brokerHeartbeatInterval": str(heartbeat_ms),
         "sendHeartbeatTimeoutMillis": str(heartbeat_ms + 200),
         "brokerNotActiveTimeoutMillis": str(chance.randint(1_000, 2_000)),
-        "syncBrokerMemberGroupPeriod": str(chance.randint(100, 300)),
+        "syncBrokerMemberGroupPeriod": str(chance.randint(200, 400)),
         "messageDelayLevel": Random(f"{seed}/acting-levels").choice(LEVELS),
         "flushDelayOffsetInterval": str(chance.choice(SAVES_MS)),
     }

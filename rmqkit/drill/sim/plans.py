@@ -30,6 +30,8 @@ SETTINGS = {
     "flushIntervalCommitLog": "300",
     "mappedFileSizeCommitLog": str(64 * 1024),
     "mappedFileSizeConsumeQueue": str(20 * 100),
+    # Two blocks of slots. Each batch of the index reads and writes the blocks of its slots.
+    "maxHashSlotNum": "5000",
 }
 #: share of the seeds in which the only slave is silent for long
 LONG_CHANCE = 0.05

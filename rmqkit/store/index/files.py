@@ -1,7 +1,8 @@
 """The index files of a store. Keys are added in batches.
 
 - `add` collects the keys of a batch, grouped by the block of the slot table that they belong to.
-- `apply_some` reads, changes and writes a few blocks at a time, then writes all entries at once.
+- `apply_some` reads, changes and writes a few blocks at a time, then writes all entries at once. A
+  small batch takes one call: at a low rate of messages, each further turn would cost more.
 - Only then do the counts change, so lookups see whole batches.
 
 A slot table has 20 MB, and a batch touches scattered parts of it. Reading and writing blocks of 16
@@ -120,6 +121,7 @@ class IndexFiles:
     def apply_some(self, block_count: int) -> bool:
         """Write a part of the batch to the file. Return whether more is left.
 
+        A batch of at most `block_count` entries is written whole.
         After an OSError the file needs a `Repair`.
         """
         if not self._entries:
@@ -127,12 +129,15 @@ class IndexFiles:
         if not self._previous:
             self._previous = [0] * len(self._entries)
             self._used = 0
+        is_small = len(self._entries) <= block_count
         if self._blocks:
             self._change_slots(block_count)
-            return True
+            if not is_small:
+                return True
         if len(self._packed) < len(self._entries):
             self._pack_some()
-            return True
+            if not is_small:
+                return True
         file, entries = self.files[-1], self._entries
         self.disk.write(file.path, file.entry_position(file.count), [b"".join(self._packed)])
         if file.count == 1:

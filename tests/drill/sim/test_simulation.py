@@ -23,11 +23,11 @@ HANDFUL = (1, 2)
 MORE = range(3, 6)
 #: defect -> a seed that finds it quickly
 FOUND = {
-    "ack-before-sync": 5,
+    "ack-before-sync": 6,
     "ack-before-replication": 23,
     "acks-by-connection": 23,
     "recovery-cuts": 5,
-    "truncate-in-memory": 69,
+    "truncate-in-memory": 38,
     "confirm-not-reset": 10,
     "slave-differs": 1,
     "skip-delivery": 1,
