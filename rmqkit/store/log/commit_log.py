@@ -214,6 +214,20 @@ class CommitLog:
         queue.offset_next, self.offset_max = queue_offset, phy_offset
         return PutResult(_PUT_OK, phy_offsets[0], first, phy_offset, phy_offsets)
 
+    def append_inner_batch(self, put: Put, count: int) -> PutResult:
+        """Buffer one record with `count` messages, which takes that many queue offsets.
+
+        Apache: `BatchConsumeQueue.assignQueueOffset`, `increaseQueueOffset`.
+        """
+        queue = self._queues.get((put.topic, put.queue_id)) or self._make_queue(put.topic, put.queue_id)
+        if queue is None:
+            return _TOO_BIG
+        first = queue.offset_next
+        result = self.append(put._replace(properties=props.put(put.properties, _INNER_BASE, b"%d" % first)))
+        if result.status is _PUT_OK:
+            queue.offset_next = first + count
+        return result
+
     def append_raw(self, phy_offset: int, data: Buffer) -> bool:
         """Buffer replicated bytes, which may contain parts of records.
 
@@ -331,6 +345,10 @@ class CommitLog:
         """Detach buffered records from the deleted queues of these topics: they get no unit."""
         self._puts = [(put[0], PREPARED, *put[2:]) if put[0].topic in topics else put for put in self._puts]
 
+    def replace_queue(self, before: ConsumeQueue, after: ConsumeQueue) -> None:
+        """Give the units of buffered records to the queue that replaces theirs."""
+        self._puts = [(after, *put[1:]) if put[0] is before else put for put in self._puts]
+
     def move_to(self, offset: int) -> None:
         """Make `offset` the end of the log. Nothing may be buffered."""
         waiting = len(self._run) + len(self._runs)
@@ -390,6 +408,7 @@ def _ignore(error: OSError | None) -> None:
     """Ignore the error: an empty file that stays before the log does no harm."""
 
 
+_INNER_BASE = props.PROPERTY_INNER_BASE.encode()
 _CRC_NAME = props.PROPERTY_CRC32.encode()
 
 
