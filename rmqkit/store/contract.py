@@ -118,6 +118,8 @@ class PutResult(NamedTuple):
     queue_offset: int = -1
     phy_offset_next: int = -1
     phy_offsets: Sequence[int] = ()
+    #: number of messages of an inner batch; 0 for any other put
+    inner_count: int = 0
 
 
 class Arrival(NamedTuple):

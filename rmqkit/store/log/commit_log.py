@@ -165,7 +165,7 @@ class CommitLog:
         self._run += (head, body, tail)
         self.offset_max = phy_next
         # A third cheaper than PutResult(...).
-        return _new(PutResult, (_PUT_OK, phy_offset, queue_offset, phy_next, ()))
+        return _new(PutResult, (_PUT_OK, phy_offset, queue_offset, phy_next, (), 0))
 
     def append_batch(self, put: Put, messages: Sequence[tuple[int, bytes, bytes, int]]) -> PutResult:
         """Buffer the records of a batch in one file, all or none, with consecutive offsets."""
@@ -226,7 +226,7 @@ class CommitLog:
         result = self.append(put._replace(properties=props.put(put.properties, _INNER_BASE, b"%d" % first)))
         if result.status is _PUT_OK:
             queue.offset_next = first + count
-        return result
+        return result._replace(inner_count=count)
 
     def append_raw(self, phy_offset: int, data: Buffer) -> bool:
         """Buffer replicated bytes, which may contain parts of records.

@@ -73,11 +73,11 @@ class BatchUnit(NamedTuple):
         return self.phy_offset >= 0 and self.size > 0 and self.base >= 0 and self.messages > 0
 
 
-def message_count(properties: bytes) -> int:
-    """Return how many messages a record holds: INNER_NUM, or 1 without a valid one."""
+def message_count(properties: bytes, *, none: int = 1) -> int:
+    """Return how many messages a record holds: INNER_NUM, or `none` without a valid one."""
     text = find(properties, _INNER_NUM) or b""
-    count = int(text) if text.isdigit() and len(text) < 6 else 1
-    return count if 0 < count <= MESSAGES_MAX else 1
+    count = int(text) if text.isdigit() and len(text) < 6 else none
+    return count if 0 < count <= MESSAGES_MAX else none
 
 
 class BatchQueue(ConsumeQueue):

@@ -134,12 +134,14 @@ class QueueTable:
         self.disk.remove(plain.files.folder, _ignore)
         return queue
 
-    def _must_be_batch(self, queue: ConsumeQueue) -> bool:
-        """Return whether the kind of a queue is wrong for an inner batch.
+    def _must_be_batch(self, queue: ConsumeQueue, properties: bytes) -> bool:
+        """Return whether the kind of a queue is wrong for an inner batch with these properties.
 
         It is not if the topic is known as a plain one: its queue then stays plain, as in Apache.
         """
-        return not isinstance(queue, BatchQueue) and self.batches.is_batch_topic(queue.topic) is not False
+        if isinstance(queue, BatchQueue) or message_count(properties, none=0) == 0:
+            return False
+        return self.batches.is_batch_topic(queue.topic) is not False
 
     def _list(self, queue: ConsumeQueue) -> None:
         if not queue.listed:
@@ -191,7 +193,7 @@ class QueueTable:
         queue = self.by_key.get((record.topic, record.queue_id)) or self.make(record.topic, record.queue_id)
         if queue is None:
             return None
-        if record.sys_flag & _INNER_BATCH and self._must_be_batch(queue):
+        if record.sys_flag & _INNER_BATCH and self._must_be_batch(queue, record.properties):
             queue = self.batch_queue(queue)
         before = len(queue.tail)
         if isinstance(queue, BatchQueue):
