@@ -95,7 +95,7 @@ class PutAnswers:
         """Return the frame with a ROCKETMQ (binary) header. `handle` as in `json`."""
         if not unique.isalnum():
             unique = b""
-        _, phy_offset, offset, _, offsets = result
+        _, phy_offset, offset, _, offsets, _ = result
         queue_offset = b"%d" % offset
         key = status, queue_id, len(offsets) or 1, len(queue_offset), len(unique), len(handle)
         template = self._binary.get(key) or self._make(*key)

@@ -38,7 +38,9 @@ from rmqkit.runtime.calls import Call, Response
 from rmqkit.runtime.waiters import OffsetWaiters
 from rmqkit.store.contract import Put, PutResult, PutStatus, StorageEngine, StoreWriteError
 from rmqkit.wire.codes import ResponseCode
+from rmqkit.wire.msgid import offset_id
 from rmqkit.wire.remoting.frames import CODEC_ROCKETMQ
+from rmqkit.wire.schemas.send import SendMessageResponse
 
 #: upstream's answers to statuses other than PUT_OK: (code, remark)
 _ANSWERS = {
@@ -303,13 +305,30 @@ class Puts:
         self, call: Call[Any], queue_id: int, unique: bytes, result: PutResult, handle: bytes, status: PutStatus
     ) -> None:
         size = result.phy_offset_next - result.phy_offset
-        self._statistics.put(call.args.topic, len(result.phy_offsets) or 1, size)
+        self._statistics.put(call.args.topic, len(result.phy_offsets) or result.inner_count or 1, size)
         code = 0 if status is _PUT_OK else STORED[status]
         if call.flag & 2:
             call.finish_frame(code, b"")
             return
+        if result.inner_count:
+            call.finish(self._inner_batch_answer(queue_id, unique, result, status))
+            return
         build = self._answers.binary if call.codec == CODEC_ROCKETMQ else self._answers.json
         call.finish_frame(code, build(status, call.opaque, queue_id, unique, result, handle))
+
+    def _inner_batch_answer(self, queue_id: int, unique: bytes, result: PutResult, status: PutStatus) -> Response:
+        """Return the answer to an inner batch: the client learns that the batch has one id."""
+        identity, unique_id = self._context.config.identity, unique.decode("utf-8", "replace")
+        ext = SendMessageResponse(
+            msg_id=offset_id(self._hosts.store_host, result.phy_offset),
+            queue_id=queue_id,
+            queue_offset=result.queue_offset,
+            transaction_id=unique_id,
+            batch_uniq_id=unique_id,
+            msg_region=identity.region_id,
+            trace_on=identity.trace_on,
+        )
+        return Response(ResponseCode.SUCCESS if status is _PUT_OK else STORED[status], ext)
 
 
 def _worse(then: Then, status: PutStatus) -> Then:

@@ -3,7 +3,8 @@
 Each name server gets its own requests, so one that is down or slow delays no other. A name server
 refuses the first registration of a broker id if it carries exactly one topic, so the whole table
 always goes first. (If a name server does not accept a changed topic, it gets the topic with the
-next whole registration.)
+next whole registration.) With `enableSingleTopicRegister` a changed topic is not sent as a
+registration with that topic only, but by the request for one topic.
 
 The creator of a topic gets its answer when the name servers know the topic (`when_known`), as
 upstream does. Clients ask for the route next, and ask again only after 30 s.
@@ -27,13 +28,21 @@ from rmqkit.config import BrokerRole
 from rmqkit.errors import RemoteProtocolError
 from rmqkit.runtime.calls import CallFailed, Outcome, Reply
 from rmqkit.runtime.connection import Address
-from rmqkit.wire.bodies import RegisterBrokerBody, TopicConfigAndMappingTable, TopicConfigTable
+from rmqkit.wire.bodies import (
+    QueueData,
+    RegisterBrokerBody,
+    TopicConfig,
+    TopicConfigAndMappingTable,
+    TopicConfigTable,
+    TopicRoute,
+)
 from rmqkit.wire.codes import PermName, RequestCode
 from rmqkit.wire.record import body_crc
 from rmqkit.wire.schemas.nameserver import (
     QueryDataVersionRequest,
     RegisterBrokerRequest,
     RegisterBrokerResponse,
+    RegisterTopicRequest,
     UnregisterBrokerRequest,
 )
 
@@ -97,6 +106,10 @@ class Registration:
     def topics_changed(self, names: list[str]) -> None:
         """Register these topics now at the name servers that have accepted the whole table."""
         if not self._running:
+            return
+        if self._context.config.registration.enable_single_topic_register:
+            for config in self._masked(self._topics.snapshot(names)).topic_config_table.values():
+                self._send_topic(config)
             return
         body = self._body(self._topics.snapshot(names))
         for address in self.registered:
@@ -181,8 +194,8 @@ class Registration:
         body = self._topics.version.encode()
         context.remoting.call(address, RequestCode.QUERY_DATA_VERSION, request, body, timeout_ms=timeout_ms, then=answered)
 
-    def _body(self, table: TopicConfigTable) -> bytes:
-        """Return the request body. The broker's permission masks each topic's, as upstream does."""
+    def _masked(self, table: TopicConfigTable) -> TopicConfigTable:
+        """Return the table with each permission masked by that of the broker, as upstream does."""
         mask = self._context.config.topics.broker_permission
         both = PermName.PERM_READ | PermName.PERM_WRITE
         if mask & both != both:
@@ -191,6 +204,11 @@ class Registration:
                 for name, config in table.topic_config_table.items()
             }
             table = TopicConfigTable(data_version=table.data_version, topic_config_table=topics)
+        return table
+
+    def _body(self, table: TopicConfigTable) -> bytes:
+        """Return the body of a registration with these topics."""
+        table = self._masked(table)
         whole = TopicConfigAndMappingTable(data_version=table.data_version, topic_config_table=table.topic_config_table)
         return RegisterBrokerBody(topic_config_serialize_wrapper=whole).encode()
 
@@ -220,6 +238,30 @@ class Registration:
 
         timeout_ms = context.config.registration.register_broker_timeout_ms
         context.remoting.call(address, RequestCode.REGISTER_BROKER, request, body, timeout_ms=timeout_ms, then=answered)
+
+    def _send_topic(self, config: TopicConfig) -> None:
+        """Register one topic alone. Source: `BrokerOuterAPI.registerSingleTopicAll`."""
+        context, round_sent = self._context, self._round
+        queues = QueueData(
+            broker_name=context.config.identity.broker_name,
+            perm=config.perm,
+            read_queue_nums=config.read_queue_nums,
+            write_queue_nums=config.write_queue_nums,
+            topic_sys_flag=config.topic_sys_flag,
+        )
+        request, body = RegisterTopicRequest(topic=config.topic_name), TopicRoute(queue_datas=[queues]).encode()
+
+        def answered(address: Address, outcome: Outcome) -> None:
+            self._answered_one()
+            if self._running and self._round == round_sent and (isinstance(outcome, CallFailed) or not outcome.is_ok):
+                self._answered(address, False, outcome)
+
+        timeout_ms = context.config.registration.register_broker_timeout_ms
+        for address in self.registered:
+            self._unanswered += 1
+            then = partial(answered, address)
+            code = RequestCode.REGISTER_TOPIC_IN_NAMESRV
+            context.remoting.call(address, code, request, body, timeout_ms=timeout_ms, then=then)
 
     def _answered_one(self) -> None:
         self._unanswered -= 1

@@ -306,7 +306,8 @@ class SendStatus(StrEnum):
 class SendResult:
     """The result of an acknowledged send.
 
-    For a batch the ids are joined by commas, and the offset is that of the first message.
+    For a batch the ids are joined by commas, and the offset is that of the first message. A batch
+    to a topic with `queue.type=BatchCQ` is stored as one record and has one id.
 
     Attributes:
         status: How safely the message is stored.

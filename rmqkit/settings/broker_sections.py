@@ -306,6 +306,12 @@ class RegistrationSettings:
         "the broker registers every period even without changes; off: it asks the name server first",
         live=True,
     )
+    enable_single_topic_register: bool = key(
+        "enableSingleTopicRegister",
+        False,
+        "a changed topic is sent to the name servers alone (request code 217) instead of as a registration of the broker",
+        live=True,
+    )
     channel_expired_timeout_ms: int = key(
         "channelExpiredTimeout",
         120_000,

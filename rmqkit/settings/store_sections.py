@@ -22,6 +22,11 @@ def whole_entries(value: Value) -> int:
     return -(-int(value) // 20) * 20
 
 
+def whole_batch_entries(value: Value) -> int:
+    """Round up to a multiple of the 46 bytes of an entry; Apache takes the size as it is."""
+    return -(-int(value) // 46) * 46
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StorePaths:
     """The folders of the store, as absolute paths."""
@@ -144,6 +149,13 @@ class ConsumeQueueSettings:
         "size of a consume-queue file, in bytes, rounded up to whole entries of 20 bytes",
         convert=whole_entries,
         low=20,
+    )
+    mapper_file_size_batch_consume_queue: int = key(
+        "mapperFileSizeBatchConsumeQueue",
+        13_800_000,
+        "size of a queue file of a topic with queue.type=BatchCQ, in bytes, rounded up to whole entries of 46 bytes",
+        convert=whole_batch_entries,
+        low=46,
     )
     enable_consume_queue_ext: bool = key(
         "enableConsumeQueueExt",

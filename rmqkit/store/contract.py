@@ -118,6 +118,8 @@ class PutResult(NamedTuple):
     queue_offset: int = -1
     phy_offset_next: int = -1
     phy_offsets: Sequence[int] = ()
+    #: number of messages of an inner batch; 0 for any other put
+    inner_count: int = 0
 
 
 class Arrival(NamedTuple):
@@ -160,12 +162,16 @@ class IndexHits(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """One entry of a queue. `size` is 0 if no record has this queue offset (a filled gap)."""
+    """One entry of a queue. `size` is 0 if no record has this queue offset (a filled gap).
+
+    The record of an inner batch has one entry for all its messages: `message_count` queue offsets.
+    """
 
     queue_offset: int
     phy_offset: int
     size: int
     tags_code: int
+    message_count: int = 1
 
 
 class QueueRange(NamedTuple):
@@ -179,13 +185,16 @@ class QueueRange(NamedTuple):
 
 #: (topic, properties) -> bit map of the groups whose filters match; empty if none was computed
 BitMap = Callable[[str, bytes], bytes]
+#: topic -> whether its attribute `queue.type` is BatchCQ; None if the topic is unknown
+IsBatchTopic = Callable[[str], bool | None]
 
 
 class EngineParts(NamedTuple):
     """The argument of a factory from `rmqkit_storage_engines`.
 
     `config` is the node's `rmqkit.config.NodeConfig`. `bit_map` is for engines that store filter
-    bits with their queue entries (`enableConsumeQueueExt`).
+    bits with their queue entries (`enableConsumeQueueExt`). `is_batch_topic` is for engines that
+    store inner batches (`append_inner_batch`); it may be called from `start` on.
     """
 
     ports: Ports
@@ -195,6 +204,7 @@ class EngineParts(NamedTuple):
     #: cached (`accessMessageInMemoryMaxRatio`)
     memory_size: int = 8 << 30
     bit_map: BitMap | None = None
+    is_batch_topic: IsBatchTopic = lambda topic: None
 
 
 TagMatch = Callable[[int], bool]
@@ -238,6 +248,14 @@ class StorageEngine(Protocol):
         """Append records of one queue with consecutive offsets, all or none, in one log file.
 
         `put` holds the fields that they share. Each message is (flag, body, properties, tags_code).
+        """
+
+    def append_inner_batch(self, put: Put, count: int) -> PutResult:
+        """Append one record that holds `count` messages, for a topic with `queue.type=BatchCQ`.
+
+        The record takes `count` queue offsets, and `queue_offset` of the result is the first. The
+        engine adds it to the properties as INNER_BASE. The handler has set INNER_NUM and the bits
+        INNER_BATCH and NEED_UNWRAP.
         """
 
     @property
@@ -300,7 +318,7 @@ class StorageEngine(Protocol):
         """Return entries from `offset` on, for broker code that needs the tags code (a due time).
 
         May return fewer entries than exist. Returns none outside the queue's range, or if they
-        cannot be read.
+        cannot be read. An entry with several messages may start before `offset`.
         """
 
     def queue_range(self, topic: str, queue_id: int) -> QueueRange:

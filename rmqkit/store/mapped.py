@@ -4,9 +4,9 @@
                      │                                            │
                  LogFlush: sync, group commit      QueueFlush: tails to files, sync, checkpoint
 
-The store folder contains `commitlog/`, `consumequeue/<topic>/<queue id>/`, `index/`, `checkpoint`,
-`lock` and `abort`. `abort` exists while a process has the store open. If it exists at a start, the
-previous process did not stop cleanly.
+The store folder contains `commitlog/`, `consumequeue/<topic>/<queue id>/` (`batchconsumequeue/` for
+BatchCQ topics), `index/`, `checkpoint`, `lock` and `abort`. `abort` exists while a process has the
+store open. If it exists at a start, the previous process did not stop cleanly.
 
 Life cycle:
 
@@ -20,17 +20,18 @@ Source: `store/.../DefaultMessageStore.java`.
 
 import errno
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from sys import maxsize
 
-from rmqkit.config import BrokerRole, ConsumeQueueSettings, NodeConfig
+from rmqkit.config import BrokerRole, NodeConfig
 from rmqkit.errors import CannotStart
 from rmqkit.runtime.atomic_file import AtomicFile
 from rmqkit.runtime.connection import Buffer
-from rmqkit.runtime.ports import Completion, Disk
+from rmqkit.runtime.ports import Completion
+from rmqkit.store.batch_reader import read_batch_queue
 from rmqkit.store.checkpoint import Checkpoint
 from rmqkit.store.contract import (
     Arrival,
-    BitMap,
     EngineParts,
     Entry,
     GetStatus,
@@ -50,11 +51,12 @@ from rmqkit.store.log.files import LogFiles
 from rmqkit.store.log.flush import LogFlush, Told
 from rmqkit.store.log.scan import store_ms_of
 from rmqkit.store.log.walk import LogWalk
-from rmqkit.store.queue_reader import read_queue
+from rmqkit.store.queue_reader import read_queue, search_by_time
+from rmqkit.store.queues.batch_queue import BatchQueue
 from rmqkit.store.queues.consume_queue import PRE_BLANK_SIZE, UNIT, ConsumeQueue
 from rmqkit.store.queues.extension import ADDRESS_MAX, tags_code_at
 from rmqkit.store.queues.flush import UNITS_MAX, UNITS_SOON, QueueFlush
-from rmqkit.store.queues.table import QueueTable
+from rmqkit.store.queues.make_table import make_table
 from rmqkit.store.recovery import Recovery
 from rmqkit.store.retention import FIRST_MS, Retention
 from rmqkit.store.steps import Steps, Work
@@ -101,7 +103,7 @@ class MappedEngine:
         self.root = config.paths.store_path_root_dir
         disk, clock = ports.disk, ports.clock
         self.disk = disk
-        self.table = _table(self.root, disk, config.consume_queue, parts.bit_map)
+        self.table = make_table(self.root, disk, config.consume_queue, parts, self._store_ms_at)
         self.log = CommitLog(
             disk=disk,
             clock=clock,
@@ -283,6 +285,15 @@ class MappedEngine:
     def append_batch(self, put: Put, messages: Sequence[tuple[int, bytes, bytes, int]]) -> PutResult:
         return self.log.append_batch(put, messages) if self._writeable else _REFUSED
 
+    def append_inner_batch(self, put: Put, count: int) -> PutResult:
+        if not self._writeable:
+            return _REFUSED
+        queue = self.table.make(put.topic, put.queue_id)
+        if queue is not None and not isinstance(queue, BatchQueue):
+            # Made from replicated records, when this broker was a slave and did not know the topic.
+            self.log.replace_queue(queue, self.table.batch_queue(queue))
+        return self.log.append_inner_batch(put, count)
+
     def settle(self) -> Sequence[Arrival]:
         log = self.log
         if log.offset_max > log.offset_written and (not self._pool or log.offset_max - log.offset_written > POOL_MAX):
@@ -449,7 +460,8 @@ class MappedEngine:
         queue = self.table.by_key.get((topic, queue_id))
         if queue is None:
             return Read(GetStatus.NO_MATCHED_LOGIC_QUEUE, offset if is_slave else 0, 0, 0)
-        return read_queue(
+        reader = read_batch_queue if isinstance(queue, BatchQueue) else read_queue
+        return reader(
             self.log,
             queue,
             offset,
@@ -468,14 +480,14 @@ class MappedEngine:
         confirmed = self.offset_confirmed
         if confirmed is None or queue.phy_end <= confirmed:
             return queue.offset_max
-        offset = queue.first_at(confirmed, queue.offset_min)
-        last = queue.unit(offset - 1)
-        return offset - 1 if last is not None and last[0] + last[1] > confirmed else offset
+        return queue.confirmed_max(confirmed)
 
     def entries(self, topic: str, queue_id: int, offset: int, count_max: int) -> Sequence[Entry]:
         queue = self.table.by_key.get((topic, queue_id))
         if queue is None or not queue.offset_min <= offset:
             return ()
+        if isinstance(queue, BatchQueue):
+            return queue.entries(offset, self._visible(queue), count_max)
         units = queue.units(offset, max(0, min(count_max, self._visible(queue) - offset)))
         return [
             # Costs half as much as calling the class.
@@ -504,32 +516,24 @@ class MappedEngine:
         return unit is not None and unit[0] >= self.log.offset_max - self._memory_size
 
     def offset_by_time(self, topic: str, queue_id: int, timestamp_ms: int, *, upper: bool = False) -> int:
-        """Return the first offset stored at or after the time.
-
-        With `upper`, return the last offset stored at or before it. The result is always within the
-        queue's range: `offset_min` if every message is newer; if every message is older,
-        `offset_max` (with `upper` the last offset). Apache:
-        `ConsumeQueue.binarySearchInQueueByTime`.
-        """
         queue = self.table.by_key.get((topic, queue_id))
         if queue is None:
             return 0
         offset_max = self._visible(queue)
         offset_min = min(queue.offset_min, offset_max)
-        low, high = offset_min, offset_max
-        while low < high:
-            middle = (low + high) // 2
-            store_ms = self.store_time(topic, queue_id, middle)
-            if store_ms < timestamp_ms or (upper and store_ms == timestamp_ms):
-                low = middle + 1
-            else:
-                high = middle
-        return max(low - 1, offset_min) if upper else low
+        if isinstance(queue, BatchQueue):
+            return max(offset_min, min(queue.offset_by_time(timestamp_ms, upper=upper), offset_max))
+        time_of = partial(self.store_time, topic, queue_id)
+        return search_by_time(time_of, offset_min, offset_max, timestamp_ms, upper=upper)
 
     def store_time(self, topic: str, queue_id: int, offset: int) -> int:
         queue = self.table.by_key.get((topic, queue_id))
         unit = None if queue is None else queue.unit(offset)
-        record = None if unit is None else self.log.record(unit[0])
+        return -1 if unit is None else self._store_ms_at(unit[0])
+
+    def _store_ms_at(self, phy_offset: int) -> int:
+        """Return the store time in ms of the record at a physical offset, or -1."""
+        record = self.log.record(phy_offset)
         return -1 if record is None else store_ms_of(record)
 
     def queues(self) -> Iterable[QueueRange]:
@@ -577,19 +581,6 @@ class MappedEngine:
             "storeProgress": self.progress or self.index.progress,
             "storeFailed": self.failed,
         }
-
-
-def _table(root: str, disk: Disk, settings: ConsumeQueueSettings, bit_map: BitMap | None) -> QueueTable:
-    folder, file_size = f"{root}/consumequeue", settings.mapped_file_size_consume_queue
-    if not settings.enable_consume_queue_ext:
-        return QueueTable(disk, folder, file_size)
-    # Imported only if the setting asks for it.
-    from rmqkit.store.queues.extension_table import ExtQueueTable
-
-    ext_file_size = settings.mapped_file_size_consume_queue_ext
-    return ExtQueueTable(
-        disk, folder, file_size, ext_folder=f"{root}/consumequeue_ext", ext_file_size=ext_file_size, bit_map=bit_map
-    )
 
 
 def _nothing() -> Work:

@@ -19,6 +19,7 @@ _DUTY = "store-memory"
 _FILE_SIZE = 8_388_608
 _RECORD_ROOM = 131_072
 _QUEUE_FILE_SIZE = 60_000
+_BATCH_QUEUE_FILE_SIZE = 138_000
 _INDEX = IndexSettings(max_hash_slot_num=65_536, max_index_num=131_072)
 #: remove files while more than 50 % of the bound is used, regardless of their age
 _RETENTION = RetentionSettings(
@@ -54,7 +55,10 @@ def _config(config: NodeConfig) -> NodeConfig:
             config.commit_log, mapped_file_size_commit_log=min(config.commit_log.mapped_file_size_commit_log, file_size)
         ),
         consume_queue=replace(
-            config.consume_queue, mapped_file_size_consume_queue=_QUEUE_FILE_SIZE, enable_consume_queue_ext=False
+            config.consume_queue,
+            mapped_file_size_consume_queue=_QUEUE_FILE_SIZE,
+            mapper_file_size_batch_consume_queue=_BATCH_QUEUE_FILE_SIZE,
+            enable_consume_queue_ext=False,
         ),
         flush=FlushSettings(flush_disk_type=config.flush.flush_disk_type),
         index=replace(_INDEX, message_index_enable=config.index.message_index_enable),

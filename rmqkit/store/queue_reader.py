@@ -15,6 +15,7 @@ Adjacent messages in the log are returned as one slice of it. A record is served
 magic and physical offset match its queue entry. Anything else is damage and is skipped.
 """
 
+from collections.abc import Callable
 from struct import Struct
 
 from rmqkit.config import PullSettings
@@ -29,7 +30,7 @@ from rmqkit.store.queues.extension import ADDRESS_MAX, may_match
 PULL_SIZE_MAX = 128 * 1024 * 1024
 PULL_SIZE_MIN = 100
 #: bytes of the log that one view covers
-_WINDOW = 262_144
+WINDOW = 262_144
 _UNITS = 64
 #: size, magic and physical offset of a record
 _marks = Struct(">iI20xq").unpack_from
@@ -111,18 +112,18 @@ def read_queue(
     entries that the master's has.
     """
     offset_min = min(queue.offset_min, offset_max)
-    missed = _miss(offset, offset_min, offset_max)
-    if missed is not None:
-        status, offset_next = missed
+    miss = missed(offset, offset_min, offset_max)
+    if miss is not None:
+        status, offset_next = miss
         return Read(status, offset if is_slave else offset_next, offset_min, offset_max)
 
     size_max = min(max(size_max, PULL_SIZE_MIN), PULL_SIZE_MAX)
     memory_from = log.offset_written - memory_size
-    slices = Slices(log, min(size_max, _WINDOW))
+    slices = Slices(log, min(size_max, WINDOW))
     status = GetStatus.NO_MATCHED_MESSAGE
     count = size = 0
     phy_last = phy_skip_to = -1
-    in_memory, on_disk = _bounds(settings, count_max, size_max)
+    in_memory, on_disk = bounds_of(settings, count_max, size_max)
     position, full = offset, False
     end = min(offset_max, offset + max(settings.max_filter_message_size, count_max * UNIT_SIZE) // UNIT_SIZE)
     address_max, take, found = ADDRESS_MAX, slices.take, GetStatus.FOUND
@@ -168,7 +169,7 @@ def _next_file(queue: ConsumeQueue, position: int) -> int:
     return position + per_file - position % per_file
 
 
-def _bounds(settings: PullSettings, count_max: int, size_max: int) -> tuple[tuple[int, int], tuple[int, int]]:
+def bounds_of(settings: PullSettings, count_max: int, size_max: int) -> tuple[tuple[int, int], tuple[int, int]]:
     """Return (message, byte) limits of a response: in-memory messages, then older ones."""
     in_memory = (
         min(count_max, settings.max_transfer_count_on_message_in_memory),
@@ -181,7 +182,7 @@ def _bounds(settings: PullSettings, count_max: int, size_max: int) -> tuple[tupl
     return in_memory, on_disk
 
 
-def _miss(offset: int, offset_min: int, offset_max: int) -> tuple[GetStatus, int] | None:
+def missed(offset: int, offset_min: int, offset_max: int) -> tuple[GetStatus, int] | None:
     """Return status and next offset if nothing can be read at `offset`, else None."""
     if offset_max == 0:
         return GetStatus.NO_MESSAGE_IN_QUEUE, 0
@@ -192,3 +193,25 @@ def _miss(offset: int, offset_min: int, offset_max: int) -> tuple[GetStatus, int
     if offset > offset_max:
         return GetStatus.OFFSET_OVERFLOW_BADLY, offset_max
     return None
+
+
+def search_by_time(
+    time_of: Callable[[int], int], offset_min: int, offset_max: int, timestamp_ms: int, *, upper: bool
+) -> int:
+    """Return the first offset stored at or after the time.
+
+    `time_of` returns the store time of an offset in ms. With `upper`, return the last offset stored
+    at or before the time. The result is always within the range: `offset_min` if every message is
+    newer; if every message is older, `offset_max` (with `upper` the last offset).
+
+    Apache: `ConsumeQueue.binarySearchInQueueByTime`.
+    """
+    low, high = offset_min, offset_max
+    while low < high:
+        middle = (low + high) // 2
+        store_ms = time_of(middle)
+        if store_ms < timestamp_ms or (upper and store_ms == timestamp_ms):
+            low = middle + 1
+        else:
+            high = middle
+    return max(low - 1, offset_min) if upper else low

@@ -35,7 +35,7 @@ from rmqkit.runtime.atomic_file import AtomicFileDamaged
 from rmqkit.store.log.files import FileChain
 from rmqkit.store.log.scan import BLANK_SIZE, ScanResult, may_be_torn
 from rmqkit.store.log.walk import LogWalk
-from rmqkit.store.queues.consume_queue import UNIT_SIZE, ConsumeQueue
+from rmqkit.store.queues.consume_queue import ConsumeQueue
 from rmqkit.store.queues.flush import QueueEnds, load_ends
 from rmqkit.store.queues.load import QueueLoad
 from rmqkit.store.steps import Steps, Work
@@ -233,7 +233,7 @@ class Recovery:
             is_short = queue.offset_max < count or queue.offset_min > first < count
             if is_short or (key in load.doubtful and not is_exact):
                 rejected.add(key)
-        is_gone = any(count for _, count in known.values())
+        is_gone = any(count for _, count in known.values()) or load.is_misplaced
         return bool(rejected) or is_gone or (bool(load.strangers) and self._ends.phy_offset < 0), rejected
 
     def _disclaim_queues(self) -> Work:
@@ -270,7 +270,7 @@ class Recovery:
         They are units of records that a power loss undid.
         """
         files = queue.files
-        position = queue.offset_max * UNIT_SIZE
+        position = queue.position_end
         while position < files.end:
             size = min(65_536, files.file_size - position % files.file_size)
             if self._disk.read(files.path(position), position % files.file_size, size) == _ZEROES[:size]:

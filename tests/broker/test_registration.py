@@ -90,3 +90,25 @@ def test_a_silent_name_server_does_not_keep_the_creator_of_a_topic(make):
     assert client.answer_to(opaque) is None
     broker.advance(2_000)
     assert client.answer_to(opaque).code == 0
+
+
+def test_a_changed_topic_is_registered_alone_if_that_is_switched_on_live(make):
+    """`BrokerOuterAPI.registerSingleTopicAll` with `enableSingleTopicRegister`."""
+    broker = make("namesrvAddr=10.9.9.1:9876")
+    (nameserver,) = broker.dialled
+    broker.accept(nameserver)
+    answer_all(broker, nameserver)
+    client = broker.connect()
+    assert client.ask(RequestCode.UPDATE_BROKER_CONFIG, {}, b"enableSingleTopicRegister=true").code == 0
+    fields = {"defaultTopic": "TBW102", "readQueueNums": "3", "writeQueueNums": "2", "perm": "6", "order": "false"}
+    opaque = client.tell(RequestCode.UPDATE_AND_CREATE_TOPIC, {**fields, "topic": "New", "topicFilterType": "SINGLE_TAG"})
+    assert client.answer_to(opaque) is None
+    (request,) = answer_all(broker, nameserver)
+    assert (request.code, request.ext) == (RequestCode.REGISTER_TOPIC_IN_NAMESRV, {"topic": "New"})
+    (queues,) = json.loads(request.body)["queueDatas"]
+    assert queues == {"brokerName": "broker-a", "perm": 6, "readQueueNums": 3, "topicSysFlag": 0, "writeQueueNums": 2}
+    assert client.answer_to(opaque).code == 0
+    client.tell(RequestCode.UPDATE_AND_CREATE_TOPIC, {**fields, "topic": "Newer", "topicFilterType": "SINGLE_TAG"})
+    answer_all(broker, nameserver, code=1)
+    broker.advance(1_500)
+    assert [each.code for each in answer_all(broker, nameserver)] == [RequestCode.REGISTER_BROKER], "after a refusal, all"

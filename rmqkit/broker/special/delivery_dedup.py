@@ -94,7 +94,7 @@ class DeliveryDedup:
         next_offset = max(store.offset_by_time(topic, queue_id, since_ms), end - self._look_max)
         found: set[MessageIdentity] = set()
         while next_offset < end and (entries := store.entries(topic, queue_id, next_offset, end - next_offset)):
-            next_offset = entries[-1].queue_offset + 1
+            next_offset = entries[-1].queue_offset + entries[-1].message_count
             found.update(identity for entry in entries if (identity := self._identity(entry)) is not None)
         return found
 

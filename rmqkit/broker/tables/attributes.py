@@ -13,6 +13,8 @@ Source: `common/.../{TopicAttributes,SubscriptionGroupAttributes}.java`,
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
+#: the kind of a topic's queues; without the attribute they are SimpleCQ
+QUEUE_TYPE, BATCH_QUEUE = "queue.type", "BatchCQ"
 MESSAGE_TYPES = ("UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED")
 
 Changes = list[tuple[str, str]]
@@ -47,7 +49,7 @@ def _within(low: int, high: int) -> Check:
 
 
 TOPIC_ATTRIBUTES: Mapping[str, Attribute] = {
-    "queue.type": Attribute(False, _one_of("SimpleCQ", later=("BatchCQ",))),
+    QUEUE_TYPE: Attribute(False, _one_of("SimpleCQ", BATCH_QUEUE)),
     "cleanup.policy": Attribute(False, _one_of("DELETE", later=("COMPACTION",))),
     "message.type": Attribute(True, _one_of(*MESSAGE_TYPES, later=("PRIORITY", "LITE"))),
     "reserve.time": Attribute(True, _within(-1, 2**63 - 1)),

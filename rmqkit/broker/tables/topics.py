@@ -17,6 +17,7 @@ Source: `broker/.../topic/TopicConfigManager.java`.
 
 from collections.abc import Callable, Iterable
 
+from rmqkit.broker.tables.attributes import BATCH_QUEUE, QUEUE_TYPE
 from rmqkit.config import BrokerRole, NodeConfig
 from rmqkit.runtime.atomic_file import AtomicFile
 from rmqkit.runtime.ports import Clock, Disk
@@ -63,6 +64,14 @@ class TopicTable:
         if self.by_name != before:
             self._touch()
             self.save(self._saved)
+
+    def has_batch_queues(self, name: str) -> bool | None:
+        """Return whether a topic's queues are of type BatchCQ; None if the topic is unknown.
+
+        Source: `common/.../utils/QueueTypeUtils.java`.
+        """
+        config = self.by_name.get(name)
+        return None if config is None else config.attributes.get(QUEUE_TYPE) == BATCH_QUEUE
 
     def save(self, then: Callable[[], None] | None = None) -> None:
         self._file.save(lambda: self.snapshot().pretty().encode(), then)

@@ -79,7 +79,8 @@ class AdminCore(AdminBrokers):
         """
         request = offsets.GetMinOffsetRequest(topic=queue.topic, queue_id=queue.queue_id)
         reply = await self.client.ask(await self.reader(queue), RequestCode.GET_MIN_OFFSET, request)
-        return fields(reply, offsets.GetMinOffsetResponse).offset
+        # -1 for an empty queue of a topic with queue.type=BatchCQ.
+        return max(0, fields(reply, offsets.GetMinOffsetResponse).offset)
 
     async def offset_max(self, queue: MessageQueue) -> int:
         """Return the offset of the next message that will be stored.

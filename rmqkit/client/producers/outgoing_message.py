@@ -83,7 +83,9 @@ class Prepare:
     def batch(self, messages: Sequence[Message], wall_ms: int) -> OutgoingMessage:
         """Prepare messages of one topic as a batch.
 
-        Nothing is compressed. `message_size_max` applies to each body and to the encoded batch.
+        Nothing is compressed. `message_size_max` applies to each body and to the encoded batch. The
+        batch has a unique id of its own: it tells the broker of a topic with `queue.type=BatchCQ`
+        that this client can read batches that are stored as one record.
         """
         if not messages:
             raise InvalidMessage("a batch needs at least one message")
@@ -111,7 +113,8 @@ class Prepare:
             raise InvalidMessage(
                 f"batch of {len(encoded)} bytes, more than the limit of {self.message_size_max}; send fewer at a time"
             )
-        return OutgoingMessage(topic, encoded, 0, 0, "", ",".join(ids), True, RequestCode.SEND_BATCH_MESSAGE)
+        properties = props.encode({props.PROPERTY_UNIQ_KEY: self.ids.next(wall_ms)}).decode()
+        return OutgoingMessage(topic, encoded, 0, 0, properties, ",".join(ids), True, RequestCode.SEND_BATCH_MESSAGE)
 
     def request(self, message: Message, wall_ms: int, client_id: str, timeout_ms: int) -> OutgoingMessage:
         """Prepare a message whose consumer should reply to this client within `timeout_ms`."""

@@ -347,7 +347,7 @@ class _SendFlow:
         status = STATUS_BY_CODE[ResponseCode(reply.code)]
         self.result = SendResult(
             status,
-            self.outgoing.msg_id,
+            read.batch_uniq_id or self.outgoing.msg_id,
             read.msg_id,
             MessageQueue(self.outgoing.topic, queue.broker_name, read.queue_id),
             read.queue_offset,

@@ -167,7 +167,7 @@ class CommitLog:
         self._run += (head, body, tail)
         self.offset_max = phy_next
         # A third cheaper than PutResult(...).
-        return _new(PutResult, (_PUT_OK, phy_offset, queue_offset, phy_next, ()))
+        return _new(PutResult, (_PUT_OK, phy_offset, queue_offset, phy_next, (), 0))
 
     def append_batch(self, put: Put, messages: Sequence[tuple[int, bytes, bytes, int]]) -> PutResult:
         """Buffer the records of a batch in one file, all or none, with consecutive offsets."""
@@ -215,6 +215,20 @@ class CommitLog:
         self._run.append(b"".join(parts))
         queue.offset_next, self.offset_max = queue_offset, phy_offset
         return PutResult(_PUT_OK, phy_offsets[0], first, phy_offset, phy_offsets)
+
+    def append_inner_batch(self, put: Put, count: int) -> PutResult:
+        """Buffer one record with `count` messages, which takes that many queue offsets.
+
+        Apache: `BatchConsumeQueue.assignQueueOffset`, `increaseQueueOffset`.
+        """
+        queue = self._queues.get((put.topic, put.queue_id)) or self._make_queue(put.topic, put.queue_id)
+        if queue is None:
+            return _TOO_BIG
+        first = queue.offset_next
+        result = self.append(put._replace(properties=props.put(put.properties, _INNER_BASE, b"%d" % first)))
+        if result.status is _PUT_OK:
+            queue.offset_next = first + count
+        return result._replace(inner_count=count)
 
     def append_raw(self, phy_offset: int, data: Buffer) -> bool:
         """Buffer replicated bytes, which may contain parts of records.
@@ -333,6 +347,10 @@ class CommitLog:
         """Detach buffered records from the deleted queues of these topics: they get no unit."""
         self._puts = [(put[0], PREPARED, *put[2:]) if put[0].topic in topics else put for put in self._puts]
 
+    def replace_queue(self, before: ConsumeQueue, after: ConsumeQueue) -> None:
+        """Give the units of buffered records to the queue that replaces theirs."""
+        self._puts = [(after, *put[1:]) if put[0] is before else put for put in self._puts]
+
     def move_to(self, offset: int) -> None:
         """Make `offset` the end of the log. Nothing may be buffered."""
         waiting = len(self._run) + len(self._runs)
@@ -392,6 +410,7 @@ def _ignore(error: OSError | None) -> None:
     """Ignore the error: an empty file that stays before the log does no harm."""
 
 
+_INNER_BASE = props.PROPERTY_INNER_BASE.encode()
 _CRC_NAME = props.PROPERTY_CRC32.encode()
 
 

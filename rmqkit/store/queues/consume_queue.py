@@ -32,6 +32,8 @@ UNIT = Struct(">qiq")
 UNIT_SIZE = 20
 PRE_BLANK_SIZE = 0x7FFFFFFF
 PRE_BLANK = UNIT.pack(0, PRE_BLANK_SIZE, 0)
+#: the first field of a unit of any kind of queue: the record's physical offset
+_phy_of = Struct(">q").unpack_from
 
 #: the longest topic in a V1 record, and in any record, in bytes of UTF-8
 _TOPIC_SIZE_V1 = 127
@@ -39,8 +41,13 @@ TOPIC_SIZE_MAX = 255
 
 
 class ConsumeQueue:
-    """One queue. All `offset_*` attributes are queue offsets, `phy_*` are offsets in the log."""
+    """One queue. All `offset_*` attributes are queue offsets, `phy_*` are offsets in the log.
 
+    `BatchQueue` is the other kind of queue: its units are larger and hold several messages.
+    """
+
+    #: bytes of one unit in the files and the tail
+    unit_size = UNIT_SIZE
     #: the queue's extension; only an `ExtQueue` has one
     ext: "QueueExt | None" = None
 
@@ -94,20 +101,20 @@ class ConsumeQueue:
 
         Fewer if a file ends or the tail begins before; none if the file cannot be read.
         """
-        behind = offset - self.offset_written
+        behind, unit_size = offset - self.offset_written, self.unit_size
         if behind >= 0:
-            return self.tail[behind * UNIT_SIZE : (behind + count) * UNIT_SIZE]
+            return self.tail[behind * unit_size : (behind + count) * unit_size]
         files = self.files
-        position = offset * UNIT_SIZE
+        position = offset * unit_size
         if position < files.start:
             return b""
         in_file = position % files.file_size
-        size = min(min(count, -behind) * UNIT_SIZE, files.file_size - in_file)
+        size = min(min(count, -behind) * unit_size, files.file_size - in_file)
         try:
             found = files.disk.read(files.path(position), in_file, size)
         except OSError:
             return b""
-        return found[: len(found) - len(found) % UNIT_SIZE]
+        return found[: len(found) - len(found) % unit_size]
 
     def unit(self, offset: int) -> tuple[int, int, int] | None:
         """Return physical offset, record size and tags code; None outside the queue."""
@@ -137,6 +144,22 @@ class ConsumeQueue:
         """Physical offset of the last unit's record; -1 without units."""
         found = self.units(self.offset_max - 1, 1) if self.offset_max > self.offset_min else b""
         return int(UNIT.unpack(found)[0]) if len(found) == UNIT_SIZE else -1
+
+    @property
+    def offset_first(self) -> int:
+        """The first queue offset that fits into the queue's first file."""
+        return self.files.start // UNIT_SIZE
+
+    @property
+    def position_end(self) -> int:
+        """One past the position of the last unit in the files, in bytes."""
+        return self.offset_max * UNIT_SIZE
+
+    def confirmed_max(self, phy_offset: int) -> int:
+        """Return one past the last queue offset whose record ends at or before `phy_offset`."""
+        offset = self.first_at(phy_offset, self.offset_min)
+        last = self.unit(offset - 1)
+        return offset - 1 if last is not None and last[0] + last[1] > phy_offset else offset
 
     # --- growing ----------------------------------------------------------------------------------
 
@@ -182,8 +205,15 @@ class ConsumeQueue:
         A file whose name will be reused is overwritten with zeroes, not removed, because a removal
         completes later.
         """
+        self._restart_files(queue_offset * UNIT_SIZE)
+        self.offset_min = self.offset_written = self.offset_synced = self.offset_max = queue_offset
+        self.offset_next = queue_offset
+        self.phy_end = -1
+        self.tail = bytearray()
+
+    def _restart_files(self, position: int) -> None:
+        """Prepare the files for a first unit at byte `position`. Raises OSError."""
         files = self.files
-        position = queue_offset * UNIT_SIZE
         if files.start <= position < files.end:
             while files.start < files.floor(position):
                 files.remove_first(_ignore)
@@ -192,15 +222,11 @@ class ConsumeQueue:
             files.remove_from(0, lambda: _ignore)
             files.begin(position)
         self.unsynced = {start: None for start in self.unsynced if files.start <= start < files.end}
-        self.offset_min = self.offset_written = self.offset_synced = self.offset_max = queue_offset
-        self.offset_next = queue_offset
-        self.phy_end = -1
-        self.tail = bytearray()
 
     def _empty(self, position: int) -> None:
         """Overwrite everything written at or after `position` with zeroes."""
         files = self.files
-        end = min(self.offset_written * UNIT_SIZE, files.end)
+        end = min(self.offset_written * self.unit_size, files.end)
         while position < end:
             size = min(end, files.floor(position) + files.file_size) - position
             files.disk.write(files.path(position), position % files.file_size, [bytes(size)])
@@ -210,7 +236,7 @@ class ConsumeQueue:
     @property
     def needs_file(self) -> bool:
         """Whether writing the tail needs a new file."""
-        return self.offset_written * UNIT_SIZE + len(self.tail) > self.files.end
+        return self.offset_written * self.unit_size + len(self.tail) > self.files.end
 
     def write_tail(self) -> None:
         """Write the tail to the files, with one write per file.
@@ -218,9 +244,9 @@ class ConsumeQueue:
         Raises OSError; units written before the error leave the tail.
         """
         files = self.files
-        file_size = files.file_size
+        file_size, unit_size = files.file_size, self.unit_size
         while self.tail:
-            position = self.offset_written * UNIT_SIZE
+            position = self.offset_written * unit_size
             if files.start == files.end:
                 files.begin(position)
             if position >= files.end:
@@ -228,7 +254,7 @@ class ConsumeQueue:
             in_file = position % file_size
             size = min(len(self.tail), file_size - in_file)
             file_start = position - in_file
-            blank = in_file if file_start == files.start and self.offset_written == self.offset_min else 0
+            blank = in_file if file_start == files.start and self._is_first_write else 0
             buffers: list[Buffer] = [self.tail[:size] if size < len(self.tail) else self.tail]
             if blank:
                 buffers.insert(0, PRE_BLANK * (blank // UNIT_SIZE))
@@ -236,7 +262,12 @@ class ConsumeQueue:
             self.unsynced[file_start] = None
             # Replace the tail instead of clearing it: readers may hold slices of it.
             self.tail = self.tail[size:]
-            self.offset_written += size // UNIT_SIZE
+            self.offset_written += size // unit_size
+
+    @property
+    def _is_first_write(self) -> bool:
+        """Whether the files hold no unit yet, so that the bytes before the first must be filled."""
+        return self.offset_written == self.offset_min
 
     # --- shrinking --------------------------------------------------------------------------------
 
@@ -269,9 +300,9 @@ class ConsumeQueue:
         files = self.files
         dropped = 0
         while len(files) > 1:
-            last = (files.start + files.file_size) // UNIT_SIZE - 1
+            last = (files.start + files.file_size) // self.unit_size - 1
             found = self.units(last, 1)
-            if last >= self.offset_written or len(found) != UNIT_SIZE or UNIT.unpack(found)[0] >= phy_min:
+            if last >= self.offset_written or len(found) != self.unit_size or _phy_of(found)[0] >= phy_min:
                 break
             self.unsynced.pop(files.start, None)
             files.remove_first(_ignore)

@@ -3,6 +3,8 @@
 Entries of the schedule topic hold no address. Their tags code is a due time, which must be readable
 even if the extension (`extension.py`) is lost.
 
+A `BatchQueue` has no extension, as in Apache: its units hold tags code and store time.
+
 Source: `store/.../ConsumeQueue.java` (`putMessagePositionInfoWrapper`, `truncateDirtyLogicFiles`,
 `deleteExpiredFile`).
 """
@@ -15,7 +17,7 @@ from rmqkit.store.log.files import LogFiles
 from rmqkit.store.log.scan import ScanResult
 from rmqkit.store.queues.consume_queue import UNIT_SIZE, ConsumeQueue
 from rmqkit.store.queues.extension import ADDRESS_MAX, QueueExt
-from rmqkit.store.queues.table import Put, QueueTable, is_topic_name
+from rmqkit.store.queues.table import BatchFolder, Put, QueueTable
 from rmqkit.wire.topic_names import SCHEDULE_TOPIC
 
 
@@ -66,23 +68,29 @@ class ExtQueueTable(QueueTable):
     """The queues of an engine, each with an extension. Without a `bit_map`, units have no bits."""
 
     def __init__(
-        self, disk: Disk, folder: str, file_size: int, *, ext_folder: str, ext_file_size: int, bit_map: BitMap | None
+        self,
+        disk: Disk,
+        folder: str,
+        file_size: int,
+        batches: BatchFolder,
+        *,
+        ext_folder: str,
+        ext_file_size: int,
+        bit_map: BitMap | None,
     ) -> None:
-        super().__init__(disk, folder, file_size)
+        super().__init__(disk, folder, file_size, batches)
         self.ext_folder = ext_folder
         self.ext_file_size = ext_file_size
         self._bit_map = bit_map
 
-    def make(self, topic: str, queue_id: int) -> ConsumeQueue | None:
-        queue = self.by_key.get((topic, queue_id))
-        if queue is None and queue_id >= 0 and is_topic_name(topic):
-            files = LogFiles(self.disk, f"{self.folder}/{topic}/{queue_id}", self.file_size)
-            ext_files = LogFiles(self.disk, f"{self.ext_folder}/{topic}/{queue_id}", self.ext_file_size)
-            queue = ExtQueue(topic, queue_id, files, QueueExt(topic, queue_id, ext_files))
-            self.by_key[topic, queue_id] = queue
-        return queue
+    def new_plain(self, topic: str, queue_id: int) -> ConsumeQueue:
+        files = LogFiles(self.disk, f"{self.folder}/{topic}/{queue_id}", self.file_size)
+        ext_files = LogFiles(self.disk, f"{self.ext_folder}/{topic}/{queue_id}", self.ext_file_size)
+        return ExtQueue(topic, queue_id, files, QueueExt(topic, queue_id, ext_files))
 
     def extend(self, puts: Sequence[Put], arrivals: list[Arrival]) -> None:
+        if self.has_batches:
+            puts = self.extend_batches(puts, arrivals)
         bit_map = self._bit_map
         changed: list[Put] = []
         for put in puts:

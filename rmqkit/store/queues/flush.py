@@ -38,7 +38,7 @@ from rmqkit.runtime.atomic_file import AtomicFile
 from rmqkit.runtime.ports import Disk
 from rmqkit.store.checkpoint import Checkpoint
 from rmqkit.store.log.flush import PAGE_SIZE
-from rmqkit.store.queues.consume_queue import UNIT_SIZE, ConsumeQueue
+from rmqkit.store.queues.consume_queue import ConsumeQueue
 from rmqkit.store.queues.extension import QueueExt
 from rmqkit.store.queues.table import QueueTable
 
@@ -131,7 +131,8 @@ class QueueFlush:
         least_pages = settings.flush_consume_queue_least_pages
         written, table.written = table.written, []
         for queue in written:
-            pages = queue.offset_written * UNIT_SIZE // PAGE_SIZE - queue.offset_synced * UNIT_SIZE // PAGE_SIZE
+            unit_size = queue.unit_size
+            pages = queue.offset_written * unit_size // PAGE_SIZE - queue.offset_synced * unit_size // PAGE_SIZE
             if pages >= least_pages:
                 self._add(queue)
         self._start_some()
@@ -160,8 +161,7 @@ class QueueFlush:
     def _ends_of_now(self) -> QueueEnds:
         ends: dict[str, dict[str, tuple[int, int]]] = {}
         for queue in self._table:
-            first = queue.files.start // UNIT_SIZE
-            ends.setdefault(queue.topic, {})[str(queue.queue_id)] = (first, queue.offset_max)
+            ends.setdefault(queue.topic, {})[str(queue.queue_id)] = (queue.offset_first, queue.offset_max)
         return QueueEnds(self._noted[0] if self._noted else -1, ends, dict(self.vouched.deleted))
 
     def delete(self, topics: Sequence[str], log_end: int) -> None:

@@ -6,6 +6,11 @@ ways:
 - `extend` is the hot path: records of this turn whose queue, offset and tags code are known.
 - `put` takes records read from the log (recovery, replication).
 
+A topic has queues of one kind: `ConsumeQueue`, or `BatchQueue` in `batchconsumequeue/` if its
+attribute `queue.type` is BatchCQ. The kind is chosen when a queue is made. A slave may get records
+of a topic that it does not know yet. It then makes a plain queue, and replaces it when an inner
+batch arrives (`batch_queue`).
+
 Tails wait in memory for `write_some`. The table counts the waiting units, so that the engine can
 limit them.
 
@@ -18,12 +23,16 @@ Source: `store/.../queue/ConsumeQueueStore.java`.
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from struct import Struct
+from typing import NamedTuple
 
 from rmqkit.runtime.ports import Disk
-from rmqkit.store.contract import Arrival
+from rmqkit.store.contract import Arrival, IsBatchTopic
 from rmqkit.store.log.files import LogFiles
 from rmqkit.store.log.scan import ScanResult, is_queued
-from rmqkit.store.queues.consume_queue import TOPIC_SIZE_MAX, UNIT_SIZE, ConsumeQueue
+from rmqkit.store.queues.batch_queue import BatchQueue, message_count
+from rmqkit.store.queues.consume_queue import PRE_BLANK_SIZE, TOPIC_SIZE_MAX, UNIT, UNIT_SIZE, ConsumeQueue
+from rmqkit.store.queues.extension import ADDRESS_MAX, tags_code_at
+from rmqkit.wire.codes import MessageSysFlag
 
 #: cost of creating a file, in plain writes
 FILE_COST = 16
@@ -35,15 +44,33 @@ Put = tuple[ConsumeQueue, int, int, int, int, bytes, int]
 
 _UNIT = Struct(">qiq").pack
 _new = tuple.__new__
+_INNER_BATCH = MessageSysFlag.INNER_BATCH
+#: units per read while a plain queue is replaced
+_UNITS_PER_READ = 4096
+
+
+class BatchFolder(NamedTuple):
+    """Where the queues of BatchCQ topics are, and which topics those are.
+
+    `store_ms_at` returns the store time in ms of the record at a physical offset, or -1.
+    """
+
+    folder: str
+    file_size: int
+    is_batch_topic: IsBatchTopic
+    store_ms_at: Callable[[int], int]
 
 
 class QueueTable:
     """All queues, and which of their tails must still be written."""
 
-    def __init__(self, disk: Disk, folder: str, file_size: int) -> None:
+    def __init__(self, disk: Disk, folder: str, file_size: int, batches: BatchFolder) -> None:
         self.disk = disk
         self.folder = folder
         self.file_size = file_size
+        self.batches = batches
+        #: whether any queue was ever a `BatchQueue`: if not, `extend` need not look for them
+        self.has_batches = False
         self.by_key: dict[tuple[str, int], ConsumeQueue] = {}
         #: number of units in tails
         self.waiting = 0
@@ -67,14 +94,66 @@ class QueueTable:
         """Return the queue, creating it if absent; None if the topic or the queue id is invalid."""
         queue = self.by_key.get((topic, queue_id))
         if queue is None and queue_id >= 0 and is_topic_name(topic):
-            files = LogFiles(self.disk, f"{self.folder}/{topic}/{queue_id}", self.file_size)
-            queue = self.by_key[topic, queue_id] = ConsumeQueue(topic, queue_id, files)
+            queue = self.new(topic, queue_id, of_batches=self.batches.is_batch_topic(topic) or False)
+            self.by_key[topic, queue_id] = queue
         return queue
+
+    def new(self, topic: str, queue_id: int, *, of_batches: bool) -> ConsumeQueue:
+        """Return a new queue that is not in the table yet."""
+        if not of_batches:
+            return self.new_plain(topic, queue_id)
+        self.has_batches = True
+        files = LogFiles(self.disk, f"{self.batches.folder}/{topic}/{queue_id}", self.batches.file_size)
+        return BatchQueue(topic, queue_id, files)
+
+    def new_plain(self, topic: str, queue_id: int) -> ConsumeQueue:
+        return ConsumeQueue(topic, queue_id, LogFiles(self.disk, f"{self.folder}/{topic}/{queue_id}", self.file_size))
+
+    def batch_queue(self, plain: ConsumeQueue) -> BatchQueue:
+        """Replace a plain queue by a `BatchQueue` with the same entries. Raises OSError.
+
+        Entries whose records have left the log are dropped. Only a few records can arrive before
+        their topic's configuration does, so this is not done in steps.
+        """
+        key = plain.topic, plain.queue_id
+        queue = self.new(*key, of_batches=True)
+        assert isinstance(queue, BatchQueue)
+        offset = plain.offset_min
+        while offset < plain.offset_max and (units := plain.units(offset, _UNITS_PER_READ)):
+            for number, (phy_offset, size, tags_code) in enumerate(UNIT.iter_unpack(units), offset):
+                store_ms = self.batches.store_ms_at(phy_offset)
+                if size != PRE_BLANK_SIZE and store_ms >= 0:
+                    code = tags_code if tags_code > ADDRESS_MAX else tags_code_at(plain, tags_code)
+                    queue.put(number, phy_offset, size, code, store_ms)
+            offset += len(units) // UNIT_SIZE
+        queue.offset_next = max(queue.offset_next, plain.offset_next)
+        if plain.listed:
+            self.dirty.remove(plain)
+        self.by_key[key] = queue
+        self._list(queue)
+        self.disk.remove(plain.files.folder, _ignore)
+        return queue
+
+    def _must_be_batch(self, queue: ConsumeQueue, properties: bytes) -> bool:
+        """Return whether the kind of a queue is wrong for an inner batch with these properties.
+
+        It is not if the topic is known as a plain one: its queue then stays plain, as in Apache.
+        """
+        if isinstance(queue, BatchQueue) or message_count(properties, none=0) == 0:
+            return False
+        return self.batches.is_batch_topic(queue.topic) is not False
+
+    def _list(self, queue: ConsumeQueue) -> None:
+        if not queue.listed:
+            queue.listed = True
+            self.dirty.append(queue)
 
     # --- growing ----------------------------------------------------------------------------------
 
     def extend(self, puts: Sequence[Put], arrivals: list[Arrival]) -> None:
         """Add units for the records of this turn, which the log has written."""
+        if self.has_batches:
+            puts = self.extend_batches(puts, arrivals)
         arrive, unit = arrivals.append, _UNIT
         last: ConsumeQueue | None = None
         for queue, queue_offset, phy_offset, size, tags_code, _, _ in puts:
@@ -93,6 +172,20 @@ class QueueTable:
             arrive(_new(Arrival, (topic, queue_id, queue_offset, tags_code)))
         self.waiting += len(puts)
 
+    def extend_batches(self, puts: Sequence[Put], arrivals: list[Arrival]) -> Sequence[Put]:
+        """Add units to the queues of BatchCQ topics. Return the puts of the other queues."""
+        others: list[Put] = []
+        for put in puts:
+            queue, queue_offset, phy_offset, size, tags_code, properties, store_ms = put
+            if not isinstance(queue, BatchQueue):
+                others.append(put)
+            elif queue_offset >= 0:
+                self._list(queue)
+                self.waiting += 1
+                queue.put(queue_offset, phy_offset, size, tags_code, store_ms, message_count(properties))
+                arrivals.append(Arrival(queue.topic, queue.queue_id, queue_offset, tags_code))
+        return others
+
     def put(self, record: ScanResult) -> Arrival | None:
         """Add the unit of a record read from the log. Return None if that changes nothing."""
         if not is_queued(record.sys_flag):
@@ -100,13 +193,20 @@ class QueueTable:
         queue = self.by_key.get((record.topic, record.queue_id)) or self.make(record.topic, record.queue_id)
         if queue is None:
             return None
+        if record.sys_flag & _INNER_BATCH and self._must_be_batch(queue, record.properties):
+            queue = self.batch_queue(queue)
         before = len(queue.tail)
-        if not queue.put(record.queue_offset, record.phy_offset, record.size, record.tags_code):
+        if isinstance(queue, BatchQueue):
+            count = message_count(record.properties)
+            is_new = queue.put(
+                record.queue_offset, record.phy_offset, record.size, record.tags_code, record.store_ms, count
+            )
+        else:
+            is_new = queue.put(record.queue_offset, record.phy_offset, record.size, record.tags_code)
+        if not is_new:
             return None
-        self.waiting += (len(queue.tail) - before) // UNIT_SIZE
-        if not queue.listed:
-            queue.listed = True
-            self.dirty.append(queue)
+        self.waiting += (len(queue.tail) - before) // queue.unit_size
+        self._list(queue)
         return Arrival(record.topic, record.queue_id, record.queue_offset, record.tags_code)
 
     def write_some(self, cost_max: int) -> bool:
@@ -164,6 +264,9 @@ class QueueTable:
         """Remove the folders of detached topics."""
         for topic in topics:
             if topic in self.removing:
+                if self.has_batches:
+                    self.removing[topic] += 1
+                    self.disk.remove(f"{self.batches.folder}/{topic}", partial(self._removed, topic))
                 self.disk.remove(f"{self.folder}/{topic}", partial(self._removed, topic))
 
     def _removed(self, topic: str, error: OSError | None) -> None:
@@ -187,6 +290,10 @@ class QueueTable:
     def phy_last(self) -> int:
         """Start of the last record that has a unit in any queue; -1 if there is none."""
         return max([queue.phy_last for queue in self.by_key.values()], default=-1)
+
+
+def _ignore(error: OSError | None) -> None:
+    """Ignore the error: a plain folder that stays is removed at the next start."""
 
 
 def is_topic_name(topic: str) -> bool:

@@ -62,7 +62,7 @@ def test_a_topic_is_created_read_back_and_deleted(broker):
         {"perm": "99"},
         {"topicFilterType": "NO_TAG"},
         {"attributes": "message.type=FIFO"},
-        {"attributes": "+queue.type=BatchCQ"},
+        {"attributes": "+queue.type=RocksDBCQ"},
     ],
 )
 def test_bad_topics_are_refused(broker, changes):

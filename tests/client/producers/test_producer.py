@@ -375,9 +375,21 @@ def test_a_batch_goes_out_as_one(peers):
     peers.do(lambda: sender.producer.send(batch, sender.outcomes.append, timeout_ms=3000))
     asked = peers.take(RequestCode.SEND_BATCH_MESSAGE)
     assert asked.ext["m"] == "true"
-    assert "i" not in asked.ext or asked.ext["i"] == ""
+    name, _, batch_id = asked.ext["i"].strip("\x02").partition("\x01")
+    assert (name, len(batch_id)) == ("UNIQ_KEY", 32)
+    assert batch_id not in batch.msg_id
     asked.answer(0, STORED)
     assert sender.outcome.msg_id.count(",") == 1
+
+
+def test_a_batch_that_is_stored_as_one_record_has_one_id(peers):
+    """Source: `MQClientAPIImpl.processSendResponse`."""
+    sender = Sender(peers)
+    batch = sender.prepare.batch([Message("T", b"1"), Message("T", b"2")], peers.script.clock.wall_ms)
+    peers.do(lambda: sender.producer.send(batch, sender.outcomes.append, timeout_ms=3000))
+    asked = peers.take(RequestCode.SEND_BATCH_MESSAGE)
+    asked.answer(0, {**STORED, "batchUniqId": "A" * 32})
+    assert sender.outcome.msg_id == "A" * 32
 
 
 # --- routes

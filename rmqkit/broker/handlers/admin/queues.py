@@ -55,11 +55,10 @@ def query_queue(broker: "BrokerView", call: Call[QueryConsumeQueueRequest]) -> R
         remark = f"Index {args.index} of {queue_id}@{topic} is not exist!"
         return Response(ResponseCode.SUCCESS, None, body.encode(), remark)
     end = min(known.offset_max, args.index + max(0, min(args.count, ENTRIES_MAX)))
-    while (position := args.index + len(body.queue_data)) < end:
-        entries = broker.store.entries(topic, queue_id, position, end - position)
-        if not entries:
-            break
-        body.queue_data += [_queue_data(entry, subscription) for entry in entries]
+    position = args.index
+    while position < end and (entries := broker.store.entries(topic, queue_id, position, end - position)):
+        body.queue_data += [_queue_data(entry, subscription) for entry in entries if entry.queue_offset < end]
+        position = entries[-1].queue_offset + entries[-1].message_count
     return call.ok(body=body.encode())
 
 

@@ -101,7 +101,11 @@ def max_offset(broker: "BrokerView", call: Call[GetMaxOffsetRequest]) -> Respons
 
 @rows.handles(RequestCode.GET_MIN_OFFSET, GetMinOffsetRequest)
 def min_offset(broker: "BrokerView", call: Call[GetMinOffsetRequest]) -> Response:
-    known = broker.store.queue_range(call.args.topic, call.args.queue_id)
+    """Return the first offset of a queue. Like Apache's, it is -1 for an empty BatchCQ queue."""
+    topic, queue_id = call.args.topic, call.args.queue_id
+    known = broker.store.queue_range(topic, queue_id)
+    if not known.offset_max and broker.topics.has_batch_queues(topic):
+        return call.ok(GetMinOffsetResponse(offset=-1))
     return call.ok(GetMinOffsetResponse(offset=known.offset_min))
 
 

@@ -23,8 +23,9 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from rmqkit.broker.handlers.admin.table_saves import handled_when_saved
-from rmqkit.broker.handlers.messages import timer_sends
+from rmqkit.broker.handlers.messages import inner_batch, timer_sends
 from rmqkit.broker.names import dlq_topic, topic_fault
+from rmqkit.broker.tables.attributes import BATCH_QUEUE, QUEUE_TYPE
 from rmqkit.errors import RemoteProtocolError
 from rmqkit.runtime.calls import LATER, Call, Handlers, Refused, Response
 from rmqkit.store.contract import Put, PutStatus
@@ -64,9 +65,12 @@ _new = tuple.__new__
 _BATCH_DELAYED = "a batch cannot be delayed (properties DELAY, TIMER_*): send delayed messages one by one"
 _BATCH_HALF = "a batch cannot be a transaction (property TRAN_MSG): send half messages one by one"
 _HALF_DELAYED = "a half message cannot be delayed (properties DELAY, TIMER_*)"
+_INNER_ALONE = "the bit INNER_BATCH of sysFlag is set by the broker, for batches to topics with queue.type=BatchCQ"
 _BITS_ALONE = "the transaction bits of sysFlag need the property TRAN_MSG=true"
 #: stands for a half message in place of a delay; a due time is far below it
 HALF = -1
+#: bits of sysFlag that no single message may have
+_CHECKED_BITS = MessageSysFlag.TRANSACTION_MASK | MessageSysFlag.INNER_BATCH
 _OWN = ("MSG_REGION", "TRACE_ON", "CLUSTER", "POP_CK", "WAIT", "__CRC32#")
 
 
@@ -119,8 +123,8 @@ def send(broker: "BrokerView", call: Call[SendRequest]) -> Response:
     sys_flag = args.sys_flag & ~(MessageSysFlag.BORN_HOST_V6 | MessageSysFlag.STORE_HOST_V6) | v6
     if config.topic_filter_type == "MULTI_TAG":
         sys_flag |= MessageSysFlag.MULTI_TAGS
-    if sys_flag & MessageSysFlag.TRANSACTION_MASK and level != HALF:
-        raise Refused(ResponseCode.MESSAGE_ILLEGAL, _BITS_ALONE)
+    if sys_flag & _CHECKED_BITS:
+        _check_bits(sys_flag, level)
     call.changed = True
     store_host, reconsume_times = broker.hosts.store_host, args.reconsume_times or 0
     # Costs half as much as calling the class.
@@ -239,6 +243,15 @@ def _send_batch(broker: "BrokerView", call: Call[SendRequest], config: "TopicCon
         entries = decode_batch(call.body)
     except RemoteProtocolError as error:
         raise Refused(ResponseCode.MESSAGE_ILLEGAL, f"the batch cannot be read: {error}") from None
+    born_host, v6 = broker.hosts.of(call.conn)
+    sys_flag = args.sys_flag & ~(MessageSysFlag.BORN_HOST_V6 | MessageSysFlag.STORE_HOST_V6) | v6
+    if config.topic_filter_type == "MULTI_TAG":
+        sys_flag |= MessageSysFlag.MULTI_TAGS
+    unique = props.find(shared, b"UNIQ_KEY") or b""
+    if unique and config.attributes.get(QUEUE_TYPE) == BATCH_QUEUE:
+        return inner_batch.store(broker, call, queue_id, sys_flag=sys_flag, born_host=born_host, count=len(entries))
+    if sys_flag & MessageSysFlag.INNER_BATCH:
+        raise Refused(ResponseCode.MESSAGE_ILLEGAL, _INNER_ALONE)
     messages: list[tuple[int, bytes, bytes, int]] = []
     last: bytes | None = None
     known: tuple[bytes, int] | None = None
@@ -253,15 +266,14 @@ def _send_batch(broker: "BrokerView", call: Call[SendRequest], config: "TopicCon
         text = (b"\x02" + sent).replace(_PLAIN_WAIT, b"\x02", 1)
         properties = text[1:]
         if _SPECIAL(text):
-            properties, _, level = _special(broker, args, properties)
+            properties, wait, level = _special(broker, args, properties)
             if level:
                 raise Refused(ResponseCode.MESSAGE_ILLEGAL, _BATCH_HALF if level == HALF else _BATCH_DELAYED)
+            if not wait:
+                # Readers of a batched message see WAIT=false, as from Apache's broker.
+                properties += b"WAIT\x01false\x02"
         tag = props.find(properties, b"TAGS")
         messages.append((flag, body, properties, tags_code(tag.decode("utf-8", "replace")) if tag else 0))
-    born_host, v6 = broker.hosts.of(call.conn)
-    sys_flag = args.sys_flag & ~(MessageSysFlag.BORN_HOST_V6 | MessageSysFlag.STORE_HOST_V6) | v6
-    if config.topic_filter_type == "MULTI_TAG":
-        sys_flag |= MessageSysFlag.MULTI_TAGS
     call.changed = True
     put = Put(
         args.topic,
@@ -280,9 +292,19 @@ def _send_batch(broker: "BrokerView", call: Call[SendRequest], config: "TopicCon
     result = broker.store.append_batch(put, messages)
     if result.status is not PutStatus.PUT_OK:
         return broker.puts.refusal(result.status)
-    unique = props.find(shared, b"UNIQ_KEY") or b""
     broker.puts.park(call, queue_id, unique, result, props.waits_for_store(shared))
     return LATER
+
+
+def _check_bits(sys_flag: int, level: int) -> None:
+    """Raise Refused for bits of sysFlag that do not fit a single message.
+
+    Source: `broker/.../util/HookUtils.checkInnerBatch`.
+    """
+    if sys_flag & MessageSysFlag.INNER_BATCH:
+        raise Refused(ResponseCode.MESSAGE_ILLEGAL, _INNER_ALONE)
+    if level != HALF:
+        raise Refused(ResponseCode.MESSAGE_ILLEGAL, _BITS_ALONE)
 
 
 def _is_half(properties: str) -> bool:
@@ -348,8 +370,10 @@ def _special(broker: "BrokerView", args: SendRequest, properties: bytes) -> tupl
             mapping.pop(name, None)
     elif any(name in mapping for name in timer_sends.TIMERS):
         level = -timer_sends.due_slot(broker, mapping)
-    if any(name in mapping for name in ("INNER_NUM", "INNER_BASE", "INNER_MULTI_DISPATCH")):
-        raise Refused(ResponseCode.MESSAGE_ILLEGAL, "inner batches and multi-dispatch are not supported by this broker yet")
+    if "INNER_NUM" in mapping:
+        raise Refused(ResponseCode.MESSAGE_ILLEGAL, "the property INNER_NUM is set by the broker, in inner batches only")
+    if "INNER_MULTI_DISPATCH" in mapping:
+        raise Refused(ResponseCode.MESSAGE_ILLEGAL, "multi-dispatch is not supported by this broker yet")
     wait = props.waits_for_store(properties)
     for name in _OWN:
         mapping.pop(name, None)

@@ -17,6 +17,9 @@ A broker that acts for its master may not write. The copy escapes to another mas
 (`broker/escape`), which delays it. Only one attempt is made, since the consumer waits. If it fails,
 the consumer keeps the message.
 
+A message of an inner batch cannot be sent back this way, because the broker knows only the whole
+batch. Apache answers SYSTEM_ERROR too. Clients then send the message to the retry topic.
+
 Source: `broker/.../processor/AbstractSendMessageProcessor.java` (`consumerSendMsgBack`).
 """
 
@@ -29,7 +32,7 @@ from rmqkit.errors import CorruptRecord
 from rmqkit.runtime.calls import Answer, Call, Handlers, Refused, Response
 from rmqkit.store.contract import Put, PutResult, PutStatus
 from rmqkit.wire import properties as props
-from rmqkit.wire.codes import PermName, RequestCode, ResponseCode, Version
+from rmqkit.wire.codes import MessageSysFlag, PermName, RequestCode, ResponseCode, Version
 from rmqkit.wire.javahash import tags_code
 from rmqkit.wire.msgid import offset_id
 from rmqkit.wire.record import Record, decode_record
@@ -73,6 +76,9 @@ def send_back(broker: "BrokerView", call: Call[ConsumerSendMsgBackRequest]) -> R
     if broker.puts.own_count + broker.escape.in_flight >= broker.config.limits.waiters_max:
         raise Refused(ResponseCode.SYSTEM_BUSY, "[OVERLOAD]system busy, start flow control for a while")
     record = _record(broker, args.offset)
+    if record.sys_flag & MessageSysFlag.INNER_BATCH:
+        # A copy would bring back all messages of the batch. The client then sends its message.
+        raise Refused(ResponseCode.SYSTEM_ERROR, "the message is part of an inner batch: send it to the retry topic")
     is_dead = _is_dead(call, group, record)
     level = 0 if is_dead else args.delay_level or FIRST_LEVEL + record.reconsume_times
     if broker.escape.is_open:

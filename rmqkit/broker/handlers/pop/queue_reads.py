@@ -122,7 +122,8 @@ class QueueReads:
             read = self._read(topic, queue_id, start, limit)
         offsets = list(queue_offsets(read.buffers))
         if offsets:
-            self._take(queue, start, offsets, read)
+            # A group's offset may lie inside an inner batch, which is read from its first message.
+            self._take(queue, min(start, offsets[0]), offsets, read)
         elif read.status in _SKIPPED and read.offset_next > start:
             if args.order:
                 broker.offsets.commit(args.consumer_group, topic, queue_id, read.offset_next)

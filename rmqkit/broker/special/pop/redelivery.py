@@ -52,6 +52,8 @@ _CRC = props.PROPERTY_CRC32.encode()
 _FIRST_POP = props.PROPERTY_FIRST_POP_TIME.encode()
 _POP_CK = props.PROPERTY_POP_CK.encode()
 _ORIGIN_GROUP = b"ORIGIN_GROUP"
+_INNER = props.PROPERTY_INNER_NUM.encode(), props.PROPERTY_INNER_BASE.encode()
+_INNER_BITS = MessageSysFlag.INNER_BATCH | MessageSysFlag.NEED_UNWRAP
 _V6 = MessageSysFlag.BORN_HOST_V6 | MessageSysFlag.STORE_HOST_V6
 
 
@@ -239,7 +241,7 @@ class RetryPuts:
         if not topic.startswith(RETRY_PREFIX):
             topic = retry_topic(topic, group, is_v2=self._context.config.pop.enable_retry_topic_v2)
         properties = record.properties
-        for name in (_CRC, _POP_CK):
+        for name in (_CRC, _POP_CK, *(_INNER if record.sys_flag & _INNER_BITS else ())):
             if name in properties:
                 properties = props.remove(properties, name)
         if not record.reconsume_times or props.find(properties, _FIRST_POP) is None:
@@ -251,7 +253,8 @@ class RetryPuts:
             topic=topic,
             queue_id=0,
             flag=record.flag,
-            sys_flag=record.sys_flag & ~_V6 | _hosts_flag(record.store_host, self._host),
+            # The copy of an inner batch is one message: it has one queue offset of a plain queue.
+            sys_flag=record.sys_flag & ~(_V6 | _INNER_BITS) | _hosts_flag(record.store_host, self._host),
             born_ms=record.born_ms,
             # Not this broker's own address: a member that takes over builds the same message.
             born_host=record.store_host,

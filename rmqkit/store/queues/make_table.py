@@ -1,0 +1,35 @@
+"""Makes the queue table of an engine, of the kind that the settings ask for."""
+
+from collections.abc import Callable
+
+from rmqkit.config import ConsumeQueueSettings
+from rmqkit.runtime.ports import Disk
+from rmqkit.store.contract import EngineParts
+from rmqkit.store.queues.table import BatchFolder, QueueTable
+
+
+def make_table(
+    root: str, disk: Disk, settings: ConsumeQueueSettings, parts: EngineParts, store_ms_at: Callable[[int], int]
+) -> QueueTable:
+    """Return an empty table for the store folder `root`.
+
+    `store_ms_at` returns the store time in ms of the record at a physical offset, or -1.
+    """
+    folder, file_size = f"{root}/consumequeue", settings.mapped_file_size_consume_queue
+    batches = BatchFolder(
+        f"{root}/batchconsumequeue", settings.mapper_file_size_batch_consume_queue, parts.is_batch_topic, store_ms_at
+    )
+    if not settings.enable_consume_queue_ext:
+        return QueueTable(disk, folder, file_size, batches)
+    # Imported only if the setting asks for it.
+    from rmqkit.store.queues.extension_table import ExtQueueTable
+
+    return ExtQueueTable(
+        disk,
+        folder,
+        file_size,
+        batches,
+        ext_folder=f"{root}/consumequeue_ext",
+        ext_file_size=settings.mapped_file_size_consume_queue_ext,
+        bit_map=parts.bit_map,
+    )
