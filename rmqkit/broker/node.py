@@ -186,9 +186,8 @@ class Broker(BaseNode):
         #: role and online state; only `roles` changes it
         self.role = RoleState(config, clock.wall_ms, has_nameservers=bool(self.registration.nameservers))
         self.statistics = Statistics(clock)
-        engine_parts = EngineParts(
-            ports, self.duties, config, ports.memory_size, self._bit_map, self.topics.has_batch_queues
-        )
+        batches = self.topics.has_batch_queues
+        engine_parts = EngineParts(ports, self.duties, config, ports.memory_size, self._bit_map, batches)
         self.store: StorageEngine = parts.engine(engine_parts)
         special_parts = SpecialParts(
             context, self.store, CONFIG_FOLDER, self.topics, self.groups, self.offsets, self.clients, self._client_calls

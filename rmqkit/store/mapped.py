@@ -498,6 +498,7 @@ class MappedEngine:
                     phy_offset,
                     0 if size == PRE_BLANK_SIZE else size,
                     tags_code if tags_code > ADDRESS_MAX else tags_code_at(queue, tags_code),
+                    1,
                 ),
             )
             for number, (phy_offset, size, tags_code) in enumerate(UNIT.iter_unpack(units), offset)

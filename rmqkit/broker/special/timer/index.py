@@ -222,7 +222,7 @@ class TimerIndex(StateMachine[IndexState]):
         window: Buffer = b""
         window_at = 0
         end = entries[-1].phy_offset + entries[-1].size
-        for _, phy_offset, size, _ in entries:
+        for _, phy_offset, size, *_ in entries:
             at = phy_offset - window_at
             if at < 0 or at + size > len(window):
                 window = self._store.read_log(phy_offset, max(size, min(end - phy_offset, WINDOW_SIZE)))
