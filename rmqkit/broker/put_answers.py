@@ -97,7 +97,7 @@ class PutAnswers:
             unique = b""
         _, phy_offset, offset, _, offsets, _ = result
         queue_offset = b"%d" % offset
-        key = status, queue_id, len(offsets) or 1, len(queue_offset), len(unique), len(handle)
+        key = status, queue_id, len(offsets) or 1, len(queue_offset), len(unique), len(handle) if handle else 0
         template = self._binary.get(key) or self._make(*key)
         if offsets:
             return template % (_pack_opaque(opaque), *offsets, queue_offset, unique, handle)

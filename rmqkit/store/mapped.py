@@ -62,7 +62,6 @@ from rmqkit.store.retention import FIRST_MS, Retention
 from rmqkit.store.steps import Steps, Work
 from rmqkit.store.truncation import close, cut
 
-_new = tuple.__new__
 _REFUSED = PutResult(PutStatus.SERVICE_NOT_AVAILABLE)
 
 CHECKPOINT_MS = 1000
@@ -490,16 +489,11 @@ class MappedEngine:
             return queue.entries(offset, self._visible(queue), count_max)
         units = queue.units(offset, max(0, min(count_max, self._visible(queue) - offset)))
         return [
-            # Costs half as much as calling the class.
-            _new(
-                Entry,
-                (
-                    number,
-                    phy_offset,
-                    0 if size == PRE_BLANK_SIZE else size,
-                    tags_code if tags_code > ADDRESS_MAX else tags_code_at(queue, tags_code),
-                    1,
-                ),
+            Entry(
+                number,
+                phy_offset,
+                0 if size == PRE_BLANK_SIZE else size,
+                tags_code if tags_code > ADDRESS_MAX else tags_code_at(queue, tags_code),
             )
             for number, (phy_offset, size, tags_code) in enumerate(UNIT.iter_unpack(units), offset)
         ]
