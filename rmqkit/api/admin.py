@@ -16,12 +16,12 @@ from types import MethodType
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
 from rmqkit.api.io_thread import User, acquire, release
-from rmqkit.api.tls import Tls
 from rmqkit.client.admin import dead_letters as letters
 from rmqkit.client.admin import messages, pop, stats, transactions
 from rmqkit.client.admin.groups import AdminCore as Core
 from rmqkit.client.flow import Deferred, start
 from rmqkit.errors import ClientClosed
+from rmqkit.tls.client_choice import Tls
 
 P = ParamSpec("P")
 R = TypeVar("R")

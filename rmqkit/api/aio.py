@@ -24,13 +24,13 @@ from rmqkit import api
 from rmqkit.api.admin import AdminFlows, AsyncAdmin
 from rmqkit.api.choices import mono_ms
 from rmqkit.api.log import logger
-from rmqkit.api.tls import Tls
 from rmqkit.api.transaction_producer import checked_state
 from rmqkit.client.consumers.listener import ListenerCall
 from rmqkit.client.flow import Deferred
 from rmqkit.client.message import Message, MessageExt
 from rmqkit.client.producers.transactions import TransactionResult, TransactionState
 from rmqkit.errors import ClientClosed, ClientError
+from rmqkit.tls.client_choice import Tls
 from rmqkit.wire.fastjson import MessageQueue
 
 P = ParamSpec("P")

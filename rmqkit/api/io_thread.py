@@ -30,13 +30,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
 
 from rmqkit.api.identity import local_month_bounds, name_servers, new_instance_name, own_ip
 from rmqkit.api.log import StdlibLog, logger
-from rmqkit.api.tls import Tls, choose_tls
 from rmqkit.client.client import Client, ClientSettings
 from rmqkit.client.flow import Deferred, start
 from rmqkit.config import NetworkLimits, TlsClientSettings, TlsServerSettings
 from rmqkit.errors import ClientClosed, ClientError, ClientForked, RmqkitError
 from rmqkit.runtime.connection import Address
 from rmqkit.shell.loop import Loop
+from rmqkit.tls.client_choice import Tls, choose_tls
 from rmqkit.wire.msgid import ip_bytes
 from rmqkit.wire.uniqueids import UniqueIds
 

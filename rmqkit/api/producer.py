@@ -15,7 +15,6 @@ from typing import Any
 from rmqkit.api.choices import choose_fault_policy, choose_trace_topic, wall_ms
 from rmqkit.api.io_thread import IoThread, User, acquire, release
 from rmqkit.api.send_queue import SendQueue
-from rmqkit.api.tls import Tls
 from rmqkit.client.fault_policy import FaultPolicy
 from rmqkit.client.flow import Deferred, start
 from rmqkit.client.message import Message, MessageExt, SendResult
@@ -32,6 +31,7 @@ from rmqkit.client.producers.outgoing_message import (
 from rmqkit.client.producers.trace import ProducerTrace, TraceDispatch
 from rmqkit.client.routes import DEFAULT_TOPIC
 from rmqkit.errors import ClientClosed, ClientError, InvalidMessage, RmqkitError
+from rmqkit.tls.client_choice import Tls
 from rmqkit.wire.fastjson import MessageQueue
 from rmqkit.wire.trace import TRACE_TOPIC
 

@@ -28,7 +28,6 @@ from typing import Any, TypeVar
 
 from rmqkit.api.choices import choose_allocator, choose_begin, choose_begin_ms, choose_model, choose_offsets
 from rmqkit.api.io_thread import User, acquire, release
-from rmqkit.api.tls import Tls
 from rmqkit.client.admin.groups import TOOLS_GROUP, AdminCore
 from rmqkit.client.allocators import Allocator
 from rmqkit.client.consumers import pull_consumer as core
@@ -36,6 +35,7 @@ from rmqkit.client.flow import start
 from rmqkit.client.message import MessageExt
 from rmqkit.client.producers.outgoing_message import check_group, check_topic
 from rmqkit.errors import ClientClosed, ClientError, RmqkitError
+from rmqkit.tls.client_choice import Tls
 from rmqkit.wire.fastjson import MessageQueue
 
 T = TypeVar("T")

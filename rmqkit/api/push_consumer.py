@@ -30,7 +30,6 @@ from rmqkit.api.io_thread import User, acquire, release
 from rmqkit.api.listener_pool import ListenerPool
 from rmqkit.api.log import logger
 from rmqkit.api.pull_consumer import CLOSE_WAIT_S
-from rmqkit.api.tls import Tls
 from rmqkit.client.allocators import Allocator
 from rmqkit.client.consumers.listener import ListenerCall, ListenerConsumer
 from rmqkit.client.consumers.pop.consumer import PopConsumerCore
@@ -41,6 +40,7 @@ from rmqkit.client.message import MessageExt
 from rmqkit.client.producers.outgoing_message import check_group, check_topic
 from rmqkit.client.producers.trace import ConsumerTrace, TraceDispatch
 from rmqkit.errors import ClientClosed, ClientError, RmqkitError
+from rmqkit.tls.client_choice import Tls
 from rmqkit.wire.fastjson import MessageQueue
 from rmqkit.wire.trace import TRACE_TOPIC
 

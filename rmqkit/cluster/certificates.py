@@ -56,6 +56,22 @@ def check_library() -> None:
         raise ClusterError("certificates are made with the library cryptography: pip install 'rmqkit[secure]'")
 
 
+def read(cert_path: Path, key_path: Path) -> Certificate:
+    """Read what `Certificate.write` wrote. Raises ClusterError if it cannot be used."""
+    from cryptography import x509
+    from cryptography.hazmat.primitives import serialization
+    from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
+
+    try:
+        key = serialization.load_pem_private_key(key_path.read_bytes(), None)
+        certificate = x509.load_pem_x509_certificate(cert_path.read_bytes())
+    except (OSError, ValueError, TypeError) as error:
+        raise ClusterError(f"cannot use {cert_path} and {key_path}: {error}") from None
+    if not isinstance(key, EllipticCurvePrivateKey):
+        raise ClusterError(f"cannot use {key_path}: it is not an elliptic curve key")
+    return Certificate(key, certificate)
+
+
 def make_authority(name: str, now: datetime) -> Certificate:
     """Return a new self-signed authority."""
     return _issued(name, None, (), now - CLOCKS_APART, now + timedelta(days=VALID_DAYS))

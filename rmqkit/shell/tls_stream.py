@@ -60,9 +60,7 @@ class TlsStream(Stream):
         self._is_known = conn.dialled
         super().__init__(loop, node, sock, conn, known=conn.dialled)
         conn.is_open = False
-        if not conn.dialled:
-            tls.handshakes.begin(self)
-        if self.transport is not None and conn.driver is self:
+        if self.transport is not None:
             self._begin()
 
     def use(self, sock: socket.socket | HeldSocket) -> None:
@@ -105,7 +103,6 @@ class TlsStream(Stream):
             self._begin()
             return self.transport
         if first:
-            self.tls.handshakes.end(self)
             stream = Stream(self.loop, self.node, self.sock, self.conn, known=True)  # type: ignore[arg-type]
             stream.source, self.source = self.source, ""
             self.node.opened(self.conn)
@@ -132,7 +129,7 @@ class TlsStream(Stream):
         return plain
 
     def _peer_ended(self) -> None:
-        if self.conn.driver is self:
+        if self.conn.driver is self and not self._early:
             self.lost("closed by peer")
 
     def _wants_data(self) -> bool:
@@ -151,13 +148,17 @@ class TlsStream(Stream):
         if self._early and self._wants_data() and self.conn.driver is self:
             data, self._early = self._early, b""
             self.node.received(self.conn, data)
+            if self.transport is not None and self.transport.state is TlsState.ENDED:
+                self.loop.tell(self.node, self._peer_ended)
 
     # --- the handshake ----------------------------------------------------------------------------
 
     def _begin(self) -> None:
         """Start the time of the handshake; a client sends its first message."""
         self.loop.after(self.tls.handshake_ms, self._late)
-        if self.conn.dialled and self.transport is not None:
+        if not self.conn.dialled:
+            self.tls.handshakes.begin(self)
+        elif self.transport is not None:
             try:
                 self.transport.begin()
             except TlsError as error:
@@ -245,6 +246,7 @@ class TlsStream(Stream):
     def _over(self, reason: str) -> None:
         self.tls.handshakes.end(self)
         self._early = b""
+        self.transport = None  # the timer of the handshake still refers to this object
         if self._is_known:
             super()._over(reason)
             return

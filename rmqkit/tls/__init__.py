@@ -2,6 +2,7 @@
 
 - `transport`: one side of a TLS connection. Bytes of the peer go in, plain bytes come out.
 - `contexts`: builds the `ssl` contexts of a server and of a client from their settings.
+- `client_choice`: resolves the `tls` argument of clients and the variable RMQKIT_TLS.
 - `node_tls`: the TLS of one node: which listeners and dials use it, its limits, and the reload of
   changed certificates.
 

@@ -250,7 +250,8 @@ def test_an_isolation_holds_encrypted_bytes_and_loses_none(make: Make, lab: Loop
     rig.until(received)
 
 
-def test_a_node_that_stops_reading_in_opened_gets_early_bytes_later(lab: LoopLab, certificates: Certificates):
+@pytest.mark.parametrize("closes", [False, True])
+def test_a_node_that_stops_reading_in_opened_gets_early_bytes_later(lab: LoopLab, certificates: Certificates, closes: bool):
     """The client's first request may come in the segment that ends its handshake."""
 
     class Waiting(Toy):
@@ -260,10 +261,15 @@ def test_a_node_that_stops_reading_in_opened_gets_early_bytes_later(lab: LoopLab
 
     server = lab.host(Waiting, "server", certificates.node())
     client = lab.host(Toy, "client", certificates.node())
-    client.dial(Address("127.0.0.1", lab.loop.listen(server, "toy", "127.0.0.1", 0)), send=b"early")
+    conn = client.dial(Address("127.0.0.1", lab.loop.listen(server, "toy", "127.0.0.1", 0)), send=b"early")
+    if closes:
+        client.outbox.close(conn, "done")
     lab.run_until(lambda: server.opens)
     for _ in range(10):
         lab.loop.turn(2)
     assert server.data.get(server.opens[0], b"") == b""
     server.outbox.read(server.opens[0], True)
     lab.run_until(lambda: server.got(server.opens[0]) == b"early")
+    if closes:
+        lab.run_until(lambda: server.reasons)
+        assert server.reasons[server.opens[0]] == "closed by peer"

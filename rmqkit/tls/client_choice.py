@@ -10,6 +10,7 @@
 """
 
 import os
+import socket
 from collections.abc import Mapping
 
 from rmqkit.config import TlsClientSettings, from_values
@@ -40,3 +41,18 @@ def choose_tls(tls: Tls) -> TlsClientSettings | None:
         settings = [each for each in from_file(os.fspath(tls), "broker") if each.key.startswith(CLIENT_KEYS)]
     values = {each.key: each.value if isinstance(each.value, str) else show(each.value) for each in settings}  # type: ignore[arg-type]
     return from_values("broker", {"useTLS": True, **values}, host=here()).tls_client
+
+
+def encrypted(plain: socket.socket, host: str, settings: TlsClientSettings) -> socket.socket:
+    """Return a connected, blocking socket with TLS, for clients without a loop.
+
+    The handshake is subject to the timeout of `plain`. Raises OSError, ConfigError; `plain` is
+    closed then.
+    """
+    from rmqkit.tls.contexts import client_context  # loads `ssl`
+
+    try:
+        return client_context(settings).wrap_socket(plain, server_hostname=host)
+    except BaseException:
+        plain.close()
+        raise
