@@ -10,7 +10,7 @@ SPARK_STAMP := $(VENV)/.installed-spark
 
 $(STAMP): pyproject.toml $(wildcard plugins/*/pyproject.toml)
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[dev,compression,metrics,report]" $(foreach p,$(wildcard plugins/*/pyproject.toml),-e $(dir $(p)))
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[dev,compression,metrics,report,secure]" $(foreach p,$(wildcard plugins/*/pyproject.toml),-e $(dir $(p)))
 	touch $@
 
 $(SPARK_STAMP): $(STAMP)

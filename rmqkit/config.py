@@ -32,6 +32,10 @@ from rmqkit.settings.store_sections import (
     StorePaths,
 )
 from rmqkit.settings.table import Kind, Value, show
+from rmqkit.settings.tls_sections import TlsClientSettings, TlsMode, TlsServerSettings, check_tls
+
+#: the key of a file whose TLS keys win over all other sources, as in Apache's TlsHelper
+TLS_FILE = "tls.config.file"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,6 +95,9 @@ def load(
     host = host or here()
     sources = [build.read_source(from_file(path, kind), kind, host) for path in paths]
     sources.append(build.read_source(from_overrides(overrides), kind, host))
+    if tls_file := build.merge(sources).get(TLS_FILE, ("", ""))[0]:
+        tls = [setting for setting in from_file(str(tls_file), kind) if setting.key.startswith("tls.")]
+        sources.append(build.read_source(tls, kind, host))
     return from_written(kind, build.merge(sources), host)
 
 
@@ -108,6 +115,7 @@ def from_values(kind: Kind, values: Mapping[str, Value] | None = None, *, host: 
 def from_written(kind: Kind, written: Mapping[str, tuple[Value, str]], host: Host) -> NodeConfig:
     """Return the config for explicitly set values, each with the place where it was set."""
     build.check_pairs(written)
+    check_tls(written)
     values = build.complete(kind, {key: value for key, (value, _) in written.items()}, host)
     return assembled(kind, values, host, build.notes_of(kind, written))
 
@@ -150,6 +158,9 @@ __all__ = [
     "PullSettings",
     "RetentionSettings",
     "StorePaths",
+    "TlsClientSettings",
+    "TlsMode",
+    "TlsServerSettings",
     "Value",
     "from_values",
     "load",

@@ -21,6 +21,7 @@ from rmqkit.client.admin import messages, pop, stats, transactions
 from rmqkit.client.admin.groups import AdminCore as Core
 from rmqkit.client.flow import Deferred, start
 from rmqkit.errors import ClientClosed
+from rmqkit.tls.client_choice import Tls
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -156,11 +157,14 @@ class Admin(User, BlockingAdmin, AdminFlows):
             NAMESRV_ADDR, or else 127.0.0.1:9876.
         instance_name: Part of the client id, `<ip>@<instance_name>`. By default all objects of a
             process with the same name servers share one client id.
+        tls: Whether to connect with TLS: true, false, the path of a file with Java's `tls.client.*`
+            keys, or a mapping of them. Default: the environment variable RMQKIT_TLS, or else false.
 
     Raises:
         ClientError: If a name server address is invalid. Methods raise it too, most often one of
             its subclasses: BrokerError (a peer answered with an error code), PeerUnreachable (no
             response) or NoRoute (unknown topic).
+        ConfigError: If a file of `tls` cannot be used.
 
     Example:
         Create a topic, and print how far a group is behind:
@@ -173,9 +177,11 @@ class Admin(User, BlockingAdmin, AdminFlows):
                     print(queue, progress.broker_offset - progress.consumer_offset)
     """
 
-    def __init__(self, namesrv: str | Sequence[str] | None = None, *, instance_name: str | None = None) -> None:
+    def __init__(
+        self, namesrv: str | Sequence[str] | None = None, *, instance_name: str | None = None, tls: Tls = None
+    ) -> None:
         self._closed = False
-        self.io = acquire(self, namesrv, instance_name)
+        self.io = acquire(self, namesrv, instance_name, tls=tls)
         self.core = Core(self.io.client)
 
     def answer(self, name: str, ask: Callable[[], Deferred[R]]) -> R:

@@ -30,6 +30,7 @@ from rmqkit.client.flow import Deferred
 from rmqkit.client.message import Message, MessageExt
 from rmqkit.client.producers.transactions import TransactionResult, TransactionState
 from rmqkit.errors import ClientClosed, ClientError
+from rmqkit.tls.client_choice import Tls
 from rmqkit.wire.fastjson import MessageQueue
 
 P = ParamSpec("P")
@@ -533,6 +534,8 @@ class Admin(_AsyncCloser, AsyncAdmin, AdminFlows):
         namesrv: Name servers, as `host:port;host:port` or a list. Default: the environment variable
             NAMESRV_ADDR, or else 127.0.0.1:9876.
         instance_name: Part of the client id, as in `rmqkit.Admin`.
+        tls: Whether to connect with TLS: true, false, the path of a file with Java's `tls.client.*`
+            keys, or a mapping of them. Default: the environment variable RMQKIT_TLS, or else false.
 
     Raises:
         ClientError: As in `rmqkit.Admin`.
@@ -546,8 +549,10 @@ class Admin(_AsyncCloser, AsyncAdmin, AdminFlows):
                 await admin.create_topic("orders", queue_nums=4)
     """
 
-    def __init__(self, namesrv: str | Sequence[str] | None = None, *, instance_name: str | None = None) -> None:
-        self.inner = self._inner = api.Admin(namesrv, instance_name=instance_name)
+    def __init__(
+        self, namesrv: str | Sequence[str] | None = None, *, instance_name: str | None = None, tls: Tls = None
+    ) -> None:
+        self.inner = self._inner = api.Admin(namesrv, instance_name=instance_name, tls=tls)
         self.core = self.inner.core
         self.check = self.inner.check
 

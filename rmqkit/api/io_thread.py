@@ -26,18 +26,22 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
 
 from rmqkit.api.identity import local_month_bounds, name_servers, new_instance_name, own_ip
 from rmqkit.api.log import StdlibLog, logger
 from rmqkit.client.client import Client, ClientSettings
 from rmqkit.client.flow import Deferred, start
-from rmqkit.config import NetworkLimits
+from rmqkit.config import NetworkLimits, TlsClientSettings, TlsServerSettings
 from rmqkit.errors import ClientClosed, ClientError, ClientForked, RmqkitError
 from rmqkit.runtime.connection import Address
 from rmqkit.shell.loop import Loop
+from rmqkit.tls.client_choice import Tls, choose_tls
 from rmqkit.wire.msgid import ip_bytes
 from rmqkit.wire.uniqueids import UniqueIds
+
+if TYPE_CHECKING:
+    from rmqkit.tls.node_tls import NodeTls
 
 T = TypeVar("T")
 
@@ -81,7 +85,9 @@ class IoThread:
     to the I/O thread.
     """
 
-    def __init__(self, namesrv: tuple[Address, ...], instance_name: str) -> None:
+    def __init__(self, namesrv: tuple[Address, ...], instance_name: str, tls: TlsClientSettings | None = None) -> None:
+        """Start the thread. Raises ConfigError if the files of `tls` cannot be used."""
+        node_tls = None if tls is None else _node_tls(tls)
         ip = own_ip(namesrv[0])
         self.namesrv = namesrv
         self.client_id = f"{ip}@{instance_name}"
@@ -101,7 +107,7 @@ class IoThread:
         self._waiting: dict[Future[Any], None] = {}
         self._posted: deque[Callable[[], None]] = deque()
         self._drain_asked = False
-        self.loop.add(self.client)
+        self.loop.add(self.client, tls=node_tls)
         self._thread = threading.Thread(target=self._run, name=f"rmqkit-io-{instance_name}", daemon=True)
         self._thread.start()
 
@@ -225,6 +231,13 @@ class IoThread:
         self.loop.close()
 
 
+def _node_tls(settings: TlsClientSettings) -> "NodeTls":
+    """Return the TLS of a client. Raises ConfigError."""
+    from rmqkit.tls.node_tls import NodeTls  # loads `ssl`
+
+    return NodeTls(TlsServerSettings(), settings)
+
+
 def _stacks() -> str:
     """Return the stacks of all threads of this program, for the `jstack` of a running info."""
     frames = sys._current_frames()
@@ -237,13 +250,20 @@ def _stacks() -> str:
     return "\n".join(stacks)[:STACKS_SIZE_MAX]
 
 
+class ThreadKey(NamedTuple):
+    """What the users of one thread share. `instance_name` None is the default instance."""
+
+    namesrv: tuple[Address, ...]
+    instance_name: str | None
+    tls: TlsClientSettings | None
+
+
 class _Registry:
     """The I/O threads of this process."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
-        #: Keyed by name servers and instance name. None is the default instance, which is shared.
-        self.threads: dict[tuple[tuple[Address, ...], str | None], IoThread] = {}
+        self.threads: dict[ThreadKey, IoThread] = {}
         self.counts: dict[IoThread, int] = {}
 
 
@@ -255,29 +275,34 @@ def acquire(
     namesrv: str | Sequence[str] | None,
     instance_name: str | None,
     *,
+    tls: Tls = None,
     consumer_group: str | None = None,
 ) -> IoThread:
     """Return the I/O thread for these name servers, and start one if there is none.
+
+    `tls` is the argument that `choose_tls` describes. Objects with and without TLS share no thread.
 
     The caller must `release` it exactly once. Objects without an instance name share one thread.
     The exception is a second consumer of the same group: it gets its own thread, because the
     brokers must see it as a different member.
 
-    Raises ClientError if the group already has a consumer with this instance name.
+    Raises ClientError if the group already has a consumer with this instance name, ConfigError if
+    `tls` or its files cannot be used.
     """
     addresses = name_servers(namesrv)
+    tls_settings = choose_tls(tls)
     registry = _registry
     with registry.lock:
-        key: tuple[tuple[Address, ...], str | None] = (addresses, instance_name)
+        key = ThreadKey(addresses, instance_name, tls_settings)
         thread = registry.threads.get(key)
         if thread is not None and consumer_group in thread.consumer_groups:
             if instance_name is not None:
                 raise ClientError(
                     f"group {consumer_group} already has a consumer with instance_name {instance_name!r}; use another name"
                 )
-            key, thread = (addresses, new_instance_name()), None
+            key, thread = key._replace(instance_name=new_instance_name()), None
         if thread is None or thread.ended is not None:
-            thread = IoThread(addresses, key[1] or new_instance_name())
+            thread = IoThread(addresses, key.instance_name or new_instance_name(), tls_settings)
             registry.threads[key] = thread
             registry.counts[thread] = 0
         registry.counts[thread] += 1

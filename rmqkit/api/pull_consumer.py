@@ -35,6 +35,7 @@ from rmqkit.client.flow import start
 from rmqkit.client.message import MessageExt
 from rmqkit.client.producers.outgoing_message import check_group, check_topic
 from rmqkit.errors import ClientClosed, ClientError, RmqkitError
+from rmqkit.tls.client_choice import Tls
 from rmqkit.wire.fastjson import MessageQueue
 
 T = TypeVar("T")
@@ -68,6 +69,8 @@ class PullConsumer(User):
         instance_name: Part of the client id, `<ip>@<instance_name>`. By default all objects of a
             process with the same name servers share one client id, except a second consumer of a
             group.
+        tls: Whether to connect with TLS: true, false, the path of a file with Java's `tls.client.*`
+            keys, or a mapping of them. Default: the environment variable RMQKIT_TLS, or else false.
         model: `clustering` shares the queues among the members. `broadcasting` gives every member
             all queues and stores offsets in files below `offset_folder`.
         consume_from: Where to start in a queue without a committed offset: `last`, `first` or
@@ -90,7 +93,7 @@ class PullConsumer(User):
         InvalidMessage: If `group` is not a valid name.
         ClientError: If a setting is unknown, `auto_commit` is set without a group, or the group
             already has a consumer with this `instance_name`.
-        ConfigError: If `allocator` is unknown.
+        ConfigError: If `allocator` is unknown, or a file of `tls` cannot be used.
 
     Example:
         Consume a topic as a member of a group:
@@ -117,6 +120,7 @@ class PullConsumer(User):
         *,
         namesrv: str | Sequence[str] | None = None,
         instance_name: str | None = None,
+        tls: Tls = None,
         model: str = "clustering",
         consume_from: str = "last",
         consume_timestamp_ms: int | None = None,
@@ -154,7 +158,7 @@ class PullConsumer(User):
         #: Listener calls that the next `poll` makes. The I/O thread appends.
         self._changes: deque[Callable[[], None]] = deque()
         self._closed = False
-        self._io = acquire(self, namesrv, instance_name, consumer_group=group)
+        self._io = acquire(self, namesrv, instance_name, tls=tls, consumer_group=group)
         try:
             self._core = self._io.wait("PullConsumer()", lambda: start(self._make(settings, offset_folder)))
         except BaseException:

@@ -40,6 +40,7 @@ from rmqkit.client.message import MessageExt
 from rmqkit.client.producers.outgoing_message import check_group, check_topic
 from rmqkit.client.producers.trace import ConsumerTrace, TraceDispatch
 from rmqkit.errors import ClientClosed, ClientError, RmqkitError
+from rmqkit.tls.client_choice import Tls
 from rmqkit.wire.fastjson import MessageQueue
 from rmqkit.wire.trace import TRACE_TOPIC
 
@@ -80,6 +81,8 @@ class PushConsumer(User):
         instance_name: Part of the client id, `<ip>@<instance_name>`. By default all objects of a
             process with the same name servers share one client id, except a second consumer of a
             group.
+        tls: Whether to connect with TLS: true, false, the path of a file with Java's `tls.client.*`
+            keys, or a mapping of them. Default: the environment variable RMQKIT_TLS, or else false.
         mode: `pull` divides the queues among the members. `pop` lets all members share every queue:
             the broker gives each message to one of them, and hides it from the others until it is
             acked or `pop_invisible_time_ms` is over. This member pops whatever mode the broker has
@@ -134,7 +137,7 @@ class PushConsumer(User):
         InvalidMessage: If `group` or `trace_topic` is not a valid name.
         ClientError: If a setting is unknown or out of range, or the group already has a consumer
             with this `instance_name`.
-        ConfigError: If `allocator` is unknown.
+        ConfigError: If `allocator` is unknown, or a file of `tls` cannot be used.
 
     Example:
         Consume until Ctrl-C:
@@ -158,6 +161,7 @@ class PushConsumer(User):
         *,
         namesrv: str | Sequence[str] | None = None,
         instance_name: str | None = None,
+        tls: Tls = None,
         mode: str = "pull",
         model: str = "clustering",
         orderly: bool = False,
@@ -216,7 +220,7 @@ class PushConsumer(User):
         self._trace: ConsumerTrace | None = None
         threads = ORDERLY_THREADS_MAX if orderly else consume_threads
         self._runner: Runner = ListenerPool(f"rmqkit-{group}", threads, self._consume, self.discard)
-        self._io = acquire(self, namesrv, instance_name, consumer_group=group)
+        self._io = acquire(self, namesrv, instance_name, tls=tls, consumer_group=group)
         self._core = self._make_core(offset_folder)
 
     def _make_core(self, folder: str | None) -> ListenerConsumer[Any]:

@@ -38,6 +38,8 @@ def find_namesrv(given: str | None) -> str:
     """
     addresses = _given_addresses(given)
     if addresses is not None:
+        if (found := local_cluster(given)) is not None:
+            use_tls_of(found)
         return addresses
     from rmqkit.cluster import Cluster, meant_cluster, running_clusters
 
@@ -49,6 +51,7 @@ def find_namesrv(given: str | None) -> str:
                 f"no name server of cluster {cluster.name} runs ({', '.join(nameservers)}), so its brokers cannot be"
                 f" found; start it with `rmqkit cluster start {cluster.name}`"
             )
+        use_tls_of(cluster)
         return cluster.namesrv
     if running := running_clusters():
         raise Unreachable(
@@ -56,6 +59,17 @@ def find_namesrv(given: str | None) -> str:
             f' `eval "$(rmqkit cluster env {running[0]})"`, or --namesrv'
         )
     raise Unreachable(f"no cluster is running here; {HOW_TO_START}")
+
+
+def use_tls_of(cluster: "Cluster") -> None:
+    """Let all clients of this process, and of those that it starts, connect as the cluster demands.
+
+    A value of RMQKIT_TLS that the user has set stays.
+    """
+    from rmqkit.tls.client_choice import TLS_VARIABLE
+
+    if cluster.client_tls:
+        os.environ.setdefault(TLS_VARIABLE, cluster.client_tls)
 
 
 def local_cluster(given: str | None) -> "Cluster | None":

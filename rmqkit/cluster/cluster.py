@@ -16,7 +16,7 @@ from typing import Any
 
 import psutil
 
-from rmqkit.cluster import processes, restart
+from rmqkit.cluster import processes, restart, security
 from rmqkit.cluster.deferred_signals import signals_held
 from rmqkit.cluster.errors import ClusterError, NoSuchCluster, UsageProblem
 from rmqkit.cluster.health import isolated_nodes, readiness, takeover
@@ -87,6 +87,11 @@ class Cluster:
     def namesrv(self) -> str:
         """The name servers' addresses, joined by `;`."""
         return ";".join(target.address for target in self.targets() if not target.plan.is_broker)
+
+    @property
+    def client_tls(self) -> str:
+        """The file with the TLS settings of its clients, "" if it has no TLS of its own."""
+        return security.client_file(self.folder)
 
     def node_folder(self, node: str) -> Path:
         return node_folder(self.folder, node)
@@ -221,6 +226,7 @@ class Cluster:
             for folder in sorted((self.folder / homes.NODES).iterdir()):
                 isolated_nodes.remove_left(folder)
         shutil.rmtree(self.folder / homes.NODES, ignore_errors=True)
+        shutil.rmtree(self.folder / homes.TLS, ignore_errors=True)
         for name in (homes.DESCRIPTION, homes.STATE, homes.LOCK):
             (self.folder / name).unlink(missing_ok=True)
         with suppress(OSError):
@@ -402,7 +408,7 @@ def _processes(plans: Iterable[NodePlan], running: dict[str, psutil.Process]) ->
 
 def _difference(before: Description, wanted: Description) -> str:
     """Return the values of `before` that `wanted` changes, as text."""
-    names = ("groups", "replicas", "nameservers", "bind", "advertise", "base_port", "log_format", "layout")
+    names = ("groups", "replicas", "nameservers", "bind", "advertise", "base_port", "log_format", "layout", "secure")
     words = [f"{name} = {getattr(before, name)!r}" for name in names if getattr(before, name) != getattr(wanted, name)]
     for key in sorted({*before.settings, *wanted.settings}):
         if before.settings.get(key) != wanted.settings.get(key):

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import psutil
 
-from rmqkit.cluster import processes
+from rmqkit.cluster import processes, security
 from rmqkit.cluster.deferred_signals import signals_held
 from rmqkit.cluster.errors import ClusterError
 from rmqkit.cluster.health import readiness
@@ -46,10 +46,11 @@ def node_folder(folder: Path, node: str) -> Path:
 def targets(folder: Path, description: Description, plans: Sequence[NodePlan]) -> list[Target]:
     """Return the address of each node from its `node.toml`. Skip nodes that never started."""
     found = []
+    tls = security.client_file(folder)
     for plan in plans:
         port = nodefile.port_of(nodefile.load(node_folder(folder, plan.node)))
         if port is not None:
-            found.append(Target(plan, description.advertised, port))
+            found.append(Target(plan, description.advertised, port, tls))
     return found
 
 
@@ -105,6 +106,7 @@ class Launch:
         metrics = self._metrics_ports(there, chosen)
         nameservers = [Target(plan, description.advertised, chosen[plan.node]) for plan in nodes if plan.node in chosen]
         namesrv = ";".join(target.address for target in nameservers if not target.plan.is_broker)
+        secured = security.prepare(self.folder, description) if description.secure else None
         for plan in plans:
             own = node_folder(self.folder, plan.node)
             port, before = chosen[plan.node], had[plan.node]
@@ -118,6 +120,7 @@ class Launch:
                 namesrv=namesrv,
                 there=there[plan.node],
                 metrics_port=metrics.get(plan.node),
+                secured=secured,
             )
             nodefile.save(own, content)
             nodefile.check(own, plan.kind)

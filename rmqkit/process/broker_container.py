@@ -24,7 +24,7 @@ from rmqkit.container import BrokerKey, BrokerSummary, Container, ContainerNode
 from rmqkit.container.container import identity_of
 from rmqkit.container.node import ChangeResult, Then
 from rmqkit.errors import CannotStart, ConfigError, RmqkitError
-from rmqkit.process.node_specs import broker_name_of, broker_spec, config_of
+from rmqkit.process.node_specs import broker_name_of, broker_spec, config_of, tls_of
 from rmqkit.shell.listener import release_reserved
 from rmqkit.shell.log import LogSink
 from rmqkit.shell.node_host import Listen, NodeHost, NodeSpec
@@ -96,7 +96,8 @@ class Brokers:
     def port(self, port: int) -> NodeSpec:
         """Return the spec of the container's own node.
 
-        It listens on loopback, unless the first broker lets other machines change settings.
+        It listens on loopback, unless the first broker lets other machines change settings. It has
+        the TLS of the first broker.
         """
         first = self.main
         remote = first.limits.remote_config_update
@@ -106,7 +107,7 @@ class Brokers:
             self._listens = self._listens._replace(port=numbers["remoting"])
             return ContainerNode(CONTAINER, ports, self, limits=first.limits, remote_update=remote)
 
-        return NodeSpec(CONTAINER, first.paths.store_path_root_dir, make, [self._listens])
+        return NodeSpec(CONTAINER, first.paths.store_path_root_dir, make, [self._listens], tls=tls_of(first))
 
     def live_in(self, hosting: NodeHost) -> None:
         """Take over the brokers that `hosting` has created and is about to start."""

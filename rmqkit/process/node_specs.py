@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from rmqkit.runtime.ports import Ports
     from rmqkit.shell.log import LogSink
     from rmqkit.shell.node_host import Listen, NodeSpec
+    from rmqkit.tls.node_tls import NodeTls
 
 PORT_TRIES = 100
 METRICS_PACKAGES = ("h11", "prometheus_client")  # the extra `rmqkit[metrics]`
@@ -83,7 +84,7 @@ def nameserver_spec(config: NodeConfig, name: str) -> NodeSpec:
     settings = config.nameserver
     listens = [Listen("remoting", settings.bind_address, settings.listen_port)]
     listens += _metrics(config, settings.bind_address)
-    return NodeSpec(name, posixpath.dirname(settings.kv_config_path), make, listens)
+    return NodeSpec(name, posixpath.dirname(settings.kv_config_path), make, listens, tls=tls_of(config))
 
 
 def broker_spec(config: NodeConfig, name: str, path: str | None, sink: LogSink | None = None) -> NodeSpec:
@@ -124,7 +125,17 @@ def broker_spec(config: NodeConfig, name: str, path: str | None, sink: LogSink |
     listens += _metrics(config, network.broker_ip1)
     folder = config.paths.store_path_root_dir
     drill_folder = os.path.dirname(os.path.abspath(path)) if path else folder
-    return NodeSpec(name, folder, make, listens, drill_folder if drills.faults else None, sink)
+    return NodeSpec(name, folder, make, listens, drill_folder if drills.faults else None, sink, tls_of(config))
+
+
+def tls_of(config: NodeConfig) -> NodeTls | None:
+    """Return the TLS of a node, None if none of its connections may use it. Raises ConfigError."""
+    server, client = config.tls, config.tls_client
+    if not (server.listens or client.use_tls or client.enable):
+        return None
+    from rmqkit.tls.node_tls import NodeTls  # loads `ssl`
+
+    return NodeTls(server, client)
 
 
 def _metrics(config: NodeConfig, host: str) -> list[Listen]:

@@ -46,6 +46,7 @@ class Options(TypedDict, total=False):
     pattern: str
     allowed: str
     refusal: Refusal
+    secret: bool
 
 
 @overload

@@ -21,6 +21,7 @@ from rmqkit.settings import store_sections as store
 from rmqkit.settings.declaration import section
 from rmqkit.settings.pop_sections import AssignmentSettings, PopNoticeSettings, PopSettings
 from rmqkit.settings.replication_sections import ActingSettings, DrillSettings, HaSettings, ReplicationSettings
+from rmqkit.settings.tls_sections import TlsClientSettings, TlsServerSettings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +61,8 @@ class Sections:
     drills: DrillSettings = section(DrillSettings, "Drills", "broker")
     nameserver: node.NameserverSettings = section(node.NameserverSettings, "Name server", "nameserver")
     limits: node.NetworkLimits = section(node.NetworkLimits, "Network and limits", "broker", "nameserver")
+    tls: TlsServerSettings = section(TlsServerSettings, "TLS", "broker", "nameserver")
+    tls_client: TlsClientSettings = section(TlsClientSettings, "TLS", "broker", "nameserver")
     metrics: node.MetricsSettings = section(node.MetricsSettings, "Metrics", "broker", "nameserver")
     logs: node.LogSettings = section(node.LogSettings, "Logs", "broker", "nameserver")
     plugins: node.PluginSettings = section(node.PluginSettings, "Plug-ins", "broker", "nameserver")

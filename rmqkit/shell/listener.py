@@ -4,6 +4,7 @@
   connection stays in the backlog and would otherwise wake the loop again at once.
 - At `connections_max` in total, or `connections_per_ip_max` from one source, a new connection is
   accepted and closed at once, so that the peer notices.
+- With TLS the node gets a connection once its handshake is over (`tls_stream.py`).
 - A source is an IPv4 address or a /64 network of IPv6: a host usually has a whole /64.
 """
 
@@ -94,7 +95,7 @@ def bind(host: str, port: int, backlog: int) -> socket.socket:
 class Listener:
     """A listening socket of one node. An item of the loop."""
 
-    __slots__ = ("_logged_full_ms", "_starved", "fd", "loop", "node", "port", "sock", "tag")
+    __slots__ = ("_logged_full_ms", "_starved", "fd", "loop", "node", "port", "sock", "tag", "tls")
 
     def __init__(self, loop: "Loop", node: "Node", tag: str, sock: socket.socket) -> None:
         self.loop = loop
@@ -103,6 +104,9 @@ class Listener:
         self.sock = sock
         self.fd = sock.fileno()
         self.port = int(sock.getsockname()[1])
+        tls = loop.tls.get(node)
+        #: the node's TLS, None for a listener without
+        self.tls = tls if tls is not None and tls.accepts(tag) else None
         self._starved = False
         self._logged_full_ms = -LOG_AGAIN_MS
         loop.items[self.fd] = self
@@ -149,11 +153,15 @@ class Listener:
             sock.close()
             return
         conn = Connection(self.loop.next_id(), self.tag, address_of(name), local=local)
-        stream = Stream(self.loop, self.node, sock, conn)
-        stream.source = source
         by_source = self.loop.by_source
         by_source[source] = by_source.get(source, 0) + 1
-        self.node.opened(conn)
+        if self.tls is None:
+            Stream(self.loop, self.node, sock, conn).source = source
+            self.node.opened(conn)
+        else:
+            from rmqkit.shell.tls_stream import TlsStream  # loads `ssl`
+
+            TlsStream(self.loop, self.node, sock, conn, self.tls).source = source
 
     def _pause(self, error: OSError) -> None:
         if not self._starved:

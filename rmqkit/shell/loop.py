@@ -55,12 +55,15 @@ from rmqkit.shell.wakeup import Wakeup
 
 if TYPE_CHECKING:
     from rmqkit.shell.faults.isolated_socket import HeldSocket
+    from rmqkit.tls.node_tls import NodeTls
 
 IDLE_SCAN_MS = 5000
 #: how long pending bytes may still be sent after all nodes have stopped
 SEND_PENDING_MS = 1000
 #: interval of the checks whether a node being removed has stopped
 STOPPED_POLL_MS = 5
+#: interval of the checks for changed certificate files
+TLS_POLL_MS = 1000
 REMOVED = "the node was removed"
 #: a step of a turn that takes this long may mean that the process was stopped meanwhile
 STALL_NS = 200_000_000
@@ -116,6 +119,8 @@ class Loop:
         self.failed: Node | None = None
         #: count of accepted connections by source (see `listener.source_of`)
         self.by_source: dict[str, int] = {}
+        #: the TLS of the nodes that use it
+        self.tls: dict[Node, NodeTls] = {}
         #: bytes pending in all connections, because their peers read more slowly than they request
         self.unsent_bytes = 0
         #: items that are not connections
@@ -153,12 +158,18 @@ class Loop:
         entropy = random.Random(os.urandom(32))
         return Ports(self.clock, disk, entropy, log or self.log, memory_size())
 
-    def add(self, node: Node, disk: Disk | None = None) -> None:
-        """Add a node. `disk` is the disk of its ports, by default `node.ports.disk` if present."""
+    def add(self, node: Node, disk: Disk | None = None, tls: "NodeTls | None" = None) -> None:
+        """Add a node. `disk` is the disk of its ports, by default `node.ports.disk` if present.
+
+        With `tls` its listeners and dials use TLS as it says.
+        """
         if disk is None:
             disk = getattr(getattr(node, "ports", None), "disk", None)
         self._hosted.append(NodeSlot(node, disk if isinstance(disk, OsDisk) else None))
         self._slow.watch(node)
+        if tls is not None:
+            self.tls[node] = tls
+            self._poll_tls(node, tls)
 
     def listen(self, node: Node, tag: str, host: str, port: int) -> int:
         """Accept connections for a node. Return the port; the system chooses one if `port` is 0.
@@ -228,6 +239,7 @@ class Loop:
                 else:
                     item.abort()
         self.spared.pop(node, None)
+        self.tls.pop(node, None)
         for hosted in [hosted for hosted in self._hosted if hosted.node is node]:
             self._hosted.remove(hosted)
             if hosted.disk is not None:
@@ -522,6 +534,12 @@ class Loop:
         for item in list(self.items.values()):
             item.scan(now_ms)
         self.after(self._scan_every_ms(), self._scan)
+
+    def _poll_tls(self, node: Node, tls: "NodeTls") -> None:
+        """Reload changed certificates, once per `TLS_POLL_MS`, until the node is removed."""
+        if self.tls.get(node) is tls:
+            tls.poll(self.log)
+            self.after(TLS_POLL_MS, lambda: self._poll_tls(node, tls))
 
     def _send_pending(self) -> None:
         """Send the pending bytes of the stopped nodes, for at most `SEND_PENDING_MS`."""

@@ -27,6 +27,7 @@ from rmqkit.shell.loop import Loop
 
 if TYPE_CHECKING:
     from rmqkit.shell.faults.drill_socket import DrillSocket
+    from rmqkit.tls.node_tls import NodeTls
 
 
 class Listen(NamedTuple):
@@ -51,6 +52,8 @@ class NodeSpec(NamedTuple):
     drill_folder: str | None = None
     #: the sink of its log lines; None: the process's log, under the node's name
     sink: LogSink | None = None
+    #: the TLS of its connections; None: plain text
+    tls: "NodeTls | None" = None
 
 
 class ReadyNode(NamedTuple):
@@ -97,7 +100,7 @@ class NodeHost:
         log = NodeLog(spec.sink or self._sink, spec.name)
         ports = loop.ports(spec.folder, log, share=self._share())
         node = spec.make(ports, numbers)
-        loop.add(node, ports.disk)
+        loop.add(node, ports.disk, spec.tls)
         for tag, sock in sockets:
             loop.accept(node, tag, sock)
         return self._settled(spec, log, node, numbers)
@@ -138,7 +141,7 @@ class NodeHost:
             if ports is not None:
                 loop.release(ports.disk)
             raise
-        loop.add(node, ports.disk)
+        loop.add(node, ports.disk, spec.tls)
         for tag, sock in sockets:
             loop.accept(node, tag, sock)
         resident = self._settled(spec, log, node, numbers)

@@ -1,8 +1,9 @@
 """One TCP connection in the shell.
 
 It has three stages: a `Dial` connects, a `Stream` is open, and a `LingeringSocket` is closed on our
-side. Each is an item of the loop, found by its descriptor. `ready(mask)` handles its events, and
-`scan(now_ms)` is the idle check.
+side. With TLS a `TlsStream` (`tls_stream.py`) stands in for the `Stream`. Each is an item of the
+loop, found by its descriptor. `ready(mask)` handles its events, and `scan(now_ms)` is the idle
+check.
 
 - A stream writes at the end of the turn. It asks for write events only while bytes are `pending`.
   The connection's own list is always empty between turns, so data that a node sends later marks
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from rmqkit.runtime.node import Node
     from rmqkit.shell.faults.isolated_socket import HeldSocket
     from rmqkit.shell.loop import Loop
+    from rmqkit.tls.node_tls import NodeTls
 
 READ_SIZE_MAX = 65_536
 #: bytes up to which joining buffers is cheaper than a vectored call
@@ -150,9 +152,11 @@ class Stream:
     def watch(self) -> None:
         """Tell the poller which events are wanted now."""
         conn = self.conn
-        wanted = WRITE if self.pending else 0
-        if conn.reading and not conn.closing and (conn.dialled or not self.paused):
-            wanted |= READ
+        self.want(conn.reading and not conn.closing and (conn.dialled or not self.paused))
+
+    def want(self, reads: bool) -> None:
+        """Ask the poller for write events while bytes are pending, and for read events if asked."""
+        wanted = (WRITE if self.pending else 0) | (READ if reads else 0)
         if wanted != self.interest:
             self.interest = wanted
             self.loop.poller.change(self.fd, wanted)
@@ -357,6 +361,10 @@ class Dial:
         self.is_over = True
         conn = self.conn
         conn.local = address_of(sock.getsockname())
+        tls = self.loop.tls.get(self.node)
+        if tls is not None and tls.dials(conn.tag):
+            self._continue_with_tls(tls, sock)
+            return
         stream = Stream(self.loop, self.node, sock, conn, known=True)
         if conn.out:
             self.node.outbox.dirty.append(conn)
@@ -367,6 +375,15 @@ class Dial:
         else:
             stream.watch()
             self.node.opened(conn)
+
+    def _continue_with_tls(self, tls: NodeTls, sock: socket.socket) -> None:
+        from rmqkit.shell.tls_stream import TlsStream  # loads `ssl`
+        from rmqkit.tls.transport import TlsError
+
+        try:
+            TlsStream(self.loop, self.node, sock, self.conn, tls)
+        except TlsError as error:
+            self._failed(str(error))
 
     def scan(self, now_ms: int) -> None:
         """Do nothing: the timeout is a timer of the loop."""

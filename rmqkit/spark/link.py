@@ -25,6 +25,7 @@ import msgspec
 
 from rmqkit.errors import PeerUnreachable, RemoteProtocolError
 from rmqkit.runtime.connection import Address
+from rmqkit.tls.client_choice import choose_tls, encrypted
 from rmqkit.wire.remoting.frames import CODEC_JSON, CODEC_ROCKETMQ, Frame, frame
 from rmqkit.wire.remoting.headers import FLAG_RESPONSE, Head, decode_head, encode_request
 from rmqkit.wire.schema import Ext, to_ext
@@ -91,7 +92,7 @@ def _marks(codec: int, header: bytes) -> tuple[int, int, int]:
 
 
 class Link:
-    """One connection.
+    """One connection, with TLS if RMQKIT_TLS says so (`rmqkit.tls.client_choice`).
 
     Methods that send or receive raise PeerUnreachable or RemoteProtocolError. After that the link
     can only be closed.
@@ -108,9 +109,12 @@ class Link:
         self._opaque = 0
         self._timeout_s = timeout_s
         self._at = self._filled = 0
+        tls = choose_tls(None)
         try:
             self._socket = socket.create_connection(address, timeout=timeout_s)
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if tls is not None:
+                self._socket = encrypted(self._socket, address.host, tls)
         except OSError as error:
             raise PeerUnreachable(
                 f"cannot connect to {address}: {error.strerror or error}", kind="connect", address=str(address)

@@ -62,8 +62,12 @@ def hold(port: int) -> None:
 
 
 class Hostile:
+    """The hostile process, which `module` runs with `--hold PORT`."""
+
+    module = "tests.bench.hostile"
+
     def __init__(self, node: Node) -> None:
-        command = [sys.executable, "-m", "tests.bench.hostile", "--hold", str(node.port)]
+        command = [sys.executable, "-m", self.module, "--hold", str(node.port)]
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         assert self.process.stdout is not None
         assert self.process.stdout.readline().startswith(b"ready")

@@ -387,7 +387,7 @@ def test_our_key_and_apaches_for_the_same_choice_must_agree(ours: str, theirs: s
         ("broker", ["enableControllerMode=true"]),
         ("broker", ["enableDLegerCommitLog=true"]),
         ("broker", ["duplicationEnable=true"]),
-        ("broker", ["useTLS=true"]),
+        ("broker", ["tls.server.mode=permissive"]),
         ("broker", ["tls.server.mode=enforcing"]),
         ("nameserver", ["tls.server.mode=enforcing"]),
         ("nameserver", ["enableControllerInNamesrv=true"]),
@@ -424,7 +424,7 @@ def test_replicas_that_make_no_sense_together_are_named(overrides: list[str], wa
 @pytest.mark.parametrize(
     "overrides",
     [
-        ["aclEnable=false", "enableDLegerCommitLog=false", "tls.server.mode=permissive"],
+        ["aclEnable=false", "enableDLegerCommitLog=false", "tls.server.mode=disabled"],
         ["brokerRole=SYNC_MASTER", "inSyncReplicas=2", "minInSyncReplicas=2"],
         ["brokerRole=ASYNC_MASTER", "inSyncReplicas=2"],
         ["brokerRole=SLAVE", "brokerId=1"],

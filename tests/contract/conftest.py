@@ -6,6 +6,7 @@ import pytest
 
 from rmqkit.config import NetworkLimits
 from tests.contract.labs import DiskLab, NetLab, OsDiskLab, ShellNetLab, SimDiskLab, SimNetLab
+from tests.helpers.certificates import Certificates
 
 
 @pytest.fixture(params=["os", "sim"])
@@ -15,14 +16,20 @@ def disks(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
     lab.close()
 
 
-@pytest.fixture(params=["shell", "sim"])
+@pytest.fixture(params=["shell", "tls", "sim"])
 def make_net(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[..., NetLab]]:
     """A function that makes a lab whose loop or world has the given limits."""
     labs: list[Any] = []
 
     def make(**limits: int) -> NetLab:
         chosen = NetworkLimits(**limits)
-        lab: Any = ShellNetLab(tmp_path, chosen) if request.param == "shell" else SimNetLab(chosen, request.node.name)
+        lab: Any
+        if request.param == "sim":
+            lab = SimNetLab(chosen, request.node.name)
+        elif request.param == "tls":
+            lab = ShellNetLab(tmp_path, chosen, Certificates(tmp_path / "certificates").node)
+        else:
+            lab = ShellNetLab(tmp_path, chosen)
         labs.append(lab)
         return lab
 

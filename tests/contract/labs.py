@@ -24,6 +24,7 @@ from rmqkit.shell.loop import Loop
 from rmqkit.sim.disk import SimDisk
 from rmqkit.sim.folder import SimFolder
 from rmqkit.sim.world import World
+from rmqkit.tls.node_tls import NodeTls
 from tests.contract.toys import Toy
 
 DEADLINE_S = 15.0
@@ -131,12 +132,13 @@ class NetLab(Protocol):
 
 
 class ShellNetLab:
-    """Runs all toys in one loop, over loopback."""
+    """Runs all toys in one loop, over loopback. `make_tls` makes the TLS of each, None: none."""
 
     kind = "shell"
 
-    def __init__(self, folder: Path, limits: NetworkLimits) -> None:
+    def __init__(self, folder: Path, limits: NetworkLimits, make_tls: Callable[[], NodeTls] | None = None) -> None:
         self.loop = Loop(limits=limits)
+        self._make_tls = make_tls
         self._folder = folder
         self._nodes: dict[str, Node] = {}
         self._bound: dict[str, int] = {}
@@ -144,7 +146,7 @@ class ShellNetLab:
     def add(self, name: str, make: Callable[[str, Ports], Toy]) -> Any:
         node = make(name, self.loop.ports(str(self._folder / name)))
         self._nodes[name] = node
-        self.loop.add(node)
+        self.loop.add(node, tls=self._make_tls() if self._make_tls else None)
         return node
 
     def listen(self, name: str, tag: str = "toy") -> Address:

@@ -92,11 +92,11 @@ def apache_cluster() -> Iterator[tuple[apache.ApacheCluster, Ledger]]:
         yield stack.enter_context(made), ledger
 
 
-def rmqkit(home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run one `rmqkit` command with its state in `home`."""
+def rmqkit(home: Path, *arguments: str, tls: str = "false") -> subprocess.CompletedProcess[str]:
+    """Run one `rmqkit` command with its state in `home`. `tls` is the value of RMQKIT_TLS."""
     return subprocess.run(
         [sys.executable, "-m", "rmqkit.cli.main", *arguments],
-        env={**os.environ, "RMQKIT_HOME": str(home)},
+        env={**os.environ, "RMQKIT_HOME": str(home), "RMQKIT_TLS": tls},
         capture_output=True,
         text=True,
         check=False,

@@ -5,7 +5,7 @@ cannot pass, with reasons. They run against Apache's broker only (RMQKIT_INTEROP
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tests.interop import apache
@@ -130,8 +130,10 @@ def shows(version: str) -> dict[str, Sequence[str]]:
     return {feature: [check for check in names if check in checks] for feature, names in _SHOWS.items()}
 
 
-def run(namesrv: str, home: Path, version: str, checks: Sequence[str]) -> CheckRun:
-    """Start the JVM; it runs the checks at once."""
+def run(
+    namesrv: str, home: Path, version: str, checks: Sequence[str], properties: Mapping[str, str] | None = None
+) -> CheckRun:
+    """Start the JVM with these system properties; it runs the checks at once."""
     return CheckRun(
         home,
         lambda errors: apache.start_java(
@@ -141,7 +143,7 @@ def run(namesrv: str, home: Path, version: str, checks: Sequence[str]) -> CheckR
             version=version,
             stderr=errors,
             heap_mb=384,
-            properties={"interop.threads": str(THREADS)},
+            properties={"interop.threads": str(THREADS), **(properties or {})},
         ),
     )
 

@@ -14,6 +14,7 @@ import pytest
 
 from rmqkit.config import NetworkLimits
 from rmqkit.shell.loop import Loop
+from rmqkit.tls.node_tls import NodeTls
 
 ROOT = Path(__file__).resolve().parents[2]
 DEADLINE_S = 20.0
@@ -116,9 +117,9 @@ class LoopLab:
         self.loop = Loop(limits=limits, log=self.log)
         self.folder = folder
 
-    def host(self, make: Callable[..., Any], name: str = "toy") -> Any:
+    def host(self, make: Callable[..., Any], name: str = "toy", tls: NodeTls | None = None) -> Any:
         node = make(name, self.loop.ports(str(self.folder / name)))
-        self.loop.add(node)
+        self.loop.add(node, tls=tls)
         return node
 
     def run_until(self, reached: Callable[[], Any]) -> None:

@@ -20,12 +20,13 @@ MAY_IMPORT = {
     "broker": {"wire", "runtime", "store", "metrics"},
     "container": {"wire", "runtime", "broker"},
     "client": {"wire", "runtime"},
-    "shell": {"wire", "runtime"},
-    "api": {"wire", "runtime", "client", "shell", "plugins"},
-    "sim": {"wire", "runtime", "store", "nameserver", "broker", "client"},
-    "cluster": {"wire", "runtime", "client", "shell", "api"},
+    "tls": {"runtime"},
+    "shell": {"wire", "runtime", "tls"},
+    "api": {"wire", "runtime", "client", "tls", "shell", "plugins"},
+    "sim": {"wire", "runtime", "tls", "store", "nameserver", "broker", "client"},
+    "cluster": {"wire", "runtime", "client", "tls", "shell", "api"},
     "drill": {"wire", "runtime", "store", "client", "shell", "api", "cluster", "sim", "plugins", "broker"},
-    "spark": {"wire", "runtime", "store", "client", "api"},
+    "spark": {"wire", "runtime", "store", "client", "tls", "api"},
 }
 #: module of a package -> packages that it may import in addition
 MAY_IMPORT_TOO = {"rmqkit.spark.audit": {"drill"}}

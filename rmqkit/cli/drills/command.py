@@ -401,6 +401,8 @@ def _plan(mode: str, pairs: list[str] | None, preset: str | None, **given: Any) 
     from rmqkit.settings.table import show
 
     asked = with_preset(preset, {"settings": parse_settings(pairs or ())})
+    if asked.get("secure"):
+        raise UsageError(f"--preset {preset}: drills run without TLS")
     if set(asked) - {"settings"}:
         raise UsageError(
             f"--preset {preset}: drills choose groups and replicas with --groups and --replicas, one broker a process"

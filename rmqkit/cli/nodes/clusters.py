@@ -61,7 +61,7 @@ Preset = Annotated[
     str | None,
     typer.Option(
         "--preset",
-        help="Named sets of options, separated by commas: fast-failover, crosswise.",
+        help="Named sets of options, separated by commas: fast-failover, crosswise, secure.",
         autocompletion=preset_names,
     ),
 ]
@@ -200,7 +200,7 @@ def up(
     if json:
         output.document(status)
     else:
-        print_banner(status, started)
+        print_banner(status, started, cluster.client_tls)
 
 
 def groups_of(text: str | None, cluster: "Cluster", file: Path | None, replicas: int | None) -> int | None:
@@ -247,7 +247,7 @@ def warn_of_open_doors(bind: str) -> None:
         )
 
 
-def print_banner(status: dict[str, Any], started: bool) -> None:
+def print_banner(status: dict[str, Any], started: bool, client_tls: str = "") -> None:
     from rmqkit.cluster import meant_cluster
 
     name = status["name"]
@@ -255,6 +255,8 @@ def print_banner(status: dict[str, Any], started: bool) -> None:
     print()
     output.report(status["nodes"], {"node": "node", "address": "address", "pid": "pid"})
     print(f"\nname servers  {status['namesrv']}\ndata          {status['home']}")
+    if client_tls:
+        print(f"TLS           {client_tls}")
     for at, url in enumerate(node["metrics"] for node in status["nodes"] if node["metrics"]):
         print(f"{'' if at else 'metrics':14}{url}")
     print("\nnext:")
@@ -264,6 +266,8 @@ def print_banner(status: dict[str, Any], started: bool) -> None:
     print(f'  rmqkit send hello "first message"{namesrv}')
     print(f"  rmqkit consume hello{namesrv}")
     print(f"  rmqkit cluster status{word}")
+    if client_tls:
+        print(f"  java -Dtls.enable=true -Dtls.config.file={client_tls} ...")
 
 
 @app.command()
@@ -356,7 +360,13 @@ def env(name: Name = None, cluster_option: ClusterOption = None, json: Json = Fa
     if not cluster.is_running:
         word = "" if name == "default" else f" {name}"
         raise NoSuchCluster(f"cluster {name} is down; start it with `rmqkit cluster up{word}`")
-    output.answer({"NAMESRV_ADDR": cluster.namesrv}, f"export NAMESRV_ADDR='{cluster.namesrv}'", as_json=json)
+    from rmqkit.tls.client_choice import TLS_VARIABLE
+
+    variables = {"NAMESRV_ADDR": cluster.namesrv}
+    if cluster.client_tls:
+        variables[TLS_VARIABLE] = cluster.client_tls
+    lines = "\n".join(f"export {key}='{value}'" for key, value in variables.items())
+    output.answer(variables, lines, as_json=json)
     warn_of_open_doors(description.bind)
 
 

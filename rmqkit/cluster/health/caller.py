@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import NamedTuple, Self
 
 from rmqkit.errors import RemoteProtocolError, RmqkitError
+from rmqkit.tls.client_choice import Tls, choose_tls, encrypted
 from rmqkit.wire.remoting.frames import FrameBuffer, frame
 from rmqkit.wire.remoting.headers import Head, decode_head, encode_request
 from rmqkit.wire.schema import Ext, to_ext
@@ -29,16 +30,20 @@ class NodeReply(NamedTuple):
 class Caller:
     """A connection to one node. Every call must end by `deadline_s` (monotonic time, in s).
 
-    Raises NoAnswer if the node cannot be connected to, or does not answer in time.
+    `rmqkit.tls.client_choice` describes `tls`. Raises NoAnswer if the node cannot be connected to,
+    or does not answer in time, ConfigError if a file of `tls` cannot be used.
     """
 
-    def __init__(self, host: str, port: int, deadline_s: float) -> None:
+    def __init__(self, host: str, port: int, deadline_s: float, tls: Tls = None) -> None:
         self._deadline_s = deadline_s
         self._buffer = FrameBuffer()
         self._opaque = 0
+        settings = choose_tls(tls)
         try:
             self._socket = socket.create_connection((host, port), timeout=self._left_s())
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if settings is not None:
+                self._socket = encrypted(self._socket, host, settings)
         except OSError as error:
             raise NoAnswer(f"cannot connect to {host}:{port}: {error.strerror or error}") from None
 

@@ -57,6 +57,12 @@ class Target(NamedTuple):
     plan: NodePlan
     host: str
     port: int
+    #: the file with the TLS settings of the cluster's clients; "" without
+    tls: str = ""
+
+    def call(self, deadline_s: float) -> Caller:
+        """Return a connection to the node. Raises NoAnswer."""
+        return Caller(self.host, self.port, deadline_s, tls=self.tls or None)
 
     @property
     def address(self) -> str:
@@ -186,7 +192,7 @@ def _follows_one_of(masters: Container[str], plan: NodePlan) -> bool:
 def _check(target: Target, around: Surroundings, deadline_s: float) -> None:
     """Check that a node is ready. Raises NoAnswer with the reason if it is not."""
     if not target.plan.is_broker:
-        with Caller(target.host, target.port, deadline_s) as node:
+        with target.call(deadline_s) as node:
             node.ask(RequestCode.GET_BROKER_CLUSTER_INFO)
     elif target.plan.is_slave:
         _check_slave(target, around, deadline_s)
@@ -196,7 +202,7 @@ def _check(target: Target, around: Surroundings, deadline_s: float) -> None:
 
 def _check_master(target: Target, around: Surroundings, deadline_s: float) -> None:
     topic = target.plan.broker_name
-    with Caller(target.host, target.port, deadline_s) as node:
+    with target.call(deadline_s) as node:
         try:
             has_topic = _send_and_pull(node, topic, time.time_ns() // 1_000_000)
         except TooFewInSync:
@@ -226,7 +232,7 @@ def _check_slave(target: Target, around: Surroundings, deadline_s: float) -> Non
 
 
 def _ask_replication(target: Target, deadline_s: float) -> ReplicaReport | None:
-    with Caller(target.host, target.port, deadline_s) as node:
+    with target.call(deadline_s) as node:
         return replication_of(KVTable.decode(node.ask(RequestCode.GET_BROKER_RUNTIME_INFO).body).table)
 
 
@@ -236,7 +242,7 @@ def _check_known(target: Target, nameservers: Sequence[Target], topic: str, dead
     Raises NoAnswer if one does not.
     """
     for nameserver in nameservers:
-        with Caller(nameserver.host, nameserver.port, deadline_s) as asked:
+        with nameserver.call(deadline_s) as asked:
             known = _addresses_of_topic(asked, topic) if topic else _addresses_of_all(asked)
         if target.address not in known:
             raise NoAnswer(f"{nameserver.plan.node} does not know it yet")
@@ -350,7 +356,7 @@ def look(targets: Sequence[Target], timeout_s: float) -> dict[str, NodeStatus]:
 
 def _look_at(target: Target, deadline_s: float) -> NodeStatus | None:
     try:
-        with Caller(target.host, target.port, deadline_s) as node:
+        with target.call(deadline_s) as node:
             if not target.plan.is_broker:
                 return NodeStatus(settings=decode_properties(node.ask(RequestCode.GET_NAMESRV_CONFIG).body))
             settings = decode_properties(node.ask(RequestCode.GET_BROKER_CONFIG).body)

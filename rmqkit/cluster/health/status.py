@@ -78,7 +78,8 @@ def metrics_url(content: Mapping[str, Any]) -> str | None:
     """Return the URL of the Prometheus metrics of a node with this `node.toml`, or None."""
     port = nodefile.port_of(content, METRICS_PORT_KEY)
     host = str(content.get("metricsPromExporterHost") or content.get("brokerIP1") or content.get("bindAddress"))
-    return None if port is None else f"http://{Address(LOOPBACK.get(host, host), port)}/metrics"
+    scheme = "https" if content.get("tls.server.mode") == "enforcing" else "http"
+    return None if port is None else f"{scheme}://{Address(LOOPBACK.get(host, host), port)}/metrics"
 
 
 def _node(

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from rmqkit.cluster.errors import ClusterError
 from rmqkit.cluster.health import readiness
-from rmqkit.cluster.health.caller import Caller, NoAnswer
+from rmqkit.cluster.health.caller import NoAnswer
 from rmqkit.cluster.health.readiness import NodeStatus, Target
 from rmqkit.errors import RemoteProtocolError
 from rmqkit.wire.bodies import ClusterInfo, TopicRoute
@@ -118,7 +118,7 @@ def _shown_master(nameserver: Target, broker_name: str) -> str | None:
     This is from the route of the broker's own topic, which has the group's name.
     """
     try:
-        with Caller(nameserver.host, nameserver.port, time.monotonic() + readiness.ASK_S) as asked:
+        with nameserver.call(time.monotonic() + readiness.ASK_S) as asked:
             answer = asked.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, GetRouteInfoRequest(topic=broker_name))
         groups = TopicRoute.decode(answer.body).broker_datas
     except (NoAnswer, RemoteProtocolError):
@@ -129,7 +129,7 @@ def _shown_master(nameserver: Target, broker_name: str) -> str | None:
 def _registered_master(nameserver: Target, broker_name: str) -> str | None:
     """Return the address registered under id 0 of a group, or None if unknown."""
     try:
-        with Caller(nameserver.host, nameserver.port, time.monotonic() + readiness.ASK_S) as asked:
+        with nameserver.call(time.monotonic() + readiness.ASK_S) as asked:
             groups = ClusterInfo.decode(asked.ask(RequestCode.GET_BROKER_CLUSTER_INFO).body).broker_addr_table
     except (NoAnswer, RemoteProtocolError):
         return None

@@ -11,6 +11,7 @@
     log_format = "text"   # of the nodes' logs; or "json"
     layout = "apart"      # which brokers share a process: none (apart), all, those with the
                           # same id (replica), crosswise
+    secure = false        # TLS everywhere, with certificates of an authority that `up` makes
 
     [settings]            # RocketMQ's names; a key applies to the kinds of node that know it
     flushDiskType = "SYNC_FLUSH"
@@ -110,6 +111,7 @@ class Description:
     any_port: bool = False
     log_format: str = "text"
     layout: str = APART
+    secure: bool = False
     settings: Mapping[str, Setting] = field(default_factory=dict)
 
     @property

@@ -3,6 +3,7 @@
     $RMQKIT_HOME/<name>/
         cluster.toml, state.json, lock
         nodes/<node>/           node.toml, store/, log
+        tls/                    certificates and client settings of a secure cluster
         nodes/container-0/      container.toml (its port), log; for a process of several brokers
 
 Every command that changes a cluster holds the lock file of its folder (`locked`). A purge deletes
@@ -27,6 +28,7 @@ DESCRIPTION = "cluster.toml"
 STATE = "state.json"
 LOCK = "lock"
 NODES = "nodes"
+TLS = "tls"
 NODE_FILE = "node.toml"
 CONTAINER_FILE = "container.toml"
 STORE = "store"

@@ -69,10 +69,12 @@ def contents(
     namesrv: str,
     there: Mapping[str, Setting],
     metrics_port: int | None = None,
+    secured: Mapping[str, Setting] | None = None,
 ) -> dict[str, Setting]:
     """Return the content of one node's file.
 
-    `there` is the current content of the file. `metrics_port` is None if metrics are off.
+    `there` is the current content of the file. `metrics_port` is None if metrics are off. `secured`
+    are the settings of a secure cluster.
     """
     store = folder / STORE
     defaults = default_settings(plan, description)
@@ -97,6 +99,7 @@ def contents(
             "kvConfigPath": str(store / "kvConfig.json"),
             "configStorePath": str(store / "namesrv.properties"),
         }
+    ties |= secured or {}
     if metrics_port is not None:
         ties[METRICS_PORT_KEY] = metrics_port
         if METRICS_HOST_KEY not in description.settings:

@@ -31,6 +31,11 @@ PRESETS: Mapping[str, Preset] = {
             "syncBrokerMemberGroupPeriod": 300,
         },
     ),
+    "secure": Preset(
+        "TLS on every port, with certificates of an authority of the cluster's own; needs rmqkit[secure]",
+        {},
+        {"secure": True},
+    ),
     "crosswise": Preset(
         "three groups of three in three processes, each with one master and a slave of each other group",
         {},

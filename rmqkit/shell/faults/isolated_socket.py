@@ -59,10 +59,10 @@ class HeldSocket:
     def getsockopt(self, level: int, name: int) -> int:
         return 0 if self.blocked & READ else self.sock.getsockopt(level, name)
 
-    def recv(self, size: int) -> bytes:
+    def recv(self, size: int, flags: int = 0) -> bytes:
         if self.blocked & READ:
             raise BlockingIOError
-        return self.sock.recv(size)
+        return self.sock.recv(size, flags)
 
     def send(self, data: Buffer) -> int:
         if not self.blocked & WRITE:
