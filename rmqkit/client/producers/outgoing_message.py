@@ -113,8 +113,8 @@ class Prepare:
             raise InvalidMessage(
                 f"batch of {len(encoded)} bytes, more than the limit of {self.message_size_max}; send fewer at a time"
             )
-        properties = props.encode({props.PROPERTY_UNIQ_KEY: self.ids.next(wall_ms)}).decode()
-        return OutgoingMessage(topic, encoded, 0, 0, properties, ",".join(ids), True, RequestCode.SEND_BATCH_MESSAGE)
+        of_batch = props.encode({props.PROPERTY_UNIQ_KEY: self.ids.next(wall_ms)}).decode()
+        return OutgoingMessage(topic, encoded, 0, 0, of_batch, ",".join(ids), True, RequestCode.SEND_BATCH_MESSAGE)
 
     def request(self, message: Message, wall_ms: int, client_id: str, timeout_ms: int) -> OutgoingMessage:
         """Prepare a message whose consumer should reply to this client within `timeout_ms`."""
