@@ -119,6 +119,7 @@ def test_what_a_removed_node_was_dialling_ends(rig: Rig) -> None:
     rig.lab.run_until(lambda: rig.lab.loop.stream_count == 0)
 
 
+@pytest.mark.long
 def test_memory_of_a_removed_node_comes_back(lab: LoopLab, tmp_path: Path) -> None:
     rig = Rig(lab, tmp_path, NodeHost)
     rig.add("first")

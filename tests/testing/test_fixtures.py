@@ -86,6 +86,7 @@ def test_unused_they_cost_nothing(tmp_path):
     assert done.returncode == 0, done.stdout
 
 
+@pytest.mark.long
 def test_a_session_of_tests(tmp_path):
     """All tests share one cluster, and each has its own names.
 

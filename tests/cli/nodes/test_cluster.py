@@ -317,6 +317,7 @@ def test_metrics_have_a_port_of_their_own_on_every_node(shell):
     shell.error("cluster", "up", "other", "--log-format", "xml", code=2)
 
 
+@pytest.mark.long
 def test_down_keeps_the_data_and_purge_removes_it(shell):
     shell.outside.run("cluster", "up", "shop", "--any-port", "--base-port", free_base())
     namesrv = shell.json("cluster", "status", "shop")["namesrv"]
@@ -465,6 +466,7 @@ def test_a_cluster_that_does_not_answer_in_time_is_taken_back(shell):
     assert no_process_is_left(shell)
 
 
+@pytest.mark.long
 def test_everything_that_was_killed_behind_its_back_comes_up_again(shell):
     status = shell.json("cluster", "up", "--any-port", "--base-port", free_base(), *ALONE, *SMALL)
     crash(status["nodes"])

@@ -88,6 +88,7 @@ def test_without_its_slave_a_master_goes_on_and_says_so(pair):
     logs_are_equal(pair)
 
 
+@pytest.mark.long
 def test_without_its_master_a_slave_acts_and_says_why_it_is_alone(pair):
     pair.run("send", "kept", "readable")
     pair.run("cluster", "kill", "master")
@@ -123,7 +124,7 @@ def test_without_its_master_a_slave_acts_and_says_why_it_is_alone(pair):
     assert (master["in_sync"], slave["replication"]["state"]) == (2, "following")
 
 
-@pytest.mark.parametrize("rules", [[{}], [{"tag": "ha"}]], ids=["all", "ha"])
+@pytest.mark.parametrize("rules", [pytest.param([{}], marks=pytest.mark.long), [{"tag": "ha"}]], ids=["all", "ha"])
 def test_a_node_that_a_killed_drill_has_left_cut_off_says_so_and_is_resumed(pair, rules):
     transport.isolate(pair.home / "default" / "nodes" / "broker-a-0", rules)
     assert "broker-a-0  isolated by a drill: `rmqkit cluster resume`" in pair.run("cluster", "status").stdout
@@ -183,6 +184,7 @@ def test_consume_ends_with_the_reason_when_nobody_may_be_read(shell):
         assert done.stdout == ""
 
 
+@pytest.mark.long
 def test_too_few_in_sync_refuse_messages_and_say_so(shell):
     words = ("--any-port", "--base-port", free_base(), "--set", "enableAutoInSyncReplicas=false", *SMALL)
     shell.run("cluster", "up", *words)

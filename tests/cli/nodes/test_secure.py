@@ -20,8 +20,9 @@ ALERT = b"\x15"
 @pytest.fixture(scope="module")
 def secure(tmp_path_factory, lifeline):
     shell = make_shell(tmp_path_factory.mktemp("secure"), lifeline)
-    words = ("--preset", "secure", "--base-port", free_base(), "--replicas", "2", "--set", "metricsExporterType=PROM")
-    shell.up = shell.run("cluster", "up", *words)
+    base = free_base()
+    words = ("--preset", "secure", "--base-port", base, "--replicas", "2", "--set", "metricsExporterType=PROM")
+    shell.up = shell.run("cluster", "up", *words, "--set", f"metricsPromExporterPort={int(base) + 105}")
     yield shell
     purge(shell)
 

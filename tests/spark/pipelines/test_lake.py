@@ -430,6 +430,7 @@ class TestCompaction:
             name for name in log.state().files if "/compaction/" in name
         }
 
+    @pytest.mark.long
     def test_an_ingest_in_the_middle(self, spark, path, log, monkeypatch):
         commit = LakeLog.commit
 
