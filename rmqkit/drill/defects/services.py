@@ -14,7 +14,7 @@ from rmqkit.drill.defects.defect import Defect, Plant, at_restart, replace
 from rmqkit.drill.plan import POP, TIMERS, TRANSACTIONS
 from rmqkit.store.contract import Put, PutResult, PutStatus
 from rmqkit.wire import properties as props
-from rmqkit.wire.bodies.pop import TAG_ACK, TAG_CHECKPOINT, PopCheckpoint, decode_ack
+from rmqkit.wire.bodies.pop import TAG_ACK, TAG_BATCH_ACK, TAG_CHECKPOINT, PopCheckpoint, decode_ack
 from rmqkit.wire.codes import MessageSysFlag
 from rmqkit.wire.topic_names import HALF_TOPIC, TIMER_TOPIC
 
@@ -258,15 +258,15 @@ def _half_dropped_at_takeover(broker: Broker) -> None:
 # --- pop
 
 
-def _one_record_in(broker: Broker, wanted: bytes, harm: Callable[[bytes], bytes]) -> None:
-    """Let `harm` change the body of one record in `ONE_IN` with this tag in the revive topic."""
+def _one_record_in(broker: Broker, wanted: tuple[bytes, ...], harm: Callable[[bytes], bytes]) -> None:
+    """Let `harm` change the body of one record in `ONE_IN` with these tags in the revive topic."""
     append, topic = broker.store.append, broker.view.revive.topic
     tags = props.PROPERTY_TAGS.encode()
     count = 0
 
     def appended(put: Put) -> PutResult:
         nonlocal count
-        if put.topic == topic and props.find(put.properties, tags) == wanted:
+        if put.topic == topic and props.find(put.properties, tags) in wanted:
             count += 1
             if count % ONE_IN == 0:
                 put = put._replace(body=harm(put.body))
@@ -294,7 +294,10 @@ def _ack_not_stored(broker: Broker) -> None:
         ack.broker_name = NOBODY
         return ack.encode()
 
-    _one_record_in(broker, TAG_ACK, lost)
+    _one_record_in(broker, (TAG_ACK, TAG_BATCH_ACK), lost)
+    revive = broker.view.revive
+    # The broker knows its own acks without their records: let it read them.
+    replace(revive, "acked", lambda pending, offset, messages: revive.appended(pending.revive_queue, offset))
 
 
 @_service(
@@ -309,7 +312,7 @@ def _checkpoint_not_stored(broker: Broker) -> None:
         checkpoint.broker_name = NOBODY
         return checkpoint.encode()
 
-    _one_record_in(broker, TAG_CHECKPOINT, lost)
+    _one_record_in(broker, (TAG_CHECKPOINT,), lost)
 
 
 @_service(
@@ -324,7 +327,7 @@ def _invisible_time_ignored(broker: Broker) -> None:
         checkpoint.invisible_ms = SHORT_MS
         return checkpoint.encode()
 
-    _one_record_in(broker, TAG_CHECKPOINT, short)
+    _one_record_in(broker, (TAG_CHECKPOINT,), short)
 
 
 @_service(
