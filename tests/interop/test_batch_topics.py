@@ -1,10 +1,11 @@
-"""Topics with `queue.type=BatchCQ`: Apache's client against our broker, and one folder for both.
+"""Topics with `queue.type=BatchCQ` in a folder that Apache's broker 5.5.0 and ours serve in turn.
 
-The checks of the JVM are those of Apache's `BatchSendIT` (`driver/.../BatchChecks.java`); they also
-run in `test_java_client.py`, which records them. In the exchange, Apache's broker 5.5.0 and ours
-serve one store folder in turn, after SIGTERM and kill -9. The second broker serves every message,
-finds messages by time, continues the offsets, and appends. Then the first one takes its folder
-back. Both write the same bytes into `batchconsumequeue/`.
+The brokers change after SIGTERM and kill -9. The second broker serves every message, finds messages
+by time, continues the offsets, and appends. Then the first one takes its folder back. Both write
+the same bytes into `batchconsumequeue/`.
+
+The checks of Apache's client with such topics, those of its `BatchSendIT`, run in
+`test_java_client.py` (`driver/.../BatchChecks.java`).
 """
 
 from collections.abc import Iterator
@@ -71,9 +72,11 @@ class Folder:
             )
             assert found == [(number, b"%d" % number) for number in range(5, self.count)]
             middle = admin.message_at(QUEUE, self.count // 2)
-            at = admin.offset_for_time(QUEUE, middle.store_timestamp_ms)
-            assert at <= middle.queue_offset
-            assert admin.message_at(QUEUE, at).store_timestamp_ms == middle.store_timestamp_ms
+            assert middle is not None
+            first = admin.message_at(QUEUE, admin.offset_for_time(QUEUE, middle.store_timestamp_ms))
+            assert first is not None
+            assert first.queue_offset <= middle.queue_offset
+            assert first.store_timestamp_ms == middle.store_timestamp_ms
 
     def units(self) -> list[tuple[int, ...]]:
         """Return the units in the queue's files, without the empty rest of the last one."""
