@@ -74,6 +74,14 @@ ADMIN = (
     "consumer_running_info",
     "consume_message_directly",
 )
+BATCH_TOPICS = (
+    "batch_inner",
+    "batch_inner_consumers",
+    "batch_inner_retry",
+    "batch_without_id",
+    "batch_properties",
+    "batch_topic_type",
+)
 #: checks for which the 4.9 client has no API (`older.NEWER_ONLY`)
 NEWER = (
     "send_compressed",
@@ -82,6 +90,7 @@ NEWER = (
     "admin_group_views",
     "sql_meaning",
     "lite_sql_filter",
+    *BATCH_TOPICS,
     "pop_push",
     "pop_push_retry",
     "pop_requests",
@@ -96,6 +105,7 @@ _SHOWS = {
     "async": ("send_async",),
     "one-way": ("send_oneway",),
     "batch": ("send_batch",),
+    "BatchCQ": BATCH_TOPICS,
     "ordered": ("send_to_chosen_queue", "push_orderly", "push_orderly_suspend", "push_orderly_two_members"),
     "tag": ("push_tag_filter", "pull_tag_filter"),
     "SQL92": ("push_sql_filter", "pull_sql_filter", "sql_refused", "sql_meaning", "lite_sql_filter"),

@@ -30,6 +30,7 @@ FEATURES = (
     "async",
     "one-way",
     "batch",
+    "BatchCQ",
     "ordered",
     "tag",
     "SQL92",

@@ -12,6 +12,7 @@ from pathlib import Path
 
 #: source files that only the newer release can compile
 NEWER_ONLY = (
+    "BatchChecks.java",
     "FilterChecks.java",
     "Mqadmin.java",
     "NewerChecks.java",

@@ -19,7 +19,7 @@ from typing import NamedTuple, TypeVar
 
 from rmqkit.client.admin.admin import AdminBrokers
 from rmqkit.client.client import decoded, fields, refused
-from rmqkit.client.consumers.pull import PullStatus, pull
+from rmqkit.client.consumers.pull import PullStatus, pull, unwrapped
 from rmqkit.client.consumers.subscriptions import offset_for_time, offset_max
 from rmqkit.client.message import MessageExt
 from rmqkit.client.producers.outgoing_message import check_group
@@ -451,6 +451,9 @@ class AdminCore(AdminBrokers):
     async def view_message(self, offset_msg_id: str) -> MessageExt | None:
         """Return a message by its offset id, or None if the broker does not have it (any more).
 
+        All messages of an inner batch (`queue.type=BatchCQ`) have the same offset id. It finds the
+        record with the whole batch as its body.
+
         Args:
             offset_msg_id: The id. It contains the broker's address.
 
@@ -487,6 +490,9 @@ class AdminCore(AdminBrokers):
     ) -> list[MessageExt]:
         """Return messages by key or unique id, in the order in which they were stored.
 
+        Of a batch to a topic with `queue.type=BatchCQ`, only the id and keys of the batch are
+        indexed. They find all its messages.
+
         Args:
             topic: The topic.
             key: The key, or the `msg_id` if `unique` is set.
@@ -517,7 +523,8 @@ class AdminCore(AdminBrokers):
             if reply.is_ok:
                 found += [MessageExt(each, name) for each in decoded(reply, lambda body: list(iter_records(body)))]
         # The broker's index stores only hash codes, so check the keys here.
-        wanted = [each for each in found if (each.msg_id == key if unique else key in (each.keys or "").split())]
+        records = [each for each in found if (each.msg_id == key if unique else key in (each.keys or "").split())]
+        wanted = [MessageExt(inner, each.queue.broker_name) for each in records for inner in unwrapped(each.record)]
         return sorted(wanted, key=lambda each: (each.store_timestamp_ms, each.queue, each.queue_offset))[:count_max]
 
     async def message_at(self, queue: MessageQueue, offset: int) -> MessageExt | None:

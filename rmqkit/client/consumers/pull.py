@@ -13,8 +13,8 @@ A slave cannot distinguish an invalid offset from one that it has not reached. I
 the requested offset. Unless the response also suggests another broker, the result is delayed by
 `STUCK_MS`, so that the caller does not pull in a tight loop.
 
-An inner batch is one record with several messages in its body. Apache's brokers with batch queues
-store them. They become separate messages, numbered from the record's offset.
+An inner batch is one record with several messages in its body (topics with `queue.type=BatchCQ`).
+They become separate messages, numbered from the record's offset.
 
 Source: `client/.../impl/consumer/PullAPIWrapper.java`, `impl/MQClientAPIImpl.java`
 (`processPullResponse`), `common/.../message/MessageDecoder.java` (`decodeMessage`).
@@ -152,10 +152,11 @@ def _records(body: bytes, offset: int) -> list[Record]:
 
 def unwrapped_records(body: bytes) -> list[Record]:
     """Return the records of a pull response, with inner batches unwrapped. Raises CorruptRecord."""
-    return [each for record in iter_records(body) for each in _unwrapped(record)]
+    return [each for record in iter_records(body) for each in unwrapped(record)]
 
 
-def _unwrapped(record: Record) -> Iterator[Record]:
+def unwrapped(record: Record) -> Iterator[Record]:
+    """Yield the messages of a record: those in it if it is an inner batch."""
     if record.sys_flag & _WRAPPED != _WRAPPED:
         yield record
         return

@@ -52,6 +52,7 @@ public final class Driver {
         FilterChecks.register();
         NewerChecks.register();
         PopChecks.register();
+        BatchChecks.register();
         TimerChecks.register();
         ReplyChecks.register();
     }
