@@ -20,7 +20,7 @@ FOUND_LATER = {
     "op-never-written": 5,
     "op-without-commit": 2,
     "commit-twice": 2,
-    "dead-producer-rolls-back": 1,
+    "dead-producer-rolls-back": 9,
     "half-dropped-at-takeover": 1,
     "ack-lost-at-takeover": 3,
     "checkpoint-not-stored": 1,
