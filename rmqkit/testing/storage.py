@@ -233,6 +233,22 @@ class StorageEngineContract:
 
     # --- reading ----------------------------------------------------------------------------------
 
+    def test_an_inner_batch_takes_an_offset_for_each_message(self, world: StoreWorld) -> None:
+        """Topics with `queue.type=BatchCQ`: one record holds a whole batch."""
+        engine = world.engine
+        first, second = (
+            engine.append_inner_batch(put("B", 0, b"x", sys_flag=0xC0, properties=b"INNER_NUM\x01%d\x02" % count), count)
+            for count in (3, 2)
+        )
+        world.settle()
+        assert (first.queue_offset, first.inner_count) == (0, 3)
+        assert (second.queue_offset, second.inner_count) == (3, 2)
+        assert engine.queue_range("B", 0)[2:] == (0, 5)
+        read = engine.read("B", 0, 1, count_max=1, size_max=100_000)
+        assert (read.offset_next, read.message_count) == (3, 3)
+        (record,) = records_of(read.buffers)
+        assert b"INNER_BASE\x010\x02" in bytes(record)
+
     def test_reading_says_where_to_go_on(self, world: StoreWorld) -> None:
         engine = world.engine
         read = engine.read("none", 0, 5, count_max=1, size_max=1000)
