@@ -44,7 +44,11 @@ class Broker:
             )
         os.close(self._lifeline)
         self._write_end = write_end
-        self.node = Node(self._process, log)
+        try:
+            self.node = Node(self._process, log)
+        except BaseException:
+            self._end_process()
+            raise
 
     def cpu_s(self) -> float:
         times = psutil.Process(self._process.pid).cpu_times()
@@ -52,6 +56,9 @@ class Broker:
 
     def end(self) -> None:
         self.node.close_sockets()
+        self._end_process()
+
+    def _end_process(self) -> None:
         self._process.kill()
         self._process.wait()
         os.close(self._write_end)

@@ -53,8 +53,7 @@ def _copy(checkout: Path, folder: Path, master: Broker) -> tuple[float, ...]:
         until(lambda: log_end(good) == end)
         copied_s = time.monotonic() - began_s
         for queue_id in range(QUEUES):
-            wanted = queue_end(master_good, queue_id)
-            until(lambda queue_id=queue_id, wanted=wanted: queue_end(good, queue_id) == wanted)
+            until(partial(_is_readable, good, queue_id, queue_end(master_good, queue_id)))
         readable_s = time.monotonic() - began_s
         size = end / 1e6
         return size / copied_s, readable_s, (master.cpu_s() - before_s) * 1e3 / size, slave.cpu_s() * 1e3 / size
@@ -74,6 +73,10 @@ def log_end(good: Good) -> int:
     good.sock.sendall(write_command(_RUNTIME_INFO, {}, b""))
     _, body = read_answer(good.sock)
     return int(fastjson.loads(body)["table"]["commitLogMaxOffset"])
+
+
+def _is_readable(good: Good, queue_id: int, end: int) -> bool:
+    return queue_end(good, queue_id) == end
 
 
 def queue_end(good: Good, queue_id: int) -> int:
