@@ -24,7 +24,8 @@ class _Poll(NamedTuple):
 
     @property
     def state(self) -> tuple[object, ...]:
-        return self.outcome, self.value, *(self.extra.get(key) for key in ("members", "boot", "since"))
+        get = self.extra.get
+        return self.outcome, self.value, get("members"), get("boot"), get("since")
 
 
 class RoleRows:

@@ -240,11 +240,13 @@ def summary(ends: Sequence[SeedResult]) -> str:
     """Return one line about all seeds."""
     counts = Counter(str(each.judgement) for each in ends)
     cpu_ms = sorted(each.cpu_ms for each in ends) or [0]
+    mean_ms = sum(cpu_ms) / len(cpu_ms)
     words = ", ".join(f"{count} {name}" for name, count in sorted(counts.items()))
     return (
         f"{len(ends)} {'seed' if len(ends) == 1 else 'seeds'}: {words}; {sum(each.sends for each in ends):,} sends, "
         f"{sum(each.virtual_ms for each in ends) / 3_600_000:.1f} virtual hours; "
-        f"CPU per seed: mean {sum(cpu_ms) / len(cpu_ms):.0f} ms, longest {cpu_ms[-1]} ms"
+        f"CPU per seed: mean {mean_ms:.0f} ms, longest {cpu_ms[-1]} ms; "
+        f"{3_600_000 / max(mean_ms, 1):,.0f} seeds per core-hour"
     )
 
 

@@ -73,6 +73,8 @@ class MessageQueue(NamedTuple):
 
 _QUEUE_FIELDS = {"brokerName", "queueId", "topic"}
 _encode = msgspec.json.Encoder().encode
+#: characters; the text of a longer key is not cached, so that the cache stays small
+_NAME_SIZE_MAX = 64
 
 
 @lru_cache(maxsize=256)
@@ -180,18 +182,25 @@ def pretty(value: Any) -> str:
     return "".join(out)
 
 
+# `msgspec.to_builtins` leaves no subclasses, so the class of a value decides.
+
+
 def _write(value: Any, out: list[str], quote: str) -> None:
-    if isinstance(value, dict):
+    kind = value.__class__
+    if kind is dict:
         mark = "{"
         for key, item in _items(value):
-            if item is not None:
-                out += (mark, _key(key, quote), ":")
+            if item.__class__ is int:
+                out.append(f"{mark}{_key(key, quote)}:{item}")
+                mark = ","
+            elif item is not None:
+                out.append(f"{mark}{_key(key, quote)}:")
                 _write(item, out, quote)
                 mark = ","
         out.append("{}" if mark == "{" else "}")
-    elif isinstance(value, tuple):
+    elif kind is tuple:
         out.append(_queue(value, ""))
-    elif isinstance(value, list):
+    elif kind is list:
         mark = "["
         for item in value:
             out.append(mark)
@@ -204,20 +213,21 @@ def _write(value: Any, out: list[str], quote: str) -> None:
 
 def _write_pretty(value: Any, out: list[str], line: str) -> None:
     deeper = line + "\t"
-    if isinstance(value, dict):
+    kind = value.__class__
+    if kind is dict:
         mark = "{"
         for key, item in _items(value):
             if item.__class__ is int:
                 out.append(f"{mark}{deeper}{_key(key, '', deeper)}:{item}")
                 mark = ","
             elif item is not None:
-                out += (mark, deeper, _key(key, "", deeper), ":")
+                out.append(f"{mark}{deeper}{_key(key, '', deeper)}:")
                 _write_pretty(item, out, deeper)
                 mark = ","
         out.append("{}" if mark == "{" else line + "}")
-    elif isinstance(value, tuple):
+    elif kind is tuple:
         out.append(_queue(value, line))
-    elif isinstance(value, list):
+    elif kind is list:
         mark = "["
         for item in value:
             out += (mark, deeper)
@@ -234,11 +244,17 @@ def _items(value: dict[Any, Any]) -> Any:
 
 
 def _key(key: Any, quote: str, line: str = "") -> str:
-    if isinstance(key, str):
-        return _encode(key).decode()
-    if isinstance(key, int):
+    kind = key.__class__
+    if kind is str:
+        return _name_text(key) if len(key) <= _NAME_SIZE_MAX else _encode(key).decode()
+    if kind is int:
         return f"{quote}{key}{quote}"
     return _queue(key, line)
+
+
+@lru_cache(maxsize=1024)
+def _name_text(name: str) -> str:
+    return _encode(name).decode()
 
 
 def _queue(queue: tuple[str, str, int], line: str) -> str:

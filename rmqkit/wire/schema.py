@@ -21,6 +21,7 @@ from functools import cache
 from typing import Annotated, Any, NamedTuple, TypeVar
 
 import msgspec
+from msgspec.structs import astuple
 
 from rmqkit.errors import RemoteProtocolError
 
@@ -54,16 +55,17 @@ def to_ext(ext: Ext) -> dict[str, str]:
     All values are strings, bool is "true" or "false", and None is left out.
     """
     out: dict[str, str] = {}
-    for attribute, wire_name, _ in _fields(type(ext)):
-        value = getattr(ext, attribute)
+    for wire_name, value in zip(ext.__struct_encode_fields__, astuple(ext), strict=True):
         kind = value.__class__
+        if value is None:
+            continue
         if kind is str:
             out[wire_name] = value
         elif kind is int:
             out[wire_name] = str(value)
         elif kind is bool:
             out[wire_name] = "true" if value else "false"
-        elif value is not None:
+        else:
             out[wire_name] = str(value)
     return out
 

@@ -84,6 +84,8 @@ class SimDriver:
         self._jumps: dict[str, list[tuple[int, int]]] = {}
         #: node → how many disks it has lost
         self._disks: dict[str, int] = {}
+        #: groups whose offsets are recorded
+        self._groups = [self._load.group(kind) for kind in (workload.PULL, workload.PUSH, workload.LATE)]
         self._is_watching = False
         self._last: dict[str, HistoryRow] = {}
         #: (node, group, queue) → the (offset, boot) recorded last
@@ -374,8 +376,7 @@ class SimDriver:
             **common,
         )
         disk = self._disks.get(name, 0)
-        for kind in (workload.PULL, workload.PUSH, workload.LATE):
-            group = self._load.group(kind)
+        for group in self._groups:
             for queue in range(self.plan.queues):
                 offset = broker.offsets.query(group, TOPIC, queue)
                 place = (name, group, queue)
