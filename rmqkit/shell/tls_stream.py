@@ -138,7 +138,7 @@ class TlsStream(Stream):
 
     def watch(self) -> None:
         if not self.conn.is_open:
-            self.want(True)  # whatever the node wants to read later: the handshake goes on
+            self.want(True)  # the handshake needs input, even if the node has stopped to read
             return
         super().watch()
         if self._early and self.interest & READ:

@@ -1,7 +1,7 @@
 """Decides how many replicated records a turn dispatches to the queues.
 
-A slave reports what it has written, and its master waits for that report. Dispatch takes several
-times longer than the write, so it must not delay the report of the next bytes:
+A slave reports the end of its written log, and its master waits for that report. Dispatch takes
+several times longer than the write, so it must not delay the next report:
 
 - **Copying**: the log ends below `copy_end`, where the master's log ended when the copy began. The
   queues may fall behind by that much, and no further. A turn with new bytes dispatches
@@ -11,8 +11,8 @@ times longer than the write, so it must not delay the report of the next bytes:
   `WHILE_COPYING` records, and the next turn dispatches `PER_TURN`. So the queues are at most about
   a turn behind.
 
-Readers see what is dispatched: the ends of the queues do not include the rest. Its size is
-`dispatchBehindBytes` of the runtime info (code 28).
+Readers see dispatched records alone: the queues end before the others. The size of the others is
+`dispatchBehindBytes` in the runtime info (code 28).
 """
 
 #: records per turn: the bound of every turn

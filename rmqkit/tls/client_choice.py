@@ -12,12 +12,13 @@
 import os
 import socket
 from collections.abc import Mapping
+from typing import cast
 
 from rmqkit.config import TlsClientSettings, from_values
 from rmqkit.errors import ConfigError
 from rmqkit.settings.host import here
 from rmqkit.settings.sources import Setting, from_file
-from rmqkit.settings.table import show
+from rmqkit.settings.table import Value, show
 
 TLS_VARIABLE = "RMQKIT_TLS"
 CLIENT_KEYS = "tls.client."
@@ -39,7 +40,7 @@ def choose_tls(tls: Tls) -> TlsClientSettings | None:
             raise ConfigError(f"config: {other[0]!r} in tls: the keys of a client begin with {CLIENT_KEYS}")
     else:
         settings = [each for each in from_file(os.fspath(tls), "broker") if each.key.startswith(CLIENT_KEYS)]
-    values = {each.key: each.value if isinstance(each.value, str) else show(each.value) for each in settings}  # type: ignore[arg-type]
+    values = {each.key: show(cast(Value, each.value)) for each in settings}
     return from_values("broker", {"useTLS": True, **values}, host=here()).tls_client
 
 

@@ -88,7 +88,7 @@ class Handshakes:
 
 
 class FileContext:
-    """A context made of files, which is made anew when they change."""
+    """A context that is read from files, and read again when they change."""
 
     def __init__(self, make: Callable[[], ssl.SSLContext], files: Sequence[str]) -> None:
         """Make the context. Raises ConfigError."""

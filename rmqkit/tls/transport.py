@@ -16,7 +16,7 @@ socket: records, handshake messages and alerts.
 - Before the handshake is over `feed` returns nothing, and `encrypt` must not be called.
 - An error ends the transport. `take` then returns the alert for the peer.
 - The end of a connection without the peer's close_notify is no error here: frames have lengths, so
-  the node notices what is missing.
+  the node notices an incomplete frame.
 - Renegotiation is off (`contexts.py`).
 """
 

@@ -8,10 +8,12 @@ chooses the ports.
 import contextlib
 import io
 import json
+import logging
 import os
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from unittest import mock
 
@@ -114,6 +116,22 @@ class Shell:
         return lines[0]
 
 
+@contextlib.contextmanager
+def without_logs_of_others():
+    """Keep warnings of clients that other tests left running out of a command's stderr."""
+    others = {thread.ident for thread in threading.enumerate()} - {threading.get_ident()}
+    handler = logging.lastResort
+
+    def is_own(record):
+        return record.thread not in others
+
+    handler.addFilter(is_own)
+    try:
+        yield
+    finally:
+        handler.removeFilter(is_own)
+
+
 class Inside(Shell):
     """Runs commands inside this process, which saves the start of an interpreter for each.
 
@@ -133,6 +151,7 @@ class Inside(Shell):
             contextlib.redirect_stdout(out),
             contextlib.redirect_stderr(err),
             contextlib.chdir(self.home),
+            without_logs_of_others(),
         ):
             if not (env or {}).get("NAMESRV_ADDR"):
                 os.environ.pop("NAMESRV_ADDR", None)

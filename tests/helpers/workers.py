@@ -18,7 +18,7 @@ from pathlib import PurePath
 import pytest
 
 #: fixtures of clusters that live for a session or a module
-CLUSTERS = frozenset({"own", "pair", "rmqkit_clean", "rmqkit_cluster", "up", "usage_clean", "usage_cluster"})
+CLUSTERS = frozenset({"own", "pair", "rmqkit_clean", "rmqkit_cluster", "secure", "up", "usage_clean", "usage_cluster"})
 LONG = frozenset({"cli", "container", "drill", "hostile", "plugins", "shell", "sim", "testing", "whole"})
 
 

@@ -9,9 +9,10 @@ import itertools
 import subprocess
 import sys
 from collections.abc import Mapping
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
+
+import pytest
 
 from rmqkit import Admin, Message, MessageExt, MessageQueue, Producer, PullConsumer
 from rmqkit.errors import RemoteProtocolError
@@ -35,6 +36,13 @@ _SETTINGS = {
     "waitTimeMillsInSendQueue": "10000",
 }
 _NUMBERS = itertools.count()
+#: giver, taker, and how the giver ends
+HANDOVERS = [
+    ("ours", "apache", "kill"),
+    ("apache", "ours", "clean"),
+    pytest.param("ours", "apache", "clean", marks=pytest.mark.interop_full),
+    pytest.param("apache", "ours", "kill", marks=pytest.mark.interop_full),
+]
 
 
 class OurNodes(apache.ApacheCluster):
@@ -55,16 +63,15 @@ class OurNodes(apache.ApacheCluster):
             )
 
 
-class Exchange:
+class SharedFolder:
     """One folder and two brokers, "ours" and "apache". At most one of them runs at a time."""
 
-    def __init__(self, home: Path) -> None:
+    def __init__(self, home: Path, settings: Mapping[str, str]) -> None:
         ports = apache.free_ports()
         self.store = home / "store"
-        self._stack = ExitStack()
         self._brokers = {
-            "ours": OurNodes(home=home, ports=ports, broker_properties=_SETTINGS),
-            "apache": apache.ApacheCluster(home=home, ports=ports, broker_properties=_SETTINGS),
+            "ours": OurNodes(home=home, ports=ports, broker_properties=settings),
+            "apache": apache.ApacheCluster(home=home, ports=ports, broker_properties=settings),
         }
         self._running: apache.ApacheCluster | None = None
         self.namesrv = self._brokers["ours"].namesrv
@@ -83,6 +90,13 @@ class Exchange:
     def close(self) -> None:
         for cluster in self._brokers.values():
             cluster.stop()
+
+
+class Exchange(SharedFolder):
+    """A shared folder with messages of every kind."""
+
+    def __init__(self, home: Path) -> None:
+        super().__init__(home, _SETTINGS)
 
     def kept(self, name: str) -> Any:
         """Return the content of a file in the store's config folder.

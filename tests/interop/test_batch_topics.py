@@ -15,8 +15,7 @@ from struct import Struct
 import pytest
 
 from rmqkit import Admin, Message, MessageQueue, Producer, PullConsumer
-from tests.interop import apache
-from tests.interop.exchange import OurNodes
+from tests.interop.exchange import HANDOVERS, SharedFolder
 from tests.interop.until import until
 
 TOPIC = "batches"
@@ -29,18 +28,11 @@ SETTINGS = {
 }
 
 
-class Folder:
-    """One store folder and two brokers, "ours" and "apache"."""
+class Folder(SharedFolder):
+    """A shared folder with one topic, whose messages are numbered."""
 
     def __init__(self, home: Path) -> None:
-        ports = apache.free_ports()
-        self.store = home / "store"
-        self.brokers = {
-            "ours": OurNodes(home=home, ports=ports, broker_properties=SETTINGS),
-            "apache": apache.ApacheCluster(home=home, ports=ports, broker_properties=SETTINGS),
-        }
-        self.namesrv = self.brokers["ours"].namesrv
-        self.brokers["ours"].start_nameserver()
+        super().__init__(home, SETTINGS)
         self.count = 0
 
     def create_topic(self) -> None:
@@ -91,44 +83,34 @@ def folder(tmp_path: Path) -> Iterator[Folder]:
     try:
         yield made
     finally:
-        for cluster in made.brokers.values():
-            cluster.stop()
+        made.close()
 
 
-@pytest.mark.parametrize(
-    ("giver", "taker", "how"),
-    [
-        ("ours", "apache", "kill"),
-        ("apache", "ours", "clean"),
-        pytest.param("ours", "apache", "clean", marks=pytest.mark.interop_full),
-        pytest.param("apache", "ours", "kill", marks=pytest.mark.interop_full),
-    ],
-)
+@pytest.mark.parametrize(("giver", "taker", "how"), HANDOVERS)
 def test_the_other_broker_takes_the_folder_over(folder: Folder, giver: str, taker: str, how: str) -> None:
-    brokers = folder.brokers
-    brokers[giver].start_broker()
+    folder.start(giver)
     folder.create_topic()
     folder.write(30)
     folder.check()
-    brokers[giver].stop_broker(clean=how == "clean")
+    folder.stop(how)
     before = folder.units() if how == "clean" else []
 
-    brokers[taker].start_broker()
+    folder.start(taker)
     folder.check()
     folder.write(10)
     folder.check()
-    brokers[taker].stop_broker(clean=how == "clean")
+    folder.stop(how)
     after = folder.units() if how == "clean" else []
     assert after[: len(before)] == before
     for phy_offset, size, _, store_ms, base, count, compacted, reserved in after:
         assert min(phy_offset + 1, size, store_ms, base + 1, count) > 0
         assert (compacted, reserved) == (-1, 0)
 
-    brokers[giver].start_broker()
+    folder.start(giver)
     folder.check()
     folder.write(3)
     folder.check()
     assert not (folder.store / "consumequeue" / TOPIC).exists()
-    brokers[giver].stop_broker(clean=True)
+    folder.stop("clean")
     assert [unit[4] for unit in folder.units()] == sorted({unit[4] for unit in folder.units()})
     assert sum(unit[5] for unit in folder.units()) == folder.count

@@ -14,8 +14,7 @@ import pytest
 from rmqkit import Admin, Message, MessageQueue, Producer, PullConsumer, PushConsumer, sql
 from rmqkit.store.queues.extension import ADDRESS_MAX
 from rmqkit.wire.javahash import tags_code
-from tests.interop import apache
-from tests.interop.exchange import OurNodes
+from tests.interop.exchange import SharedFolder
 from tests.interop.until import until
 
 TOPIC, GROUP = "ext", "ext_group"
@@ -32,18 +31,11 @@ SETTINGS = {
 }
 
 
-class Folder:
-    """One store folder and two brokers, "ours" and "apache"."""
+class Folder(SharedFolder):
+    """A shared folder with one topic, whose messages are numbered."""
 
     def __init__(self, home: Path) -> None:
-        ports = apache.free_ports()
-        self.store = home / "store"
-        self.brokers = {
-            "ours": OurNodes(home=home, ports=ports, broker_properties=SETTINGS),
-            "apache": apache.ApacheCluster(home=home, ports=ports, broker_properties=SETTINGS),
-        }
-        self.namesrv = self.brokers["ours"].namesrv
-        self.brokers["ours"].start_nameserver()
+        super().__init__(home, SETTINGS)
         self.count = 0
 
     def write(self, count: int) -> None:
@@ -113,8 +105,7 @@ def folder(tmp_path: Path) -> Iterator[Folder]:
     try:
         yield made
     finally:
-        for cluster in made.brokers.values():
-            cluster.stop()
+        made.close()
 
 
 @pytest.mark.parametrize(
@@ -127,8 +118,7 @@ def folder(tmp_path: Path) -> Iterator[Folder]:
     ],
 )
 def test_units_are_understood_by_the_other_broker(folder: Folder, giver: str, taker: str, how: str) -> None:
-    brokers = folder.brokers
-    brokers[giver].start_broker()
+    folder.start(giver)
     with Admin(folder.namesrv) as admin:
         admin.create_topic(TOPIC, queue_nums=1)
         admin.create_group(GROUP)
@@ -139,18 +129,18 @@ def test_units_are_understood_by_the_other_broker(folder: Folder, giver: str, ta
     folder.check()
     # Entries are written every second. A broker rebuilds those that a kill lost from the log.
     until("all entries are written", lambda: how == "clean" or len(folder.units()) == 260)
-    brokers[giver].stop_broker(clean=how == "clean")
+    folder.stop(how)
     units = folder.units()
     assert [code for code, _ in units] == [tags_code(f"Tag{number % 3}") for number in range(260)]
     assert {bits for _, bits in units[1:]} == {14}
 
-    brokers[taker].start_broker()
+    folder.start(taker)
     folder.check()
     folder.write(60)
     folder.check()
     until("all entries are written", lambda: how == "clean" or len(folder.units()) == 320)
-    brokers[taker].stop_broker(clean=how == "clean")
+    folder.stop(how)
     assert [code for code, _ in folder.units()] == [tags_code(f"Tag{number % 3}") for number in range(320)]
 
-    brokers[giver].start_broker()
+    folder.start(giver)
     folder.check()

@@ -24,15 +24,7 @@ def opened(tmp_path: Path) -> Iterator[Exchange]:
         made.close()
 
 
-@pytest.mark.parametrize(
-    ("giver", "taker", "how"),
-    [
-        ("ours", "apache", "kill"),
-        ("apache", "ours", "clean"),
-        pytest.param("ours", "apache", "clean", marks=pytest.mark.interop_full),
-        pytest.param("apache", "ours", "kill", marks=pytest.mark.interop_full),
-    ],
-)
+@pytest.mark.parametrize(("giver", "taker", "how"), exchange.HANDOVERS)
 def test_the_other_broker_takes_the_folder_over(opened: Exchange, giver: str, taker: str, how: str) -> None:
     opened.start(giver)
     exchange.fill(opened)

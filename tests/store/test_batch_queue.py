@@ -14,7 +14,7 @@ from rmqkit.store.contract import GetStatus, StoreWriteError
 from rmqkit.store.queues.batch_queue import BatchQueue, message_count
 from rmqkit.store.queues.consume_queue import ConsumeQueue
 from rmqkit.testing import StorageEngineContract
-from rmqkit.testing.storage import records_of
+from rmqkit.testing.store_records import records_of
 from rmqkit.testing.store_world import StoreWorld, put, store_config
 from rmqkit.wire.batch import BatchMessage, encode_batch
 from rmqkit.wire.codes import MessageSysFlag

@@ -7,7 +7,7 @@ import pytest
 from rmqkit.config import BrokerRole
 from rmqkit.store import ENGINES
 from rmqkit.store.contract import PutStatus, StoreWriteError
-from rmqkit.testing.storage import drain
+from rmqkit.testing.store_records import drain
 from rmqkit.testing.store_world import StoreWorld, put, store_config
 
 LOG = "/store/commitlog/00000000000000000000"

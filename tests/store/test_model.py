@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from rmqkit.store import ENGINES
 from rmqkit.store.contract import PutStatus, StoreWriteError
-from rmqkit.testing.storage import FOREVER_MS, body_of, drain, offset_of, phy_offset_of
+from rmqkit.testing.store_records import FOREVER_MS, body_of, drain, offset_of, phy_offset_of
 from rmqkit.testing.store_world import StoreWorld, put, store_config
 
 TOPICS = ("A", "B")

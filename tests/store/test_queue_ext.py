@@ -16,7 +16,7 @@ from rmqkit.store.mapped import MappedEngine
 from rmqkit.store.queues.consume_queue import ConsumeQueue
 from rmqkit.store.queues.extension import ADDRESS_MAX, ExtUnit, QueueExt
 from rmqkit.testing import StorageEngineContract
-from rmqkit.testing.storage import body_of, records_of
+from rmqkit.testing.store_records import body_of, records_of
 from rmqkit.testing.store_world import StoreWorld, put, store_config
 from rmqkit.wire.javahash import tags_code
 

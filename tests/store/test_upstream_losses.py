@@ -3,7 +3,7 @@
 import pytest
 
 from rmqkit.store import ENGINES
-from rmqkit.testing.storage import FOREVER_MS, body_of, drain, keys, offset_of
+from rmqkit.testing.store_records import FOREVER_MS, body_of, drain, keys, offset_of
 from rmqkit.testing.store_world import StoreWorld, put
 from tests.store.crash.check import bytes_of, found_in
 

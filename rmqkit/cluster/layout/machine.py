@@ -4,8 +4,8 @@ A broker uses one core, so one group per core uses all of them. Slaves share the
 masters: they write the same bytes, but answer few clients.
 
 - Cores: those that this process may use (affinity), at most the CPU quota of its control group.
-- Memory: what is available, at most the limit of the control group. Half of it is left to the page
-  cache and to the clients. A broker counts as `BROKER_MEMORY_SIZE`.
+- Memory: the available memory, at most the limit of the control group. Brokers get half of it, the
+  page cache and the clients the rest. A broker counts as `BROKER_MEMORY_SIZE`.
 
 The name of a group has one letter, so there are at most `GROUPS_MAX` groups.
 """

@@ -14,8 +14,7 @@ A second release is allowed where no broker can avoid it:
 
 If the only fault is an isolation, neither excuse holds. The master stops to release
 when contact is lost, so only a message that it released in the round trip in which the isolation
-began may be released again by the acting slave: from `ROUND_TRIP_MS` before the event, when its
-record was still on its way to the slave, until `ISOLATED_MS` after it.
+began (`ISOLATED_MS`) may be released again by the acting slave.
 
 A group of one broker reads its progress from its own file (`flushDelayOffsetInterval`). Any other
 second release breaks the promise, including that of an escaped message.
@@ -38,8 +37,6 @@ EARLY_MS = 2
 GIVEN_BACK_MS = 1_000
 MARGIN_MS = 500
 FLUSH_DELAY_OFFSET_MS = 10_000
-#: a record that is younger than this when the isolation begins may not have reached the slave
-ROUND_TRIP_MS = 50
 #: an isolation takes effect at most this long after its event
 ISOLATED_MS = 200
 #: how long after its due time a message may still be in flight when the load ends
@@ -167,9 +164,7 @@ def _stored_ms(row: HistoryRow) -> int:
     return int(row.extra.get("stored_ms", row.complete_ms))
 
 
-def allowed_again(
-    history: History, plan: Plan, save_ms: int | None = None, copied_ms: int = ROUND_TRIP_MS
-) -> list[tuple[int, int]]:
+def allowed_again(history: History, plan: Plan, save_ms: int | None = None, copied_ms: int = 0) -> list[tuple[int, int]]:
     """Return intervals, in ms: a message that was released in one of them may be released again.
 
     `save_ms` is how often a broker saves its progress; by default, that of the delay levels.

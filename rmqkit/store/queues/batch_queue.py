@@ -36,6 +36,7 @@ Source: `store/.../queue/BatchConsumeQueue.java`, `store/.../CommitLog.java`
 (`setBatchSizeIfNeeded`).
 """
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from struct import Struct
 from typing import NamedTuple
@@ -113,16 +114,12 @@ class BatchQueue(ConsumeQueue):
         low, high = self.number_min, self.number_max
         for number in (self._next_read - 1, self._next_read):
             if low <= number < high:
-                low, high = self._narrowed(number, offset, low, high)
-        while low < high:
-            low, high = self._narrowed((low + high) // 2, offset, low, high)
-        return low
+                low, high = (low, number) if self._ends_after(number, offset) else (number + 1, high)
+        return bisect_left(range(high), True, low, key=lambda number: self._ends_after(number, offset))
 
-    def _narrowed(self, number: int, offset: int, low: int, high: int) -> tuple[int, int]:
+    def _ends_after(self, number: int, offset: int) -> bool:
         unit = self.numbered(number)
-        if unit is not None and unit.base + unit.messages > offset:
-            return low, number
-        return number + 1, high
+        return unit is not None and unit.base + unit.messages > offset
 
     def note_read(self, number: int) -> None:
         """Remember that a read ended before this unit: the next read often starts there."""
@@ -149,15 +146,12 @@ class BatchQueue(ConsumeQueue):
 
     def _number_of(self, phy_offset: int) -> int:
         """Return the number of the first unit whose record starts at or after `phy_offset`."""
-        low, high = self.number_min, self.number_max
-        while low < high:
-            middle = (low + high) // 2
-            unit = self.numbered(middle)
-            if unit is not None and unit.phy_offset >= phy_offset:
-                high = middle
-            else:
-                low = middle + 1
-        return low
+
+        def reached(number: int) -> bool:
+            unit = self.numbered(number)
+            return unit is not None and unit.phy_offset >= phy_offset
+
+        return bisect_left(range(self.number_max), True, self.number_min, key=reached)
 
     @property
     def phy_last(self) -> int:
@@ -187,15 +181,12 @@ class BatchQueue(ConsumeQueue):
         records are older. Apache: `BatchConsumeQueue.getOffsetInQueueByTime`, which finds a time
         between two records only without `upper`.
         """
-        low, high = self.number_min, self.number_max
-        while low < high:
-            middle = (low + high) // 2
-            unit = self.numbered(middle)
-            if unit is None or unit.store_ms < timestamp_ms or (upper and unit.store_ms == timestamp_ms):
-                low = middle + 1
-            else:
-                high = middle
-        number = low - 1 if upper else low
+
+        def reached(number: int) -> bool:
+            unit = self.numbered(number)
+            return unit is not None and unit.store_ms >= timestamp_ms + upper
+
+        number = bisect_left(range(self.number_max), True, self.number_min, key=reached) - upper
         found = self.numbered(max(self.number_min, min(number, self.number_max - 1)))
         return 0 if found is None else found.base
 

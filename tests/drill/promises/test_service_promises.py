@@ -127,6 +127,15 @@ def test_a_message_is_committed_once(hand):
     assert "no fault or takeover explains" in what
 
 
+def test_a_commit_of_the_moment_of_an_isolation_may_not_have_reached_the_slave():
+    def hand(before_ms):
+        made = ServiceHand("isolate").half().decide().visible(at_ms=FAULT_MS - before_ms)
+        return made.visible(at_ms=FAULT_MS + 2_000, broker=OTHER)
+
+    assert transactions(hand(1))["released twice"] == 1
+    assert "no fault or takeover explains" in wrong("transaction-atomic", hand(100))
+
+
 # --- pop
 
 

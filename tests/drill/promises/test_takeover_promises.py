@@ -255,8 +255,7 @@ def test_an_isolated_master_releases_nothing_that_comes_again():
 
     for released_ms in (900, BEGIN_MS + 250, 1_850):
         assert "no fault or takeover explains the second release" in wrong("delay-kept", hand(released_ms))[0]
-    for released_ms in (BEGIN_MS - 1, BEGIN_MS + 20):
-        assert kept("delay-kept", hand(released_ms))["released twice"] == 1, "its copy was on its way"
+    assert kept("delay-kept", hand(BEGIN_MS + 20))["released twice"] == 1, "its copy was on its way"
     again = hand(1_850).event(names.FAULT_BEGINS, 1_800, broker=BROKER, harm="kill", node=SLAVE, role="slave")
     assert kept("delay-kept", again)["released twice"] == 1, "another fault may explain it"
 
