@@ -181,6 +181,7 @@ def test_an_orderly_listener_sees_every_queue_in_order(own):
     assert all(each == list(range(40)) for each in seen.values())
 
 
+@pytest.mark.long
 def test_a_failed_message_comes_again_and_is_not_lost(own):
     topic = own.topic(queue_nums=1)
     times = Counter()
@@ -285,6 +286,7 @@ def test_a_reset_reaches_a_running_consumer(own):
     until(lambda: Counter(heard.bodies)[b"3"] >= 2)
 
 
+@pytest.mark.long
 def test_consumption_survives_the_broker_s_restart(own):
     topic = own.topic(queue_nums=1)
     heard = Heard()

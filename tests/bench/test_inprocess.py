@@ -42,6 +42,7 @@ def test_every_message_is_popped_and_acked_once(name: str) -> None:
         assert revive.facts()["popRevived"] == "0"
 
 
+@pytest.mark.long
 def test_every_timer_of_a_load_is_indexed_and_every_due_one_delivered() -> None:
     with InProcess("messageIndexEnable=false") as server:
         server.make_topic(TOPIC)
@@ -57,6 +58,7 @@ def test_every_timer_of_a_load_is_indexed_and_every_due_one_delivered() -> None:
         assert readable(server) == load.messages
 
 
+@pytest.mark.long
 def test_every_transaction_of_a_load_is_committed() -> None:
     with InProcess("messageIndexEnable=false") as server:
         server.make_topic(TOPIC)

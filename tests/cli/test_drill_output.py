@@ -85,6 +85,7 @@ def test_two_equal_sides_are_both_in_the_document(drill):
     assert {each["folder"] for each in found.values()} == {str(folder) for folder in done.folders}
 
 
+@pytest.mark.long
 def test_run_and_report_are_named_below_the_verdict(drill, tmp_path):
     done = drill("run", "--report", str(tmp_path / "other.html"))
     (folder,) = done.folders

@@ -62,6 +62,7 @@ def test_a_broken_promise_is_shown_with_its_message_and_ends_with_1(kept):
     assert kept.json("drill", "show", code=1)["judgement"] == "broken"
 
 
+@pytest.mark.long
 def test_a_report_is_written_where_it_is_wanted(kept, tmp_path):
     pytest.importorskip("jinja2")
     pytest.importorskip("matplotlib")

@@ -57,6 +57,7 @@ def test_made_up_messages(up, topic):
     assert len(up.lines("consume", topic, "--max", "7")) == 7
 
 
+@pytest.mark.long
 def test_a_pipe_whose_reader_leaves_ends_quietly(up, topic):
     # Each command prints more than a pipe buffers, so none ends before its reader leaves.
     up.run("send", topic, "--count", "1000", "--size", "300")

@@ -1,9 +1,12 @@
 """The command line in a real terminal."""
 
+import pytest
+
 from tests.api.until import until
 from tests.cli.conftest import free_base
 
 
+@pytest.mark.long
 def test_the_banner_ends_with_what_to_do_next(shell):
     with shell.terminal("cluster", "up", "--any-port", "--base-port", free_base()) as screen:
         screen.expect("cluster default is up")
@@ -24,6 +27,7 @@ def test_status_is_a_table_with_colours(up):
         assert screen.process.wait() == 0
 
 
+@pytest.mark.long
 def test_status_is_watched_until_ctrl_c(up):
     with up.terminal("cluster", "status", "--watch") as screen:
         screen.expect("cluster default")
@@ -52,6 +56,7 @@ def test_control_characters_do_not_reach_the_terminal(up):
         assert screen.process.wait() == 0
 
 
+@pytest.mark.long
 def test_long_work_shows_its_progress(up):
     with up.terminal("send", "progress", "--count", "30", "--rate", "40") as screen:
         screen.expect("sent \\d+ of 30")
@@ -69,6 +74,7 @@ def test_logs_are_followed(up):
         assert screen.process.wait() == 0
 
 
+@pytest.mark.long
 def test_completion_offers_commands_selectors_and_topics(up):
     up.run("send", "completed", "x")
 

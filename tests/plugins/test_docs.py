@@ -160,6 +160,7 @@ def test_the_other_examples_of_the_guide_work(tmp_path, monkeypatch):
     assert "plugin-box" in broker.node.duties.names
 
 
+@pytest.mark.long
 def test_the_test_that_the_page_shows_works(tmp_path, rmqkit_cluster):
     names = blocks(TESTING, tmp_path)
     assert names == ["test_orders.py", "conftest.py"]

@@ -216,6 +216,7 @@ def test_what_always_fails_is_tried_and_dies():
     assert store.queue_range("%DLQ%billing", 0).offset_max == 50
 
 
+@pytest.mark.long
 def test_with_kills_between_none_is_lost_on_the_way_to_the_dead_letters():
     cluster, producer, listener, dead = failing(8, 120)
     for _ in range(3):

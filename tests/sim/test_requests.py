@@ -123,6 +123,7 @@ def test_brokers_that_die_cost_no_more_than_what_was_under_way(seed):
     assert len(asker.replies) > asker.asked * 0.8
 
 
+@pytest.mark.long
 def test_an_asker_that_is_cut_off_hears_of_it_in_time():
     cluster, asker = story(4)
     world = cluster.world

@@ -88,6 +88,7 @@ def test_a_jvm_that_does_not_start_says_why(tmp_path, monkeypatch):
 # --- with one
 
 
+@pytest.mark.long
 def test_workers_run_on_this_python_and_nothing_is_left_in_the_folder(spark, tmp_path, monkeypatch):
     from pyspark.sql.functions import udf
 

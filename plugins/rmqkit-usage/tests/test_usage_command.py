@@ -22,6 +22,7 @@ def rmqkit(running: RunningCluster, *words: str) -> "subprocess.CompletedProcess
     return subprocess.run(line, env=running.env, capture_output=True, text=True, timeout=60, check=False)
 
 
+@pytest.mark.long
 def test_a_cluster_counts_and_the_command_shows_it(usage_clean: Clean):
     """The plug-in is enabled by settings alone.
 
@@ -71,6 +72,7 @@ def test_a_topic_nobody_has_counted_is_an_error_in_one_line(usage_cluster: Runni
     assert done.stderr == "error: topic no-such-topic: no broker has counted any message of it\n"
 
 
+@pytest.mark.long
 def test_brokers_without_the_plug_in_are_named(rmqkit_cluster: RunningCluster):
     """The plug-in is installed there too, but the settings do not name it."""
     done = rmqkit(rmqkit_cluster, "usage")

@@ -91,6 +91,7 @@ def test_slaves_have_the_same_index_as_their_master():
         assert slave.snapshot().offset == 40
 
 
+@pytest.mark.long
 def test_timers_are_delivered_once_over_takeover_and_return():
     lab = Lab()
     for number in range(60):

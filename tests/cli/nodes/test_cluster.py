@@ -105,6 +105,7 @@ def own(tmp_path_factory, lifeline):
     purge(made)
 
 
+@pytest.mark.long
 def test_killed_nodes_are_started_again_by_up(own):
     assert own.run("cluster", "kill", "master").stdout == "killed: broker-a-0, broker-b-0\n"
     assert states(own) == {"ns-0": "up", "broker-a-0": "down", "broker-b-0": "down"}
@@ -116,6 +117,7 @@ def test_killed_nodes_are_started_again_by_up(own):
     assert set(states(own).values()) == {"up"}
 
 
+@pytest.mark.long
 def test_without_brokers_nothing_is_said_to_be_missing(own):
     (sent,) = own.lines("send", "kept", "x")
     own.run("cluster", "kill", "master")
@@ -258,6 +260,7 @@ def test_a_pid_of_another_process_is_not_taken_for_a_node(own):
     assert set(states(own).values()) == {"up"}
 
 
+@pytest.mark.long
 def test_a_restart_stops_nothing_if_a_node_would_not_start_again(own):
     file = own.home / "default" / "nodes" / "broker-b-0" / "node.toml"
     before, pids = file.read_text(), [node["pid"] for node in own.json("cluster", "status")["nodes"]]
@@ -284,6 +287,7 @@ def test_a_restart_stops_nothing_if_a_node_would_not_start_again(own):
     assert own.json("cluster", "restart", "broker-b")["nodes"] == ["broker-b-0"]
 
 
+@pytest.mark.long
 def test_two_ups_at_once_make_one_cluster(shell):
     words = ("cluster", "up", "--any-port", "--base-port", free_base(), *ALONE, "--json")
     with shell.start(*words, stdout=subprocess.PIPE) as one, shell.start(*words, stdout=subprocess.PIPE) as other:
@@ -292,6 +296,7 @@ def test_two_ups_at_once_make_one_cluster(shell):
     assert pids[0] == pids[1]
 
 
+@pytest.mark.long
 def test_metrics_have_a_port_of_their_own_on_every_node(shell):
     """Metrics ports are at least 10 apart, survive a restart, and move if taken.
 
@@ -369,6 +374,7 @@ def the_only_cluster_needs_no_name(shell):
     assert "there are shop" in shell.error("cluster", "down", "--purge", code=3)
 
 
+@pytest.mark.long
 def test_settings_reach_the_nodes_and_are_remembered(shell):
     shell.run("cluster", "up", "--any-port", "--base-port", free_base(), *ALONE, "--set", "flushDiskType=SYNC_FLUSH")
     assert shell.run("config", "get", "flushDiskType").stdout == "SYNC_FLUSH\n"
@@ -387,6 +393,7 @@ def test_a_taken_port_is_an_error_that_names_the_owner(shell):
         assert list(shell.home.iterdir()) == []
 
 
+@pytest.mark.long
 def test_any_port_moves_on(shell, monkeypatch):
     with socket.create_server(("127.0.0.1", free_base())) as listener:
         port = listener.getsockname()[1]
@@ -400,6 +407,7 @@ def test_any_port_moves_on(shell, monkeypatch):
     assert f"broker-a-0 moves to port {before + 10}: one of its ports at {before} is taken" in noted
 
 
+@pytest.mark.long
 def test_a_port_that_was_taken_for_a_moment_is_tried_again(shell, monkeypatch):
     base = free_base()
     look, holder = launch._found_taken, socket.socket()

@@ -12,6 +12,7 @@ def two_cores(monkeypatch):
     monkeypatch.setattr(machine, "this_machine", lambda: Machine(2, 1 << 40))
 
 
+@pytest.mark.long
 def test_a_group_per_core_that_holds_every_new_topic(shell, two_cores):
     words = ("--groups", "auto", "--replicas", "1", "--set", "mappedFileSizeCommitLog=16777216")
     done = shell.run("cluster", "up", "--any-port", "--base-port", free_base(), *words)

@@ -165,6 +165,7 @@ def until(reached):
     return found
 
 
+@pytest.mark.long
 def test_the_console_commands_run_the_same_node(shell):
     from tests.cli.conftest import COMMAND
 

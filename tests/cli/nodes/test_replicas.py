@@ -218,6 +218,7 @@ def test_a_stranger_on_the_port_for_replication_counts_for_nothing(pair):
         assert stranger.recv(12) == b""
 
 
+@pytest.mark.long
 def test_one_broker_is_a_cluster_too(shell):
     status = shell.json("cluster", "up", "--any-port", "--base-port", free_base(), "--replicas", "1", *SMALL)
     (_nameserver, broker) = status["nodes"]

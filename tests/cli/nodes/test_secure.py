@@ -89,6 +89,7 @@ def test_keys_are_readable_for_their_owner_only(secure):
     assert {stat.S_IMODE(path.stat().st_mode) for path in keys} == {0o600}
 
 
+@pytest.mark.long
 def test_a_restart_keeps_the_certificate(secure):
     path = secure.home / "default/tls/node.pem"
     before = path.read_bytes()

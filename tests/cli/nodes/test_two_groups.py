@@ -159,6 +159,7 @@ def test_a_rolling_restart_loses_no_message_and_keeps_groups_readable(own, lifel
         assert set(sender.sent) <= {each["body"] for each in own.lines("consume", topic)}
 
 
+@pytest.mark.long
 def test_a_rolling_restart_does_not_begin_without_a_slave(own):
     own.run("cluster", "stop", "broker-b:1")
     try:

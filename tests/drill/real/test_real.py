@@ -79,7 +79,10 @@ def test_timers_transactions_and_pop_survive_their_master(tmp_path):
 
 @pytest.mark.parametrize(
     ("fault", "mode", "seed"),
-    [("isolate", "async", 13), pytest.param("pause", "sync+sync-flush", 12, marks=pytest.mark.long)],
+    [
+        pytest.param("isolate", "async", 13, marks=pytest.mark.long),
+        pytest.param("pause", "sync+sync-flush", 12, marks=pytest.mark.long),
+    ],
 )
 def test_a_fault_of_the_master_breaks_no_promise(tmp_path, fault, mode, seed):
     plan = Plan(fault=fault, mode=Mode.parse(mode), seed=seed, **SHORT)

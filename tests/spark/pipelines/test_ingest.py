@@ -108,6 +108,7 @@ class TestFormats:
         formats.Delta().write(queue_rows(spark, part("T", 0, 0, 3)), str(tmp_path / "out"), "q", 7)
         assert list((tmp_path / "out" / "topic=T" / "store_date=2026-11-22").glob("*.parquet"))
 
+    @pytest.mark.long
     def test_iceberg_is_asked_for_its_last_batch(self, spark):
         assert formats.Iceberg.options("q", 7) == {
             "snapshot-property.rmqkit-query": "q",
@@ -177,6 +178,7 @@ class TestBatches:
         # the new entry removes the leftovers of the killed driver
         assert self.data(log) == set(log.state().files)
 
+    @pytest.mark.long
     def test_who_was_believed_dead_comes_second(self, spark, log, monkeypatch):
         """Two drivers run the same batch; the second to commit finds it done."""
         commit = LakeLog.commit
@@ -287,6 +289,7 @@ class TestBatches:
         with pytest.raises(ConfigError, match="needs the columns store_time too"):
             add(log, rows, query=QUERY, batch=0, offsets=batch_offsets(part("T", 0, 0, 1)), now_ms=NOON_MS)
 
+    @pytest.mark.long
     def test_columns_may_come_and_not_change(self, spark, log):
         self.bring(spark, log, 0, part("T", 0, 0, 2))
         more = queue_rows(spark, part("T", 0, 2, 4)).selectExpr("*", "offset AS id")

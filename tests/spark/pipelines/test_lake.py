@@ -394,6 +394,7 @@ class TestCompaction:
         assert done.files_after < done.files_before == len(sizes)
         assert places(lake.read(spark, path)) == expected(*self.PARTS, part("T", 0, 40, 60))
 
+    @pytest.mark.long
     def test_killed_before_the_swap(self, spark, path, log, monkeypatch):
         def die(*_):
             raise KeyboardInterrupt
@@ -445,6 +446,7 @@ class TestCompaction:
         self.ingest(log, spark, 5)
         assert places(lake.read(spark, path)) == expected(*self.PARTS, part("T", 0, 40, 60))
 
+    @pytest.mark.long
     def test_rows_that_would_change_stop_it(self, spark, path, log):
         """A file replaced by hand has other rows than the log says."""
         [name, *_] = [name for name in log.state().files if "hour=2026-11-22-12" in name]

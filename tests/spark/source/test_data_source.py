@@ -30,6 +30,7 @@ def test_a_topic_is_a_table(spark, own, orders):
     assert rows[0].body.startswith(b"{")
 
 
+@pytest.mark.long
 def test_sql_knows_the_format(spark, own, orders):
     made = f"USING rocketmq OPTIONS (namesrv '{own.namesrv}', subscribe '{orders}', decode 'json', decodeSchema 'id INT')"
     query = "SELECT tags, count(*) AS many, count(id) AS ids FROM {} GROUP BY tags ORDER BY tags"
