@@ -69,11 +69,11 @@ simulate: $(STAMP)
 
 # Apache's Java client and servers, pinned; wants Java 17 and Maven
 interop: $(SPARK_STAMP)
-	RMQKIT_INTEROP=1 $(BIN)/python -m pytest -q tests/interop
+	RMQKIT_INTEROP=1 $(PYTEST) --durations=40 tests/interop
 
 # the rows marked interop_full too: variants of others that wait long; `make interop` leaves them out
 interop-full: $(SPARK_STAMP)
-	RMQKIT_INTEROP=full $(BIN)/python -m pytest -q tests/interop
+	RMQKIT_INTEROP=full $(PYTEST) tests/interop
 
 # the pipeline with 2 million messages of 1 KiB: drivers killed, fail-master, AvailableNow, --follow; every offset exactly once; 25 minutes.
 # ARGS="--messages 100000 --only follow" for less, ARGS=--write keeps the findings in docs/performance/soak.json

@@ -28,6 +28,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from tests.helpers.file_lock import file_lock
 from tests.helpers.ports import free_base
 
 from . import older
@@ -74,6 +75,11 @@ def classpath(version: str = VERSION) -> str:
 
     Raises `ApacheError` with Maven's last lines if both the offline and the online build fail.
     """
+    with file_lock(DRIVER / "target" / "lock"):
+        return _classpath(version)
+
+
+def _classpath(version: str) -> str:
     target = DRIVER / "target" if version == VERSION else DRIVER / "target" / version
     listed = target / "classpath.txt"
     stamp = target / "built"

@@ -26,8 +26,17 @@ if _RUN not in ("1", "full"):
 _OUTCOMES: dict[tuple[str, str], bool] = {}
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out the tests marked `interop_full`, unless all are wanted."""
+    """Keep each module on one worker; leave out the tests marked `interop_full`, unless all are wanted.
+
+    The modules that test our client share Apache's cluster, and prove features together.
+    """
+    for item in items:
+        module = getattr(item, "module", None)
+        if module is not None and module.__package__ == __package__ and not item.get_closest_marker("xdist_group"):
+            shared = hasattr(module, "OURS_SHOWS") or "apache_cluster" in getattr(item, "fixturenames", ())
+            item.add_marker(pytest.mark.xdist_group("apache_cluster" if shared else module.__name__))
     if _RUN == "full":
         return
     left_out = [item for item in items if item.get_closest_marker("interop_full")]

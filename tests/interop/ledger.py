@@ -18,11 +18,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tests.helpers.file_lock import file_lock
+
 from .tape import ONEWAY_FLAG, RESPONSE_FLAG, Seen
 
 HERE = Path(__file__).parent
 TRIED = HERE / "tried.json"
 FEATURES_FILE = HERE / "features.json"
+#: two workers may end their modules at the same time
+_LOCK = HERE / "driver" / "target" / "ledger.lock"
 
 #: rows of the first table of docs/compatibility.md, in its order
 FEATURES = (
@@ -116,6 +120,11 @@ class Ledger:
 
 def write_codes(client: str, codes: Iterable[int], path: Path = TRIED) -> None:
     """Set the codes that `client` used with success; other clients' rows stay."""
+    with file_lock(_LOCK):
+        _write_codes(client, codes, path)
+
+
+def _write_codes(client: str, codes: Iterable[int], path: Path) -> None:
     tried = json.loads(path.read_text()) if path.exists() else {}
     tried[client] = sorted(set(codes))
     lines = ",\n".join(f"  {json.dumps(name, ensure_ascii=False)}: {json.dumps(tried[name])}" for name in sorted(tried))
@@ -130,6 +139,11 @@ def write_checks(client: str, checks: Mapping[str, Iterable[str]], path: Path = 
     unknown = set(checks) - set(FEATURES)
     if unknown:
         raise ValueError(f"no such feature: {', '.join(sorted(unknown))}")
+    with file_lock(_LOCK):
+        _write_checks(client, checks, path)
+
+
+def _write_checks(client: str, checks: Mapping[str, Iterable[str]], path: Path) -> None:
     kept = json.loads(path.read_text())["clients"] if path.exists() else {}
     kept[client] = {name: list(checks[name]) for name in FEATURES if checks.get(name)}
     whole = {"features": list(FEATURES), "clients": {name: kept[name] for name in sorted(kept)}}

@@ -13,6 +13,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.helpers.file_lock import file_lock
+
 NODE = Path(__file__).parent / "node"
 ALI_ONS = "3.12.0"
 CPP = "0.4.4"
@@ -44,6 +46,12 @@ def node_folder() -> Path:
     """
     lock = (NODE / "package-lock.json").read_bytes()
     folder = cache() / f"node-{hashlib.sha256(lock).hexdigest()[:16]}"
+    with file_lock(cache() / "lock"):
+        _install_node(folder)
+    return folder / "node_modules"
+
+
+def _install_node(folder: Path) -> None:
     if not (folder / "done").exists():
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
@@ -51,7 +59,6 @@ def node_folder() -> Path:
             shutil.copy(NODE / name, folder)
         _run(["npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund"], folder)
         (folder / "done").touch()
-    return folder / "node_modules"
 
 
 def no_cpp() -> str | None:
@@ -64,6 +71,12 @@ def no_cpp() -> str | None:
 def cpp_folder() -> Path:
     """Return a folder with the package `rocketmq`, for PYTHONPATH. Raises `PackagesError`."""
     folder = cache() / f"rocketmq-{CPP}-{_CPP_DIGEST[:16]}"
+    with file_lock(cache() / "lock"):
+        _install_cpp(folder)
+    return folder
+
+
+def _install_cpp(folder: Path) -> None:
     if not (folder / "done").exists():
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
@@ -74,7 +87,6 @@ def cpp_folder() -> Path:
         pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]
         _run([*pip, "--require-hashes", "--only-binary", ":all:", "--target", str(folder), "-r", str(pinned)], folder)
         (folder / "done").touch()
-    return folder
 
 
 def _run(command: list[str], folder: Path) -> None:

@@ -15,6 +15,8 @@ from tests.interop.lines import CheckRun
 from tests.interop.until import until
 
 NAME = "mixed"
+#: one of the two clusters is the one that the tests of our client share
+pytestmark = pytest.mark.xdist_group("apache_cluster")
 
 
 @pytest.fixture(params=["rmqkit", "apache"])
