@@ -28,9 +28,10 @@ _OUTCOMES: dict[tuple[str, str], bool] = {}
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Keep each module on one worker; leave out the tests marked `interop_full`, unless all are wanted.
+    """Keep each module on one worker, and leave out the tests marked `interop_full`.
 
-    The modules that test our client share Apache's cluster, and prove features together.
+    The modules that test our client share Apache's cluster, and prove features together. A full run
+    leaves out nothing.
     """
     for item in items:
         module = getattr(item, "module", None)
