@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 # with PySpark and a Java for it, half a gigabyte: what demo and lint do not wait for
 SPARK_STAMP := $(VENV)/.installed-spark
 
-.PHONY: demo test test-long lint types docs site crash drills simulate interop interop-full bench-first bench-apache bench-replicas bench-services bench-failover bench-takeover bench-spark soak audit clean
+.PHONY: demo test test-long lint types docs site crash drills simulate interop interop-full bench-first bench-apache bench-latency bench-replicas bench-services bench-failover bench-takeover bench-spark soak audit clean
 
 $(STAMP): pyproject.toml $(wildcard plugins/*/pyproject.toml)
 	$(PYTHON) -m venv $(VENV)
@@ -89,9 +89,13 @@ audit: $(SPARK_STAMP)
 bench-first: $(STAMP)
 	$(BIN)/python -m tests.bench.first_figures $(ARGS)
 
-# docs/performance.md: this broker against Apache's in pairs, about 23 minutes; ARGS="--rows batch --pairs 3" for a part
+# docs/performance.md: this broker against Apache's in pairs, about 25 minutes; ARGS="--rows batch --pairs 3" for a part
 bench-apache: $(STAMP)
 	$(BIN)/python -m tests.bench.against_apache $(ARGS)
+
+# its section on latency against rate, with a plot, about 9 minutes; prints alone without ARGS="--write"
+bench-latency: $(STAMP)
+	$(BIN)/python -m tests.bench.open_loop $(ARGS)
 
 # its section on masters that wait for a slave, about 12 minutes; prints alone without ARGS="--write"
 bench-replicas: $(STAMP)

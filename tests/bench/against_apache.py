@@ -1,11 +1,12 @@
 """Compares our broker with Apache's, in pairs: `make bench-apache ARGS="..."`.
 
-    python -m tests.bench.against_apache [--rows sync-1 batch ...] [--pairs 5] [--seconds 6]
+    python -m tests.bench.against_apache [--rows sync-1 batch ...] [--pairs 3] [--seconds 4]
                                          [--jvm 1g|shipped] [--figures FILE] [--page FILE]
 
 A pair is a session of ours and one of Apache's. They run one after the other, never at the same
 time, and the order alternates from pair to pair. Rows with different flush modes need separate
-sessions; the start-up row needs none.
+sessions; the start-up row needs none. A session measures its rows in the first minute of the
+broker, then puts it under load until it is warm, and measures them again.
 
 When the last pair of the requested rows is done, their figures replace those in the file, so rows
 can be measured one by one. Then the page is generated from all known figures. Needs Java 17 and
@@ -27,15 +28,31 @@ import psutil
 from tests.bench import figures as kept
 from tests.bench.brokers import APACHE, JVMS, OURS, candidates, start_up_s
 from tests.bench.load import Load
-from tests.bench.rows import ASYNC_FLUSH, NOTHING, QUEUES, ROWS, SYNC_FLUSH, Session, warm_up
+from tests.bench.rows import (
+    ASYNC_FLUSH,
+    FIRST,
+    FIRST_LOAD_S,
+    NOTHING,
+    QUEUES,
+    ROWS,
+    SYNC_FLUSH,
+    WARM,
+    WARM_AFTER_S,
+    Session,
+    put_under_load,
+)
 from tests.interop import apache
 
 DOCS = Path(__file__).parents[2] / "docs"
 FIGURES = DOCS / "performance" / "figures.json"
 PAGE = DOCS / "performance.md"
 
-#: row -> side -> its figures
-PairFigures = dict[str, dict[str, Mapping[str, Any]]]
+#: least time of load between the two passes of a session
+WARM_LOAD_S = 10.0
+#: (row, regime) -> the figures of a side
+SessionFigures = dict[tuple[str, str], Mapping[str, Any]]
+#: (row, regime) -> pairs: side -> its figures
+Known = dict[tuple[str, str], list[dict[str, Mapping[str, Any]]]]
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -59,10 +76,10 @@ def main(arguments: Sequence[str]) -> int:
 def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="make bench-apache", description="Our broker against Apache's, in pairs.")
     parser.add_argument("--rows", nargs="+", choices=list(ROWS), default=list(ROWS), metavar="ROW", help=", ".join(ROWS))
-    parser.add_argument("--pairs", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=6.0, help="measured seconds of each load (6)")
+    parser.add_argument("--pairs", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=4.0, help="measured seconds of each load (4)")
     parser.add_argument("--lead", type=float, default=1.0, help="unmeasured seconds before them (1)")
-    parser.add_argument("--warm", type=float, default=10.0, help="seconds of warm-up of each session (10)")
+    parser.add_argument("--warm-after", type=float, default=WARM_AFTER_S, help="a broker is warm after these seconds (60)")
     parser.add_argument("--scale", type=float, default=1.0, help="fraction of the counted loads, for a trial (1)")
     parser.add_argument("--jvm", choices=list(JVMS), default="1g", help="flags of Apache's broker (1g)")
     parser.add_argument("--figures", type=Path, default=FIGURES)
@@ -73,40 +90,46 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
 def measure(chosen: argparse.Namespace) -> None:
     """Measure all pairs of the rows; intermediate figures are saved after each pair."""
     began_s = time.monotonic()
-    known: dict[str, list[Mapping[str, Mapping[str, Any]]]] = {name: [] for name in ROWS if name in chosen.rows}
+    known: Known = {}
     with Load() as load:
         for number in range(chosen.pairs):
             order = (OURS, APACHE) if number % 2 == 0 else (APACHE, OURS)
             for flush in (ASYNC_FLUSH, SYNC_FLUSH, NOTHING):
-                names = [name for name in known if ROWS[name].flush == flush]
-                pair: PairFigures = {name: {} for name in names}
-                for side in order if names else ():
-                    for name, figure in _session(side, flush, names, load, chosen).items():
-                        pair[name][side] = figure
-                for name in names:
-                    known[name].append(pair[name])
+                names = [name for name in ROWS if name in chosen.rows and ROWS[name].flush == flush]
+                sides = {side: _session(side, flush, names, load, chosen) for side in order if names}
+                for key in sides.get(OURS, {}):
+                    known.setdefault(key, []).append({side: figures[key] for side, figures in sides.items()})
             _keep(known, chosen)
             print(f"pair {number + 1} of {chosen.pairs}: {time.monotonic() - began_s:.0f} s", file=sys.stderr, flush=True)
 
 
-def _session(
-    side: str, flush: str, names: Sequence[str], load: Load, chosen: argparse.Namespace
-) -> dict[str, Mapping[str, Any]]:
+def _session(side: str, flush: str, names: Sequence[str], load: Load, chosen: argparse.Namespace) -> SessionFigures:
     """Measure the rows of one side that share a broker."""
     if flush == NOTHING:
-        return {name: _told(side, name, {"seconds": start_up_s(side, chosen.jvm)}, 0.0) for name in names}
-    done: dict[str, Mapping[str, Any]] = {}
+        return {(name, FIRST): _told(side, name, {"seconds": start_up_s(side, chosen.jvm)}, 0.0) for name in names}
+    done: SessionFigures = {}
     with candidates(chosen.jvm)[side]({"flushDiskType": flush}) as running:
         load.ask("open", namesrv=running.namesrv)
         try:
-            session = Session(running, load, chosen.lead, chosen.seconds, chosen.warm, chosen.scale)
-            warm_up(session)
-            for name in names:
-                began_s = time.monotonic()
-                done[name] = _told(side, name, ROWS[name].run(session), time.monotonic() - began_s)
+            began_s = time.monotonic()
+            session = Session(running, load, chosen.lead, chosen.seconds, chosen.scale)
+            put_under_load(session, FIRST_LOAD_S)
+            _pass(session, names, done)
+            session.regime = WARM
+            put_under_load(session, max(WARM_LOAD_S, chosen.warm_after - (time.monotonic() - began_s)))
+            _pass(session, names, done)
         finally:
             load.ask("close")
     return done
+
+
+def _pass(session: Session, names: Sequence[str], done: SessionFigures) -> None:
+    """Measure the rows in the session's regime."""
+    for name in names:
+        if ROWS[name].regime in ("", session.regime):
+            began_s = time.monotonic()
+            figure = ROWS[name].run(session)
+            done[name, session.regime] = _told(session.running.name, name, figure, time.monotonic() - began_s)
 
 
 def _told(side: str, name: str, figure: Mapping[str, Any], took_s: float) -> Mapping[str, Any]:
@@ -118,19 +141,20 @@ def _told(side: str, name: str, figure: Mapping[str, Any], took_s: float) -> Map
     return figure
 
 
-def _keep(known: Mapping[str, Sequence[Mapping[str, Mapping[str, Any]]]], chosen: argparse.Namespace) -> None:
+def _keep(known: Known, chosen: argparse.Namespace) -> None:
     figures = kept.load(chosen.figures)
     now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     figures["machine"] = machine()
     figures["method"] = {
-        "warm_s": chosen.warm,
+        "warm_after_s": chosen.warm_after,
         "lead_s": chosen.lead,
         "seconds": chosen.seconds,
         "queues": QUEUES,
         "jvm": "-Xms{0}m -Xmx{0}m {1}".format(*JVMS[chosen.jvm]).strip(),
     }
-    for name, pairs in known.items():
-        figures["rows"][name] = {"at": now, "pairs": list(pairs)}
+    for name in {name for name, _ in known}:
+        passes = {regime: pairs for (row, regime), pairs in known.items() if row == name}
+        figures["rows"][name] = {"at": now, **passes}
     kept.save(chosen.figures, figures)
 
 

@@ -149,10 +149,10 @@ ROWS: dict[str, Callable[[Session], dict[str, Any]]] = {
 }
 
 
-def warm_up(session: Session, names: Sequence[str]) -> None:
+def warm_up(session: Session, names: Sequence[str], seconds: float) -> None:
     """Let both JVMs compile the paths of the rows, on topics of their own."""
     if "transactions" in names:
-        _transactions(session, "warm-transactions", session.warm_s / 2)
+        _transactions(session, "warm-transactions", seconds / 2)
     if "pop" in names:
         _pop(session, "warm-pop", POP_MESSAGES // 2)
     if "timers" in names:
@@ -188,8 +188,8 @@ def _session(side: str, names: Sequence[str], load: Load, chosen: argparse.Names
     with candidates(chosen.jvm)[side]({"flushDiskType": ASYNC_FLUSH}) as running:
         load.ask("open", namesrv=running.namesrv)
         try:
-            session = Session(running, load, 0.0, chosen.seconds, chosen.warm, chosen.scale)
-            warm_up(session, names)
+            session = Session(running, load, 0.0, chosen.seconds, chosen.scale)
+            warm_up(session, names, chosen.warm)
             for name in names:
                 began_s = time.monotonic()
                 try:

@@ -37,7 +37,7 @@ from tests.bench import figures as kept
 from tests.bench.against_apache import DOCS, FIGURES, PAGE, machine
 from tests.bench.brokers import APACHE, DEFAULT_FILES, OURS
 from tests.bench.load import Load
-from tests.bench.rows import QUEUES, Session, warm_up
+from tests.bench.rows import QUEUES, Session, put_under_load
 from tests.interop import apache
 from tests.interop.groups import Group, Member
 
@@ -202,8 +202,8 @@ def _session(side: str, names: Sequence[str], load: Load, chosen: argparse.Names
     with replicated(side) as running:
         load.ask("open", namesrv=running.namesrv)
         try:
-            session = Session(running, load, chosen.lead, chosen.seconds, chosen.warm, chosen.scale)
-            warm_up(session)
+            session = Session(running, load, chosen.lead, chosen.seconds, chosen.scale)
+            put_under_load(session, chosen.warm)
             for name in names:
                 figure = done[name] = ROWS[name].run(session)
                 cpu = f", {figure['cpuMicros']:.1f} µs CPU a message" if "cpuMicros" in figure else ""

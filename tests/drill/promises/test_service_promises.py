@@ -194,3 +194,20 @@ def test_an_ack_after_the_invisible_time_promises_nothing(hand):
 def test_a_message_that_its_producer_stored_twice_is_two_messages(hand):
     hand.send().pop().ack().pop(at_ms=1_500).ack(pop_ms=1_500, at_ms=1_600).read().read(offset=3)
     assert pops(hand)["stored twice by their producer"] == 1
+
+
+def held_twice_at_the_fault(holders=2):
+    """Popped just before the fault, and again just after: no broker knows both pops in time."""
+    hand = ServiceHand("kill").send().pop(at_ms=FAULT_MS - 100).pop(at_ms=FAULT_MS + 100, member="popper-1")
+    for back_ms in range(FAULT_MS + 3_000, FAULT_MS + 3_000 + holders):
+        hand.pop(at_ms=back_ms, topic="retry 1").ack(pop_ms=back_ms, at_ms=FAULT_MS + 3_100)
+    return hand
+
+
+def test_both_copies_of_an_allowed_repeat_come_back():
+    found = pops(held_twice_at_the_fault())
+    assert (found["again while invisible, allowed"], found["again as a copy of an allowed repeat"]) == (1, 1)
+
+
+def test_an_allowed_repeat_makes_no_more_than_one_copy():
+    assert "invisible until 15001 ms" in wrong("pop-kept", held_twice_at_the_fault(holders=3))

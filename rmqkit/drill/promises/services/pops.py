@@ -12,6 +12,8 @@ Members get a message again in spite of these where no broker can avoid it. Each
 
 - The pop, or the ack, was in the last second before a takeover or a return (`allowed_again`). The
   successor knows neither its record, if it was not replicated, nor the offset that was popped next.
+- An allowed repeat makes a second copy: two members hold the message, each with a checkpoint of its
+  own. If neither acks, both copies come back, and two members can hold the message again.
 - The message was stored twice, because its producer sent it again after a send without an answer.
   These are two messages with one key.
 """
@@ -68,6 +70,7 @@ class PopKept:
             "returned": sum(len(rows) - 1 for rows in pops.values()),
             "again while invisible, allowed": seen.invisible,
             "again after the ack, allowed": seen.acked,
+            "again as a copy of an allowed repeat": seen.copies,
             "stored twice by their producer": len(doubled),
             "lost where nothing is promised": excused,
         }
@@ -84,21 +87,31 @@ class RepeatedPops:
         # An ack is answered before the slave copies it, so an isolation cuts off the last acks.
         self._allowed = allowed_again(history, plan, save_ms, copied_ms=GIVEN_BACK_MS)
         self.broken: list[Broken] = []
-        #: repeated pops that are allowed
-        self.invisible = self.acked = 0
+        #: repeated pops that are allowed: while invisible, after an ack, as a copy of one of these
+        self.invisible = self.acked = self.copies = 0
 
     def check(self, key: str, rows: Sequence[HistoryRow], acks: Mapping[str, HistoryRow]) -> None:
         """Check the pops of one message, in order of their pop times."""
         acked: HistoryRow | None = None
+        #: copies that the broker may have and no ack has ended
+        copies = 1
+        #: ends of the invisible times of the pops without an ack
+        ends_ms: list[int] = []
         for before, row in pairwise(rows):
             until_ms = int(before.extra["pop_ms"]) + int(before.extra["invisible_ms"])
             ack = acks.get(str(before.extra["handle"]))
             if ack is not None and ack.outcome == OK and ack.complete_ms <= until_ms:
                 acked = acked or ack
+                copies -= 1
+            else:
+                ends_ms.append(until_ms)
             pop_ms = int(row.extra["pop_ms"])
+            holders = sum(pop_ms + ROUNDED_MS < end_ms for end_ms in ends_ms)
             if acked is not None and pop_ms > acked.complete_ms + ROUNDED_MS:
                 if self._is_allowed(acked):
                     self.acked += 1
+                elif holders < copies:
+                    self.copies += 1
                 else:
                     what = f"{acked.client} acked it at {acked.complete_ms} ms, {row.client} popped it again at {pop_ms} ms"
                     self.broken.append(Broken(key, what))
@@ -106,6 +119,9 @@ class RepeatedPops:
             if pop_ms + ROUNDED_MS < until_ms:
                 if self._is_allowed(before):
                     self.invisible += 1
+                    copies += 1
+                elif holders < copies:
+                    self.copies += 1
                 else:
                     what = (
                         f"{before.client} popped it at {before.extra['pop_ms']} ms, invisible until {until_ms} ms, but"
