@@ -7,8 +7,8 @@ answered. A time runs from the moment a message is due to be sent until Java's l
 broker that stalls cannot hide the messages that wait meanwhile.
 
 A pair is a session of each broker, one after the other. A session raises the rate step by step. Its
-last step is the first one at which fewer than 95 % of the messages arrive in the window: the broker,
-or the client beside it, is saturated. `--write` stores the figures, the table and the plot.
+last step is the first one at which fewer than 95 % of the messages arrive in the window: the
+broker, or the client beside it, is saturated. `--write` stores the figures, the table and the plot.
 """
 
 import argparse

@@ -28,7 +28,7 @@ def test_a_rate_counts_if_every_pair_delivers_it() -> None:
 
 
 def test_the_verdict_is_at_half_of_the_lower_peak() -> None:
-    text = open_loop.section(figures())
+    text = " ".join(open_loop.section(figures()).split())
     assert "| 10,000 | – | 1 / 2 / 12 |" in text
     # rmqkit's peak is 5,000, so half of it allows the step of 1,000.
     assert "At 1,000 messages a second" in text
