@@ -63,6 +63,8 @@ The load of timers, transactions and pop (`Plan.services`) has rows of its own:
                a retry topic), node (the broker that gave it), pop_ms and invisible_ms (no other
                member may get the message from pop_ms until invisible_ms later), attempt (how often
                it was redelivered), handle
+    pop        member `client` asked for messages and got no answer (unknown). The broker may have
+               popped messages that nobody received; extra: group, node, error
     acked      the member acked what it popped; extra: handle, node, error
 
 Histories are stored as JSON lines, one row a line, and also as Parquet if pyarrow is installed.
@@ -103,6 +105,7 @@ KINDS = (
     "role",
     "route",
     "event",
+    "pop",
     *SERVICE_KINDS,
 )
 #: kinds whose `key` is a message

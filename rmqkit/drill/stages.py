@@ -108,7 +108,7 @@ AGAIN: Mapping[str, Mapping[str, str]] = {
         "returned": "popped messages that returned",
         "again after the ack, allowed": "messages popped again after the ack",
         "again while invisible, allowed": "messages popped again while invisible",
-        "again as a copy of an allowed repeat": "messages popped again as copies of these",
+        "again as a second copy": "messages popped again as a second copy",
     },
     "locks-exclusive": {
         "leases that overlap": "leases that overlap",

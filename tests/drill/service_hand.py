@@ -74,6 +74,9 @@ class ServiceHand:
     def ack(self, key="m", *, pop_ms=1_200, at_ms=1_300, outcome="ok", member="popper-0"):
         return self._add("acked", key, at_ms, outcome=outcome, client=member, handle=f"{key} {pop_ms}")
 
+    def pop_lost(self, *, at_ms, broker=BROKER):
+        return self._add("pop", "", at_ms, value="", outcome="unknown", client="popper-0", broker=broker)
+
     def _add(self, kind, key, at_ms, *, client="c", value=None, broker=BROKER, offset=-1, outcome="ok", **extra):
         crc = f"crc {key}" if value is None else value
         place = {"broker": broker, "queue": 0, "offset": offset}

@@ -113,7 +113,7 @@ TAKEOVER: Sequence[Kept] = (
         "any",
         "a message is popped at least once, by nobody else while it is invisible, and never again once acked",
         "messages popped again although their pop or ack was in the last second before a takeover or a return;"
-        " each such repeat makes a second copy, which can come back as well",
+        " such a repeat, and a pop without an answer, make a second copy, which can come back as well",
     ),
     Kept(
         "progress-forward",

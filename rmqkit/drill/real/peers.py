@@ -20,8 +20,9 @@ class Peers:
     def __init__(self, nameserver: Address) -> None:
         self._nameserver = nameserver
         self._open: dict[str, NodeClient] = {}
-        #: the last error
+        #: the last error, and whether the request of it was sent
         self.error = ""
+        self.was_sent = False
 
     def master_of(self, topic: str, broker: str) -> str:
         """Return the address that the route names as id 0.
@@ -33,11 +34,13 @@ class Peers:
 
     def ask(self, address: str, work: Callable[[NodeClient], T]) -> T | None:
         """Call `work` with a connection. Return None if no valid answer arrived in time."""
+        self.was_sent = False
         try:
             asked = self._open.get(address)
             if asked is None:
                 host, port = Address.parse(address)
                 asked = self._open[address] = NodeClient(host, port, ASK_S)
+            self.was_sent = True
             return work(asked.within(ASK_S))
         except SILENT as error:
             self.error = str(error)

@@ -200,6 +200,20 @@ class ServiceRows:
             handle=handle.encode(),
         )
 
+    def pop_lost(self, client: str, broker: str, *, node: str, invoke_ms: int, error: str) -> None:
+        """Record a pop that the broker may have carried out, but whose answer did not arrive."""
+        self.history.add(
+            "pop",
+            client=client,
+            invoke_ms=invoke_ms,
+            complete_ms=self.now_ms(),
+            outcome=UNKNOWN,
+            broker=broker,
+            group=self.group(POP),
+            node=node,
+            error=error,
+        )
+
     def acked(self, client: str, key: str, handle: ReceiptHandle, *, node: str, invoke_ms: int, error: str = "") -> None:
         """Record an ack. `error`: why it is not confirmed."""
         failed: dict[str, Any] = {"error": error} if error else {}

@@ -68,7 +68,10 @@ class SimPoppers:
         request = pop_request(self._load.name, self._group, order, client.clock.wall_ms)
         try:
             reply = await client.ask(address, RequestCode.POP_MESSAGE, request, timeout_ms=TIMEOUT_MS, accept=SERVED)
-        except ClientError:
+        except ClientError as error:
+            if error.maybe_stored:
+                node = self._node_at(address)
+                self._rows.pop_lost(name, broker, node=node, invoke_ms=invoke_ms, error=str(error))
             return []
         if reply.code != ResponseCode.SUCCESS:
             return []

@@ -5,7 +5,7 @@ import pytest
 from rmqkit.drill.history import FAIL, UNKNOWN
 from rmqkit.drill.plan import Plan
 from rmqkit.drill.promises import PROMISES, Judgement
-from tests.drill.service_hand import ASYNC, ENDS_MS, FAULT_MS, OTHER, QUORUM, ServiceHand
+from tests.drill.service_hand import ASYNC, BROKER, ENDS_MS, FAULT_MS, OTHER, QUORUM, ServiceHand
 
 
 @pytest.fixture
@@ -206,8 +206,24 @@ def held_twice_at_the_fault(holders=2):
 
 def test_both_copies_of_an_allowed_repeat_come_back():
     found = pops(held_twice_at_the_fault())
-    assert (found["again while invisible, allowed"], found["again as a copy of an allowed repeat"]) == (1, 1)
+    assert (found["again while invisible, allowed"], found["again as a second copy"]) == (1, 1)
 
 
 def test_an_allowed_repeat_makes_no_more_than_one_copy():
     assert "invisible until 15001 ms" in wrong("pop-kept", held_twice_at_the_fault(holders=3))
+
+
+def popped_by_nobody(broker=BROKER):
+    """A pop at the isolation has no answer; the successor gives the message to another."""
+    hand = ServiceHand("isolate").send(at_ms=9_000).pop_lost(at_ms=FAULT_MS - 10, broker=broker)
+    hand.pop(at_ms=12_000).ack(pop_ms=12_000, at_ms=12_100)
+    return hand.pop(at_ms=ENDS_MS + 500, topic="retry 1").ack(pop_ms=ENDS_MS + 500, at_ms=ENDS_MS + 600)
+
+
+def test_what_a_pop_without_an_answer_popped_comes_back():
+    found = pops(popped_by_nobody())
+    assert (found["pops without an answer"], found["again as a second copy"]) == (1, 1)
+
+
+def test_a_lost_pop_at_another_group_explains_nothing():
+    assert "acked it at 12100 ms" in wrong("pop-kept", popped_by_nobody(broker=OTHER))

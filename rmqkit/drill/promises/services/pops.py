@@ -12,8 +12,10 @@ Members get a message again in spite of these where no broker can avoid it. Each
 
 - The pop, or the ack, was in the last second before a takeover or a return (`allowed_again`). The
   successor knows neither its record, if it was not replicated, nor the offset that was popped next.
-- An allowed repeat makes a second copy: two members hold the message, each with a checkpoint of its
-  own. If neither acks, both copies come back, and two members can hold the message again.
+- A pop got no answer, so nobody has the messages that the broker popped. A successor that does not
+  know of this pop gives them to others, and the broker gives them once more after its return.
+- Both make a second copy: two checkpoints of one message. If neither is acked, both copies come
+  back, and two members can hold the message again.
 - The message was stored twice, because its producer sent it again after a send without an answer.
   These are two messages with one key.
 """
@@ -59,7 +61,7 @@ class PopKept:
         seen = RepeatedPops(history, plan)
         for key, rows in pops.items():
             if key not in doubled:
-                seen.check(key, rows, acks)
+                seen.check(sent[key], rows, acks)
         left = _left_behind(history, pops, acks)
         counts = {
             "acknowledged": sum(row.outcome == OK for row in sent.values()),
@@ -70,7 +72,8 @@ class PopKept:
             "returned": sum(len(rows) - 1 for rows in pops.values()),
             "again while invisible, allowed": seen.invisible,
             "again after the ack, allowed": seen.acked,
-            "again as a copy of an allowed repeat": seen.copies,
+            "again as a second copy": seen.copies,
+            "pops without an answer": len(seen.lost),
             "stored twice by their producer": len(doubled),
             "lost where nothing is promised": excused,
         }
@@ -87,14 +90,17 @@ class RepeatedPops:
         # An ack is answered before the slave copies it, so an isolation cuts off the last acks.
         self._allowed = allowed_again(history, plan, save_ms, copied_ms=GIVEN_BACK_MS)
         self.broken: list[Broken] = []
-        #: repeated pops that are allowed: while invisible, after an ack, as a copy of one of these
+        #: pops without an answer
+        self.lost = history.by_kind["pop"]
+        #: repeated pops that are allowed: while invisible, after an ack, as a second copy
         self.invisible = self.acked = self.copies = 0
 
-    def check(self, key: str, rows: Sequence[HistoryRow], acks: Mapping[str, HistoryRow]) -> None:
+    def check(self, send: HistoryRow, rows: Sequence[HistoryRow], acks: Mapping[str, HistoryRow]) -> None:
         """Check the pops of one message, in order of their pop times."""
+        key = send.key
         acked: HistoryRow | None = None
         #: copies that the broker may have and no ack has ended
-        copies = 1
+        copies = 1 + self._is_lost_copy(send, rows[0])
         #: ends of the invisible times of the pops without an ack
         ends_ms: list[int] = []
         for before, row in pairwise(rows):
@@ -128,6 +134,14 @@ class RepeatedPops:
                         f" {row.client} popped it at {pop_ms} ms"
                     )
                     self.broken.append(Broken(key, what))
+
+    def _is_lost_copy(self, send: HistoryRow, first: HistoryRow) -> bool:
+        """Return whether a pop without an answer may have popped the message earlier."""
+        since_ms, until_ms = send.invoke_ms, int(first.extra["pop_ms"])
+        return any(
+            each.broker == first.broker and each.invoke_ms <= until_ms and each.complete_ms >= since_ms
+            for each in self.lost
+        )
 
     def _is_allowed(self, row: HistoryRow) -> bool:
         """Return whether the record of this pop or ack may be unknown to a successor."""

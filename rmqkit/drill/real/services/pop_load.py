@@ -115,10 +115,14 @@ class _Member:
         while address and len(found) + order.batch <= max(order.batch, HELD_MAX):
             invoke_ms = rows.now_ms()
             request = pop_request(rows.name, rows.group(POP), order, round(time.time() * 1000))
-            given = self._peers.ask(address, partial(_pop, request, broker)) or []
+            given = self._peers.ask(address, partial(_pop, request, broker))
+            node = self._nodes.get(address, address)
+            if given is None:
+                if self._peers.was_sent:
+                    rows.pop_lost(self._name, broker, node=node, invoke_ms=invoke_ms, error=self._peers.error)
+                break
             for message, handle in given:
                 pop_ms = round(handle.pop_ms - self._wall_ms)
-                node = self._nodes.get(address, address)
                 rows.popped(self._name, message, handle, node=node, pop_ms=pop_ms, invoke_ms=invoke_ms)
             found += given
             if len(given) < order.batch:
