@@ -160,6 +160,17 @@ def test_messages_popped_at_the_acting_master_escape_once(lab):
     assert lab.retried(B0) == [b"m0", b"m2"]
 
 
+def test_a_topic_that_the_acting_master_does_not_know_is_not_deleted(lab):
+    """The slave copies the log at once, and the tables later."""
+    lab.send(1)
+    assert len(lab.popped(A0, invisibleTime="5000")) == 1
+    lab.world.run_for(1_000)
+    lab.world.kill(A0)
+    del lab.cluster.broker(A1).topics.by_name["T"]
+    lab.until(lambda: lab.duty(A1).is_on)
+    lab.until(lambda: lab.retried(B0) == [b"m0"])
+
+
 @pytest.mark.long
 def test_the_acting_master_may_be_killed(lab):
     lab.send(3)

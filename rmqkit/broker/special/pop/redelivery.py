@@ -11,8 +11,8 @@ limit; the others wait for it.
 
 A message of another broker's log is fetched first (`foreign`); the others do not wait for it.
 
-A message is skipped, which finishes it, if it is no longer in the log, or if its topic or group is
-gone. The broker moves no message to the dead-letter topic: pop consumers do that.
+A message is skipped, which finishes it, if it is no longer in the log, or if its topic or group was
+deleted. The broker moves no message to the dead-letter topic: pop consumers do that.
 
 Source: `broker/.../processor/PopReviveService.java` (`reviveRetry`, `addRetryTopicIfNotExist`).
 """
@@ -208,7 +208,7 @@ class RetryPuts:
         if pending.bits >> index & 1:
             return None  # acked meanwhile
         topic, group, queue_id = pending.queue
-        if topic not in self._topics.by_name or not self._knows(group):
+        if self._is_gone(topic, group):
             return None
         if self._is_foreign(item):
             record = self._foreign.record(item)
@@ -222,8 +222,16 @@ class RetryPuts:
         self._create(put.topic, group)
         return put
 
-    def _knows(self, group: str) -> bool:
-        return not self._context.config.pop.revive_skip_if_group_absent or self._groups.knows(group)
+    def _is_gone(self, topic: str, group: str) -> bool:
+        """Return whether the topic or the group of a message was deleted.
+
+        A slave that acts cannot tell: its tables are older than its log, so they lack what its
+        master created last.
+        """
+        if self._topics.is_copy:
+            return False
+        skips = self._context.config.pop.revive_skip_if_group_absent
+        return topic not in self._topics.by_name or (skips and not self._groups.knows(group))
 
     def _record(self, topic: str, queue_id: int, offset: int) -> Record | None:
         entries = self._store.entries(topic, queue_id, offset, 1)
