@@ -112,7 +112,8 @@ TAKEOVER: Sequence[Kept] = (
         "pop-kept",
         "any",
         "a message is popped at least once, by nobody else while it is invisible, and never again once acked",
-        "messages popped again although their pop or ack was in the last second before a takeover or a return;"
+        "messages popped again although their pop, their ack, or the end of their invisible time was in the"
+        " last second before a takeover or a return;"
         " such a repeat, and a pop without an answer, make a second copy, which can come back as well",
     ),
     Kept(

@@ -14,8 +14,10 @@ Members get a message again in spite of these where no broker can avoid it. Each
   successor knows neither its record, if it was not replicated, nor the offset that was popped next.
 - A pop got no answer, so nobody has the messages that the broker popped. A successor that does not
   know of this pop gives them to others, and the broker gives them once more after its return.
-- Both make a second copy: two checkpoints of one message. If neither is acked, both copies come
-  back, and two members can hold the message again.
+- The invisible time ended in that second: the old master and its successor both put the message
+  into the retry topic.
+- Each of these makes a second copy. If neither is acked, both copies come back, and two members can
+  hold the message again.
 - The message was stored twice, because its producer sent it again after a send without an answer.
   These are two messages with one key.
 """
@@ -111,6 +113,7 @@ class RepeatedPops:
                 copies -= 1
             else:
                 ends_ms.append(until_ms)
+                copies += self._is_in_window(until_ms)
             pop_ms = int(row.extra["pop_ms"])
             holders = sum(pop_ms + ROUNDED_MS < end_ms for end_ms in ends_ms)
             if acked is not None and pop_ms > acked.complete_ms + ROUNDED_MS:
@@ -145,7 +148,10 @@ class RepeatedPops:
 
     def _is_allowed(self, row: HistoryRow) -> bool:
         """Return whether the record of this pop or ack may be unknown to a successor."""
-        return any(since <= row.complete_ms <= until for since, until in self._allowed)
+        return self._is_in_window(row.complete_ms)
+
+    def _is_in_window(self, at_ms: int) -> bool:
+        return any(since_ms <= at_ms <= until_ms for since_ms, until_ms in self._allowed)
 
 
 def _acks(history: History) -> dict[str, HistoryRow]:
