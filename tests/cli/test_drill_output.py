@@ -69,6 +69,15 @@ def test_the_folder_of_every_run_is_printed_with_its_side(drill, words):
     assert sum(line.startswith("slaveTimeout=500 ") for line in printed) == len(printed) / 2
 
 
+@pytest.mark.parametrize(
+    ("words", "services"),
+    [([], ("timers", "transactions", "pop")), (["--load", "none"], ()), (["--load", "pop"], ("pop",))],
+)
+def test_both_sides_have_the_load(drill, words, services):
+    done = drill("compare", "--set", "", "--set", "slaveTimeout=500", *words)
+    assert [plan.services for plan in done.asked] == [services, services]
+
+
 def test_a_figure_that_some_runs_lack_says_how_many_have_it():
     ends = iter(({}, {"x": 1.0}, {"x": 2.0}, {"x": 5.0}))
     sides = [[SimpleNamespace(outcome=SimpleNamespace(verdict=SimpleNamespace(judgement="valid")))] * 2] * 2

@@ -332,6 +332,7 @@ def compare(
     replicas: Replicas = 2,
     preset: PresetName = None,
     seconds: Seconds = None,
+    load: LoadNames = None,
     runs: Annotated[int, typer.Option("--runs", min=1, help="Drills of each side; the seeds count up from --seed.")] = 1,
     json: Json = False,
 ) -> None:
@@ -346,14 +347,18 @@ def compare(
     interval, and the difference is the median over the pairs.
     """
     refuse_on_windows()
+    from rmqkit.drill.plan import SERVICES
+    from rmqkit.drill.real.services.table import parse_load
+
     _check_fault(fault)
+    services = SERVICES if load is None else parse_load(load)
     if len(settings) != 2:
         raise UsageError("compare needs two sides: give --set twice (settings of one side are separated by commas)")
     plans = []
     for side in settings:
         pairs = [pair for pair in side.split(",") if pair.strip()]
         plan = _plan(mode, pairs, preset, fault=fault, target=target, groups=groups, replicas=replicas)
-        plans.append(plan.changed(seed=seed, fault_ms=_ms(seconds)))
+        plans.append(plan.changed(seed=seed, fault_ms=_ms(seconds), services=services))
     done: list[list[DrillResult]] = [[], []]
     for number in range(runs):
         for at in (0, 1) if number % 2 == 0 else (1, 0):
