@@ -1,11 +1,13 @@
 """Transactions on a simulated cluster: producers of one group, some of which die, and a reader.
 
 A producer that dies is a process that ends between its half and the outcome. Its machine starts it
-again, and it continues its script. Until then brokers must ask the other member.
+again, and it continues its script. Until then brokers must ask the other member. If it dies while
+it waits for the answer to another outcome, a broker may have that outcome: it is unknown.
 """
 
 from collections.abc import Callable, Coroutine, Iterator
 from functools import partial
+from itertools import count
 from typing import Any
 
 from rmqkit.client.client import Client
@@ -42,6 +44,9 @@ class SimTransactions:
         self._group = self._rows.group(TRANSACTIONS)
         #: the scripts outlive the processes
         self._scripts: dict[int, Iterator[scripts.TransactionOrder]] = {}
+        #: producer → outcomes that were sent and have no answer: what records one, given the error
+        self._sent: dict[str, dict[int, Callable[..., None]]] = {}
+        self._sequence = count()
 
     def begin(self) -> None:
         self._load.cluster.client(scripts.TRANSACTION_READER, self._reader)
@@ -92,6 +97,8 @@ class SimTransactions:
     def _die(self, name: str) -> None:
         world = self._load.cluster.world
         world.kill(name)
+        for record in self._sent.pop(name, {}).values():
+            record(error="the producer died before the answer")
         world.after_ms(scripts.DEAD_MS, partial(world.restart, name))
 
     # --- outcomes
@@ -105,13 +112,16 @@ class SimTransactions:
         to: Address | None,
         by: str,
     ) -> None:
-        invoke_ms = self._load.now_ms()
+        node = self._node_at(to) if to is not None else ""
+        record = partial(self._rows.decided, name, key, value, by=by, invoke_ms=self._load.now_ms(), node=node)
+        waiting, number = self._sent.setdefault(name, {}), next(self._sequence)
+        waiting[number] = record
         try:
             error = await sent
         except ClientError as failed:
             error = str(failed)
-        node = self._node_at(to) if to is not None else ""
-        self._rows.decided(name, key, value, by=by, invoke_ms=invoke_ms, error=error, node=node)
+        del waiting[number]
+        record(error=error)
 
     def _asked(self, client: Client, name: str, question: TransactionQuestion) -> None:
         """Answer a broker with what the record of transactions says."""

@@ -48,6 +48,23 @@ def test_a_seed_keeps_every_promise(family):
         assert any(row.extra["attempt"] for row in rows["popped"])
 
 
+#: family and seed → what was wrong when it broke its promise
+ONCE_BROKEN = {
+    (POP, 544): "copies of a message that two brokers popped",
+    (POP, 643): "a pop without an answer",
+    (POP, 1107): "a return in the moment of the isolation",
+    (POP, 1304): "a topic that the acting slave did not know",
+    (TRANSACTIONS, 390): "an answer of a producer that died",
+}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("family", "seed"), ONCE_BROKEN, ids=list(ONCE_BROKEN.values()))
+def test_a_seed_that_was_broken_once_is_valid(family, seed):
+    done = simulation.simulate(seed, family=family)
+    assert done.judgement is Judgement.VALID, done.broken
+
+
 @pytest.mark.parametrize(
     ("defect", "seed"),
     [*FOUND.items(), *(pytest.param(*each, marks=pytest.mark.long) for each in FOUND_LATER.items())],
