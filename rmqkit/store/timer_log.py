@@ -32,6 +32,7 @@ MAGIC_DEFAULT, MAGIC_ROLL, MAGIC_DELETE = 1, 2, 4
 NONE = -1
 #: bytes that `read` keeps, since the units of a slot often lie close to each other
 BLOCK_SIZE = 65_536
+_new = tuple.__new__
 
 
 class TimerUnit(NamedTuple):
@@ -126,6 +127,20 @@ class TimerLog:
             return None
         return TimerUnit(previous, magic, write_ms, delay_ms, phy_offset, record_size, topic_hash)
 
+    def read_many(self, positions: Sequence[int]) -> list[TimerUnit | None]:
+        """Return what `read` returns for each position; costs less, if they are in order."""
+        found: list[TimerUnit | None] = []
+        unpack, block, block_start = _UNIT.unpack_from, b"", 0
+        for position in positions:
+            start = position - block_start
+            if start < 0 or start + UNIT_SIZE > len(block):
+                found.append(self.read(position))
+                block, block_start = self._block, self._block_start
+                continue
+            fields = unpack(block, start)
+            found.append(_new(TimerUnit, fields[1:8]) if fields[0] == UNIT_SIZE else None)
+        return found
+
     def _load_block(self, position: int) -> None:
         """Read the block that ends with this unit, since a chain leads backwards.
 
@@ -144,7 +159,9 @@ class TimerLog:
 
     # --- writing ----------------------------------------------------------------------------------
 
-    def add(self, unit: TimerUnit) -> int:
+    def add(
+        self, previous: int, magic: int, write_ms: int, delay_ms: int, phy_offset: int, size: int, topic_hash: int
+    ) -> int:
         """Add a unit; return its position. `flush` writes it. Raises OSError."""
         files = self._files
         if self.end == files.end:
@@ -154,7 +171,6 @@ class TimerLog:
             self._buffer(_FILLER.pack(left, 0, FILLER_MAGIC) + bytes(left - _FILLER.size))
             self.flush()
             files.extend()
-        previous, magic, write_ms, delay_ms, phy_offset, size, topic_hash = unit
         position = self.end
         self._buffer(_UNIT.pack(UNIT_SIZE, previous, magic, write_ms, delay_ms, phy_offset, size, topic_hash, 0))
         return position

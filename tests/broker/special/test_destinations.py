@@ -32,12 +32,17 @@ def stored():
 
 @pytest.fixture
 def store(contact, stored):
-    def put(message, then):
-        stored.append(message.topic)
-        then(PutStatus.PUT_OK)
-        return PutResult(PutStatus.PUT_OK, 0, 0, 1)
+    class Puts:
+        def put(self, message, then):
+            stored.append(message.topic)
+            then(PutStatus.PUT_OK)
+            return PutResult(PutStatus.PUT_OK, 0, 0, 1)
 
-    return GuardedStore(put, contact)
+        def put_some(self, messages, then):
+            stored.extend(each.topic for each in messages)
+            return len(messages)
+
+    return GuardedStore(Puts(), contact)
 
 
 def message(topic):

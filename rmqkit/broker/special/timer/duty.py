@@ -193,9 +193,9 @@ class TimerDuty:
             read_ms=read_ms, offset=index.next, slot_offset=slot_offset, late=self.delivery.late.offsets()
         )
 
-    def _ended(self) -> None:
-        """React to the end of a put."""
-        self.counts.put.add(1, self._context.clock.mono_ms)
+    def _ended(self, count: int) -> None:
+        """React to the end of puts."""
+        self.counts.put.add(count, self._context.clock.mono_ms)
         self._changed()
         if self._is_own:
             self._follow_state()

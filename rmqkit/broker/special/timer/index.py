@@ -22,11 +22,21 @@ Source: `store/.../timer/TimerMessageStore.java` (`recover`, `enqueue`, `doEnque
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from enum import StrEnum
 
 from rmqkit.broker.special.contract import SpecialParts
 from rmqkit.broker.special.timer.late import LateTimer, LateTimers
+from rmqkit.broker.special.timer.plain_timers import (
+    HEAD_SIZE,
+    PLACES,
+    TAIL,
+    TOPIC_FIELD,
+    V6_FLAGS,
+    WINDOW_SIZE,
+    dense_end,
+    wait_of,
+)
 from rmqkit.broker.special.timer.progress import TimerProgress
 from rmqkit.broker.special.timer.rewrite import DELETE, OUT, REAL_TOPIC
 from rmqkit.broker.special.timer.slot_choice import slot_of, window_slots
@@ -34,20 +44,17 @@ from rmqkit.broker.special.timer.unit_batch import UnitBatch
 from rmqkit.broker.special.timer.wheel import NONE, SLOTS, TimerWheel
 from rmqkit.errors import CorruptRecord
 from rmqkit.metrics.histogram import HistogramTable
-from rmqkit.runtime.connection import Buffer
 from rmqkit.runtime.states import Moves, StateMachine
 from rmqkit.store.contract import Entry
 from rmqkit.store.timer_log import MAGIC_DEFAULT, MAGIC_DELETE, MAGIC_ROLL, UNIT_SIZE, TimerLog, TimerUnit
 from rmqkit.wire import properties as props
 from rmqkit.wire.javahash import tags_code as java_hash
-from rmqkit.wire.record import Record, decode_record
+from rmqkit.wire.record import MAGIC_V1, Record, decode_record
 from rmqkit.wire.topic_names import TIMER_TOPIC
 
 #: limits of one turn
 SCAN_PER_TURN = 16_384
 ENTRIES_PER_TURN = 512
-#: bytes of the commit log that are read at once
-WINDOW_SIZE = 262_144
 #: after a failed write of the timer log
 RETRY_MS = 1000
 
@@ -215,31 +222,15 @@ class TimerIndex(StateMachine[IndexState]):
         return -1 if record is None else record.queue_offset
 
     def _record(self, phy_offset: int, size: int) -> Record | None:
-        return next(self._records([Entry(0, phy_offset, size, 0)]))
-
-    def _records(self, entries: Sequence[Entry]) -> Iterator[Record | None]:
-        """Yield the timer of each entry, None if it cannot be read. Their bodies are not read."""
-        window: Buffer = b""
-        window_at = 0
-        end = entries[-1].phy_offset + entries[-1].size
-        for _, phy_offset, size, *_ in entries:
-            at = phy_offset - window_at
-            if at < 0 or at + size > len(window):
-                window = self._store.read_log(phy_offset, max(size, min(end - phy_offset, WINDOW_SIZE)))
-                window_at, at = phy_offset, 0
-            try:
-                record = decode_record(window, at, check_crc=False, read_body=False) if size else None
-            except CorruptRecord:
-                record = None
-            if (
-                isinstance(record, Record)
-                and record.topic == TIMER_TOPIC
-                and record.phy_offset == phy_offset
-                and record.size == size
-            ):
-                yield record
-            else:
-                yield None
+        """Return the timer at this position without its body, None if it cannot be read."""
+        try:
+            record = (
+                decode_record(self._store.read_log(phy_offset, size), check_crc=False, read_body=False) if size else None
+            )
+        except CorruptRecord:
+            return None
+        is_whole = isinstance(record, Record) and (record.phy_offset, record.size) == (phy_offset, size)
+        return record if is_whole and record.topic == TIMER_TOPIC else None
 
     # --- new entries ------------------------------------------------------------------------------
 
@@ -277,35 +268,74 @@ class TimerIndex(StateMachine[IndexState]):
     def _add(self, entries: Sequence[Entry], batch: UnitBatch) -> None:
         """Add the units of these entries to the batch. Raises OSError."""
         wheel, precision_ms, slots = self.wheel, self.precision_ms, window_slots(self._context.config)
-        wall_ms = self._context.clock.wall_ms
-        write_ms = wall_ms - wall_ms % precision_ms
-        name, topic, topic_hash = b"", "", 0
-        for entry, record in zip(entries, self._records(entries), strict=True):
-            properties = b"" if record is None else record.properties
-            out = _number(props.find(properties, OUT))
-            if record is None or out is None:
-                self._context.log.error("timer-skipped", offset=entry.queue_offset, why="no record, or no TIMER_OUT_MS")
+        first, stop, write_ms = wheel.first, wheel.end, self._write_ms()
+        ahead = dense_end(
+            entries[0].phy_offset, entries[-1].phy_offset + entries[-1].size, sum([each.size for each in entries])
+        )
+        window, base = b"", 0
+        unpack, read_log = PLACES.unpack_from, self._store.read_log
+        asked, slot, slot_ms, is_roll = (-1, -1), 0, 0, False
+        for entry in entries:
+            _, phy_offset, size, *_ = entry
+            at = phy_offset - base
+            if at < 0 or at + size > len(window):
+                window = bytes(read_log(phy_offset, max(size, min(ahead - phy_offset, WINDOW_SIZE))))
+                base, at = phy_offset, 0
+            end = at + size
+            if size < HEAD_SIZE or len(window) < end:
+                self._add_decoded(entry, batch, slots)
                 continue
-            real_topic = props.find(properties, REAL_TOPIC) or b""
-            if real_topic != name:
-                # Most timers have the same topic as the one before.
-                name, topic = real_topic, real_topic.decode("utf-8", "replace")
-                topic_hash = java_hash(topic)
-            batch.read(topic, max(0, out - record.born_ms) // 1000)
-            slot_ms, is_roll = slot_of(precision_ms, slots, record.store_ms, out)
-            slot = slot_ms // precision_ms
-            if slot >= wheel.end:
-                # The clocks differ by days: wait for half a wheel, and look again.
-                slot, is_roll = wheel.first + SLOTS // 2, True
-                slot_ms = slot * precision_ms
-            if slot < wheel.first:
-                if not self.progress.covers(slot_ms, entry.queue_offset):
-                    self._add_late(entry)
+            record_size, magic, record_at, sys_flag, born_ms, store_ms, body_size = unpack(window, at)
+            topic_at = at + HEAD_SIZE + body_size
+            tail_at = window.rfind(TAIL, topic_at, end) if body_size >= 0 else -1
+            wait = wait_of(window[tail_at:end]) if tail_at >= 0 else None
+            if (
+                wait is None or record_size != size or record_at != phy_offset or magic != MAGIC_V1 or sys_flag & V6_FLAGS
+                or not window.startswith(TOPIC_FIELD, topic_at) or window.find(DELETE, topic_at, tail_at) >= 0
+            ):  # fmt: skip
+                self._add_decoded(entry, batch, slots)
                 continue
+            out_ms, topic, _, topic_hash = wait
+            if asked != (store_ms, out_ms):
+                # Many timers of a turn are stored and due at the same time.
+                asked = store_ms, out_ms
+                slot_ms, is_roll = slot_of(precision_ms, slots, store_ms, out_ms)
+                slot = slot_ms // precision_ms
+            if not first <= slot < stop:
+                self._add_decoded(entry, batch, slots)
+                continue
+            batch.read(topic, max(0, out_ms - born_ms) // 1000)
             magic = MAGIC_DEFAULT | MAGIC_ROLL if is_roll else MAGIC_DEFAULT
-            if DELETE in properties and props.find(properties, DELETE) is not None:
-                magic |= MAGIC_DELETE
-            batch.add(slot, magic, write_ms, slot_ms - write_ms, entry.phy_offset, entry.size, topic_hash)
+            batch.add(slot, magic, write_ms, slot_ms - write_ms, phy_offset, size, topic_hash)
+
+    def _write_ms(self) -> int:
+        wall_ms = self._context.clock.wall_ms
+        return wall_ms - wall_ms % self.precision_ms
+
+    def _add_decoded(self, entry: Entry, batch: UnitBatch, slots: int) -> None:
+        """Add the unit of any entry; `slots` are those of the window. Raises OSError."""
+        wheel, precision_ms, write_ms = self.wheel, self.precision_ms, self._write_ms()
+        record = self._record(entry.phy_offset, entry.size)
+        out = None if record is None else _number(props.find(record.properties, OUT))
+        if record is None or out is None:
+            self._context.log.error("timer-skipped", offset=entry.queue_offset, why="no record, or no TIMER_OUT_MS")
+            return
+        topic = (props.find(record.properties, REAL_TOPIC) or b"").decode("utf-8", "replace")
+        batch.read(topic, max(0, out - record.born_ms) // 1000)
+        slot_ms, is_roll = slot_of(precision_ms, slots, record.store_ms, out)
+        slot = slot_ms // precision_ms
+        if slot >= wheel.end:
+            # The clocks differ by days: wait for half a wheel, and look again.
+            slot, is_roll = wheel.first + SLOTS // 2, True
+            slot_ms = slot * precision_ms
+        if slot < wheel.first:
+            if not self.progress.covers(slot_ms, entry.queue_offset):
+                self._add_late(entry)
+            return
+        magic = MAGIC_DEFAULT | MAGIC_ROLL if is_roll else MAGIC_DEFAULT
+        if props.find(record.properties, DELETE) is not None:
+            magic |= MAGIC_DELETE
+        batch.add(slot, magic, write_ms, slot_ms - write_ms, entry.phy_offset, entry.size, java_hash(topic))
 
     # --- slots that end ---------------------------------------------------------------------------
 

@@ -24,11 +24,11 @@ REAL_TOPIC = props.PROPERTY_REAL_TOPIC.encode()
 ENQUEUED = props.PROPERTY_TIMER_ENQUEUE_MS.encode()
 DEQUEUED = props.PROPERTY_TIMER_DEQUEUE_MS.encode()
 ROLLED = props.PROPERTY_TIMER_ROLL_TIMES.encode()
-_REAL_QUEUE_ID = props.PROPERTY_REAL_QUEUE_ID.encode()
+REAL_QUEUE_ID = props.PROPERTY_REAL_QUEUE_ID.encode()
 #: what a waiting message gains
-_WAITING = b"%b\x01%%d\x02%b\x01%%b\x02%b\x01%%d\x02" % (OUT, REAL_TOPIC, _REAL_QUEUE_ID)
+_WAITING = b"%b\x01%%d\x02%b\x01%%b\x02%b\x01%%d\x02" % (OUT, REAL_TOPIC, REAL_QUEUE_ID)
 #: what a delivered message gains
-_DELIVERED = b"%b\x01%%d\x02%b\x01%%d\x02" % (ENQUEUED, DEQUEUED)
+DELIVERED = b"%b\x01%%d\x02%b\x01%%d\x02" % (ENQUEUED, DEQUEUED)
 #: Long.MAX_VALUE as the time of a message that never waited in the wheel
 NEVER_MS = 0x7FFFFFFFFFFFFFFF
 
@@ -47,7 +47,7 @@ def waiting(put: Put, out_ms: int) -> Put:
     if b"REAL_" in properties or OUT in properties or properties[-1:] != b"\x02":
         properties = props.put(properties, OUT, b"%d" % out_ms)
         properties = props.put(properties, REAL_TOPIC, topic.encode())
-        properties = props.put(properties, _REAL_QUEUE_ID, b"%d" % queue_id)
+        properties = props.put(properties, REAL_QUEUE_ID, b"%d" % queue_id)
     else:
         # The same in one step.
         properties += _WAITING % (out_ms, topic.encode(), queue_id)
@@ -67,7 +67,7 @@ def delivered(record: Record, enqueued_ms: int, now_ms: int) -> Put | str:
         properties = props.put(properties, ENQUEUED, b"%d" % enqueued_ms)
         properties = props.put(properties, DEQUEUED, b"%d" % now_ms)
     else:
-        properties += _DELIVERED % (enqueued_ms, now_ms)  # the same in one step
+        properties += DELIVERED % (enqueued_ms, now_ms)  # the same in one step
     return tuple.__new__(Put, (*put[:-2], properties, put[-1]))
 
 

@@ -5,9 +5,7 @@ Changes are added up by slot, by topic and by delay, because a unit costs less t
 """
 
 from rmqkit.broker.special.timer.wheel import TimerWheel
-from rmqkit.store.timer_log import MAGIC_DELETE, TimerLog, TimerUnit
-
-_new = tuple.__new__
+from rmqkit.store.timer_log import MAGIC_DELETE, TimerLog
 
 
 class UnitBatch:
@@ -34,8 +32,8 @@ class UnitBatch:
         """Add a unit to the log. `write` writes it. Raises OSError."""
         known = self._slots.get(slot)
         previous = self._wheel.newest(slot) if known is None else known[1]
-        unit = _new(TimerUnit, (previous, magic, write_ms, delay_ms, phy_offset, size, topic_hash))
-        position = self.last_position = self._log.add(unit)
+        position = self._log.add(previous, magic, write_ms, delay_ms, phy_offset, size, topic_hash)
+        self.last_position = position
         change = -1 if magic & MAGIC_DELETE else 1
         if known is None:
             self._slots[slot] = [position, position, 1, change]
