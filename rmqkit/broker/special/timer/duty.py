@@ -17,6 +17,7 @@ from collections.abc import Callable
 from functools import partial
 
 from rmqkit.broker.special.contract import Destination, SpecialParts
+from rmqkit.broker.special.timer.backlog import QUIET_MS, TimerBacklog
 from rmqkit.broker.special.timer.counts import TimerCounts
 from rmqkit.broker.special.timer.covered_slots import CoveredSlots
 from rmqkit.broker.special.timer.delivery import TimerDelivery
@@ -31,9 +32,6 @@ from rmqkit.wire.topic_names import TIMER_TOPIC
 RUN, SAVE = "timer-run", "timer-save"
 #: the wall clock and the timer topic are read at least at this interval
 CLOCK_LOOK_MS = 1000
-#: pause in which new timers gather, because one write of the timer log costs as much as several of
-#: them. A timer that is due earlier is delivered that much later
-GATHER_MS = 10
 #: pause before the topic is read again whose last messages are not visible yet
 INVISIBLE_MS = 100
 #: how often a member whose duty is off looks for new timers and new progress
@@ -67,6 +65,7 @@ class TimerDuty:
         self._is_dirty = self._is_moved = False
         #: one past the last message that this broker appended
         self._awaited = 0
+        self._backlog = TimerBacklog(self.index.precision_ms)
         self._trim_ms = 0
         self._covered = CoveredSlots(self.index, self.delivery)
         self.counts = TimerCounts(parts, self.index, self.delivery)
@@ -129,7 +128,8 @@ class TimerDuty:
         result = self._store.append(waiting(put, out_ms))
         if result.status is PutStatus.PUT_OK:
             self._awaited = result.queue_offset + 1
-            self._wake(GATHER_MS)
+            if self._backlog.add(self._context.clock.mono_ms, out_ms):
+                self._wake(QUIET_MS)
         return result
 
     # --- turns ------------------------------------------------------------------------------------
@@ -146,7 +146,7 @@ class TimerDuty:
         if index.state is CUTTING:
             return now_ms + CUT_LOOK_MS
         config = self._context.config.timers
-        added = 0 if config.stop_enqueue else index.follow(now_ms)
+        added = self._follow(now_ms)
         if added:
             self.counts.indexed.add(added, now_ms)
             self._changed()
@@ -165,6 +165,18 @@ class TimerDuty:
             # Takes milliseconds. An older position is as good, but a start reads more.
             self.progress = self.progress._replace(log_position=index.oldest())
         return self._next_ms(now_ms, added == ENTRIES_PER_TURN or has_more)
+
+    def _follow(self, now_ms: int) -> int:
+        """Index what is new, unless it may wait; return how many timers there were."""
+        backlog = self._backlog
+        if self._context.config.timers.stop_enqueue or backlog.may_wait(
+            now_ms, self._context.clock.wall_ms, self._awaited - self.index.next
+        ):
+            return 0
+        added = self.index.follow(now_ms)
+        if added < ENTRIES_PER_TURN:
+            backlog.clear()
+        return added
 
     def _restart(self) -> None:
         """Rebuild the index for the timers that the progress does not cover."""
@@ -218,6 +230,8 @@ class TimerDuty:
             waits.append(to.poll_ms)
         if self.index.next < self._awaited:
             waits.append(INVISIBLE_MS)
+        if not self._backlog.is_empty:
+            waits.append(QUIET_MS)
         if self.index.wheel.units or self.delivery.late:
             precision_ms = self.index.precision_ms
             waits.append(precision_ms - self._context.clock.wall_ms % precision_ms)

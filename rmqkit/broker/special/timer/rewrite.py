@@ -12,6 +12,8 @@ Source: `broker/.../util/HookUtils.java` (`transformTimerMessage`),
 `store/.../timer/TimerMessageStore.java` (`convert`, `convertMessage`).
 """
 
+from functools import lru_cache
+
 from rmqkit.broker.special.delay.rewrite import due
 from rmqkit.store.contract import Put
 from rmqkit.wire import properties as props
@@ -49,10 +51,15 @@ def waiting(put: Put, out_ms: int) -> Put:
         properties = props.put(properties, REAL_TOPIC, topic.encode())
         properties = props.put(properties, REAL_QUEUE_ID, b"%d" % queue_id)
     else:
-        # The same in one step.
-        properties += _WAITING % (out_ms, topic.encode(), queue_id)
+        properties += _gained(out_ms, topic, queue_id)  # the same in one step
     # Costs a third of `_replace`. The properties are the last field but one.
     return tuple.__new__(Put, (TIMER_TOPIC, 0, *put[2:-2], properties, put[-1]))
+
+
+@lru_cache(maxsize=4096)
+def _gained(out_ms: int, topic: str, queue_id: int) -> bytes:
+    """Return what a waiting message gains. Cached: timers of one topic share their slots."""
+    return _WAITING % (out_ms, topic.encode(), queue_id)
 
 
 def delivered(record: Record, enqueued_ms: int, now_ms: int) -> Put | str:
