@@ -97,6 +97,8 @@ class TransactionChecks:
         self._to: Destination | None = None
         #: the first half that is not finished
         self._head = 0
+        #: whether the progress does not know of the head yet
+        self._is_behind = False
         self._flight: HalfPut | None = None
         #: a half that may have left although its put has failed; -1: none
         self._perhaps_left = -1
@@ -132,6 +134,7 @@ class TransactionChecks:
         self._decisions.stop()
         for name in (CHECK, SAVE):
             self._context.duties.remove(name)
+        self._catch_up()
         self._progress.commit()
 
     @property
@@ -158,7 +161,13 @@ class TransactionChecks:
     def save_interval_ms(self) -> int:
         return self._context.config.offsets.flush_consumer_offset_interval_ms
 
+    def _catch_up(self) -> None:
+        """Note the progress that `decide` has made."""
+        if self._is_behind:
+            self._advanced()
+
     def snapshot(self) -> HalfProgress:
+        self._catch_up()
         return self._decisions.progress(self._progress.newest())
 
     def merge(self, snapshot: HalfProgress) -> None:
@@ -172,10 +181,12 @@ class TransactionChecks:
         An op behind the cut may have named any of them.
         """
         self._ops.forget()
+        self._is_behind = False
         self._progress.move_back(HalfProgress() if limit is None else limit)
         self._decisions.keep_between(0, self._store.queue_range(HALF_TOPIC, 0).offset_max)
 
     def save(self, then: Callable[[], None] | None = None) -> None:
+        self._catch_up()
         self._progress.commit(partial(self._save, then))
 
     def _save(self, then: Callable[[], None] | None) -> None:
@@ -195,9 +206,13 @@ class TransactionChecks:
         self._advanced(safe_at)
 
     def _advanced(self, safe_at: int = 0) -> None:
+        if self._is_behind:
+            self._is_behind = False
+            safe_at = max(safe_at, self._store.offset_max)
         self._progress.reached(HalfProgress(self._head, self._outcomes.op_offset(self._head)), safe_at)
 
     def _commit_each(self, now_ms: int) -> int:
+        self._catch_up()
         self._progress.commit()
         if self._decisions:
             self.save()
@@ -245,8 +260,11 @@ class TransactionChecks:
         self.counts.decided(half, is_commit=is_commit)
         self._ending.pop(half.queue_offset, None)
         self._decided(half.queue_offset)
-        while self._flight is None and self._head in self._outcomes.finished:
-            self._moved(self._store.offset_max)
+        finished = self._outcomes.finished
+        while self._flight is None and self._head in finished:
+            finished.discard(self._head)
+            self._head += 1
+            self._is_behind = True
 
     def _decided(self, offset: int) -> None:
         if offset >= self._head:
