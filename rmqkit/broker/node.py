@@ -435,6 +435,7 @@ class Broker(BaseNode):
             if not self.puts.failing:
                 self.ports.log.error("write-failed", error=str(error))
             self.puts.write_failed(error)
+            self.view.transactions.recent.clear()
             self.replication.follow.write_failed(error)
             return
         self.replication.settle()

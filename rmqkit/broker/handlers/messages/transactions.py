@@ -118,7 +118,7 @@ def _end_while_acting(broker: "BrokerView", call: Call[EndTransactionRequest], h
 
 def _half(broker: "BrokerView", args: EndTransactionRequest) -> Record:
     """Return the half that the request names, after upstream's checks in upstream's order."""
-    record = _record(broker, args.commit_log_offset)
+    record = broker.transactions.recent.take(args.commit_log_offset) or _record(broker, args.commit_log_offset)
     if record is None or record.topic != HALF_TOPIC:
         raise Refused(ResponseCode.SYSTEM_ERROR, "Find prepared transaction message failed")
     if not args.from_transaction_check:

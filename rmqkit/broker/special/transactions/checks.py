@@ -43,6 +43,7 @@ from rmqkit.broker.special.transactions.ops import OpBatch
 from rmqkit.broker.special.transactions.outcomes import Outcomes
 from rmqkit.broker.special.transactions.progress import HalfProgress, ProgressMark
 from rmqkit.broker.special.transactions.questions import Questions
+from rmqkit.broker.special.transactions.recent_halves import RecentHalves
 from rmqkit.broker.special.transactions.rewrite import checks_of, immunity_of
 from rmqkit.broker.special.transactions.search import HalfSearch
 from rmqkit.store.contract import Entry, Put, PutResult, PutStatus
@@ -85,6 +86,7 @@ class TransactionChecks:
         self._context, self._store = parts.context, parts.store
         self._topics, self._offsets = parts.topics, parts.offsets
         self._halves = Halves(parts.context, parts.store)
+        self.recent = RecentHalves()
         self._outcomes = Outcomes(parts.context, parts.store)
         self._progress = ProgressMark(parts.offsets, parts.store)
         self._search = HalfSearch(parts.context.clock, parts.store)
@@ -132,6 +134,7 @@ class TransactionChecks:
         """Start no further put, but write the ops that wait. A put in flight still counts."""
         self._ops.stop()
         self._decisions.stop()
+        self.recent.clear()
         for name in (CHECK, SAVE):
             self._context.duties.remove(name)
         self._catch_up()
@@ -181,6 +184,7 @@ class TransactionChecks:
         An op behind the cut may have named any of them.
         """
         self._ops.forget()
+        self.recent.clear()
         self._is_behind = False
         self._progress.move_back(HalfProgress() if limit is None else limit)
         self._decisions.keep_between(0, self._store.queue_range(HALF_TOPIC, 0).offset_max)
@@ -226,7 +230,10 @@ class TransactionChecks:
         half = rewrite.half(put)
         if len(half.properties) > props.PROPERTIES_SIZE_MAX - rewrite.MARKS_SIZE_MAX:
             return PutResult(PutStatus.PROPERTIES_SIZE_EXCEEDED)
-        return self._store.append(half)
+        result = self._store.append(half)
+        if result.status is PutStatus.PUT_OK:
+            self.recent.add(half, result, self._context.clock.wall_ms)
+        return result
 
     def undecided(self, record: Record) -> Record | None:
         """Return the half that a decision about `record` is for: itself, or its newest copy.
