@@ -160,20 +160,30 @@ class TimerLog:
     # --- writing ----------------------------------------------------------------------------------
 
     def add(
-        self, previous: int, magic: int, write_ms: int, delay_ms: int, phy_offset: int, size: int, topic_hash: int
-    ) -> int:
-        """Add a unit; return its position. `flush` writes it. Raises OSError."""
-        files = self._files
-        if self.end == files.end:
-            files.extend()
-        elif files.end - self.end < UNIT_SIZE + _FILLER.size:
-            left = files.end - self.end
+        self, previous: int, magic: int, write_ms: int, delay_ms: int, topic_hash: int, records: Sequence[tuple[int, int]]
+    ) -> tuple[int, int]:
+        """Add units of one slot and topic, for records given by log offset and size.
+
+        Returns the positions of the first and the last one. `flush` writes them. Raises OSError.
+        """
+        first, pack, files = NONE, _UNIT.pack, self._files
+        for phy_offset, size in records:
+            if files.end - self.end < UNIT_SIZE + _FILLER.size:
+                self._begin_file()
+            unit = pack(UNIT_SIZE, previous, magic, write_ms, delay_ms, phy_offset, size, topic_hash, 0)
+            previous = self.end
+            if first == NONE:
+                first = previous
+            self._buffer(unit)
+        return first, previous
+
+    def _begin_file(self) -> None:
+        """Fill the rest of the last file and add a file. Raises OSError."""
+        left = self._files.end - self.end
+        if left:
             self._buffer(_FILLER.pack(left, 0, FILLER_MAGIC) + bytes(left - _FILLER.size))
             self.flush()
-            files.extend()
-        position = self.end
-        self._buffer(_UNIT.pack(UNIT_SIZE, previous, magic, write_ms, delay_ms, phy_offset, size, topic_hash, 0))
-        return position
+        self._files.extend()
 
     def _buffer(self, data: bytes) -> None:
         if not self._buffers:

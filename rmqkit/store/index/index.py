@@ -54,6 +54,7 @@ _UNIQ_KEY_PAIR_SIZE = len(_UNIQ_KEY_PAIR)
 _KEYS = PROPERTY_KEYS.encode()
 _KEYS_PAIR = _KEYS + b"\x01"
 _TAGS = PROPERTY_TAGS.encode()
+_TAGS_PAIR = _TAGS + b"\x01"
 #: prefix that turns tags into a key (Apache's INDEX_TAG_TYPE, since 5.4)
 TAG_KEY = "T#"
 
@@ -433,8 +434,7 @@ def _all_hashes(topic: str, properties: bytes) -> list[int]:
         for key in (find(properties, _KEYS) or b"").split(b" "):
             if key:
                 hashes.append(_key_hash(topic, key))
-    tags = find(properties, _TAGS)
-    if tags:
+    if _TAGS_PAIR in properties and (tags := find(properties, _TAGS)):
         hashes.append(_tag_hash(topic, tags))
     return hashes
 

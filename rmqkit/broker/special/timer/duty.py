@@ -29,6 +29,8 @@ from rmqkit.broker.special.timer.wheel import SLOTS
 from rmqkit.store.contract import Put, PutResult, PutStatus
 from rmqkit.wire.topic_names import TIMER_TOPIC
 
+#: the default of `timerCongestNumEachSlot`, which no slot reaches
+INT_MAX = 0x7FFFFFFF
 RUN, SAVE = "timer-run", "timer-save"
 #: the wall clock and the timer topic are read at least at this interval
 CLOCK_LOOK_MS = 1000
@@ -120,8 +122,8 @@ class TimerDuty:
         Between the limit and its double Apache refuses by chance, the more the closer to the limit;
         this broker refuses above the limit.
         """
-        index = self.index
-        return index.wheel.count_of(out_ms // index.precision_ms) > self._context.config.timers.congest_num_each_slot
+        index, limit = self.index, self._context.config.timers.congest_num_each_slot
+        return limit < INT_MAX and index.wheel.count_of(out_ms // index.precision_ms) > limit
 
     def append(self, put: Put, out_ms: int) -> PutResult:
         """Store a message that waits for the slot `out_ms`."""

@@ -24,19 +24,11 @@ Source: `store/.../timer/TimerMessageStore.java` (`recover`, `enqueue`, `doEnque
 from collections import Counter
 from collections.abc import Sequence
 from enum import StrEnum
+from typing import NamedTuple
 
 from rmqkit.broker.special.contract import SpecialParts
 from rmqkit.broker.special.timer.late import LateTimer, LateTimers
-from rmqkit.broker.special.timer.plain_timers import (
-    HEAD_SIZE,
-    PLACES,
-    TAIL,
-    TOPIC_FIELD,
-    V6_FLAGS,
-    WINDOW_SIZE,
-    dense_end,
-    wait_of,
-)
+from rmqkit.broker.special.timer.plain_timers import plain_waits
 from rmqkit.broker.special.timer.progress import TimerProgress
 from rmqkit.broker.special.timer.rewrite import DELETE, OUT, REAL_TOPIC
 from rmqkit.broker.special.timer.slot_choice import slot_of, window_slots
@@ -49,7 +41,7 @@ from rmqkit.store.contract import Entry
 from rmqkit.store.timer_log import MAGIC_DEFAULT, MAGIC_DELETE, MAGIC_ROLL, UNIT_SIZE, TimerLog, TimerUnit
 from rmqkit.wire import properties as props
 from rmqkit.wire.javahash import tags_code as java_hash
-from rmqkit.wire.record import MAGIC_V1, Record, decode_record
+from rmqkit.wire.record import Record, decode_record
 from rmqkit.wire.topic_names import TIMER_TOPIC
 
 #: limits of one turn
@@ -79,6 +71,16 @@ MOVES = Moves(
 
 #: upper bounds of the buckets for delays, in s
 DELAY_BOUNDS_S = (60, 600, 3_600, 43_200, 86_400, 259_200)
+
+
+class TimerKind(NamedTuple):
+    """What timers share that are added together. `delay_s` is from their birth to their slot."""
+
+    topic: str
+    topic_hash: int
+    delay_s: int
+    slot_ms: int
+    is_roll: bool
 
 
 class TimerIndex(StateMachine[IndexState]):
@@ -268,45 +270,36 @@ class TimerIndex(StateMachine[IndexState]):
     def _add(self, entries: Sequence[Entry], batch: UnitBatch) -> None:
         """Add the units of these entries to the batch. Raises OSError."""
         wheel, precision_ms, slots = self.wheel, self.precision_ms, window_slots(self._context.config)
-        first, stop, write_ms = wheel.first, wheel.end, self._write_ms()
-        ahead = dense_end(
-            entries[0].phy_offset, entries[-1].phy_offset + entries[-1].size, sum([each.size for each in entries])
-        )
-        window, base = b"", 0
-        unpack, read_log = PLACES.unpack_from, self._store.read_log
-        asked, slot, slot_ms, is_roll = (-1, -1), 0, 0, False
-        for entry in entries:
-            _, phy_offset, size, *_ = entry
-            at = phy_offset - base
-            if at < 0 or at + size > len(window):
-                window = bytes(read_log(phy_offset, max(size, min(ahead - phy_offset, WINDOW_SIZE))))
-                base, at = phy_offset, 0
-            end = at + size
-            if size < HEAD_SIZE or len(window) < end:
-                self._add_decoded(entry, batch, slots)
-                continue
-            record_size, magic, record_at, sys_flag, born_ms, store_ms, body_size = unpack(window, at)
-            topic_at = at + HEAD_SIZE + body_size
-            tail_at = window.rfind(TAIL, topic_at, end) if body_size >= 0 else -1
-            wait = wait_of(window[tail_at:end]) if tail_at >= 0 else None
-            if (
-                wait is None or record_size != size or record_at != phy_offset or magic != MAGIC_V1 or sys_flag & V6_FLAGS
-                or not window.startswith(TOPIC_FIELD, topic_at) or window.find(DELETE, topic_at, tail_at) >= 0
-            ):  # fmt: skip
-                self._add_decoded(entry, batch, slots)
-                continue
-            out_ms, topic, _, topic_hash = wait
-            if asked != (store_ms, out_ms):
-                # Many timers of a turn are stored and due at the same time.
-                asked = store_ms, out_ms
-                slot_ms, is_roll = slot_of(precision_ms, slots, store_ms, out_ms)
-                slot = slot_ms // precision_ms
-            if not first <= slot < stop:
-                self._add_decoded(entry, batch, slots)
-                continue
-            batch.read(topic, max(0, out_ms - born_ms) // 1000)
-            magic = MAGIC_DEFAULT | MAGIC_ROLL if is_roll else MAGIC_DEFAULT
-            batch.add(slot, magic, write_ms, slot_ms - write_ms, phy_offset, size, topic_hash)
+        first_ms, end_ms = wheel.first * precision_ms, wheel.end * precision_ms
+        asked, slot_ms, is_roll = (-1, -1), 0, False
+        run: list[tuple[int, int]] = []
+        kind = TimerKind("", 0, 0, 0, False)
+        for entry, found in zip(entries, plain_waits(self._store, entries), strict=True):
+            if found is not None:
+                (out_ms, topic, _, topic_hash), born_ms, store_ms = found
+                if asked != (store_ms, out_ms):
+                    # Many timers of a turn are stored and due at the same time.
+                    asked = store_ms, out_ms
+                    slot_ms, is_roll = slot_of(precision_ms, slots, store_ms, out_ms)
+                if first_ms <= slot_ms < end_ms:
+                    its = topic, topic_hash, max(0, out_ms - born_ms) // 1000, slot_ms, is_roll
+                    if its != kind:
+                        self._add_run(kind, run, batch)
+                        kind, run = TimerKind._make(its), []
+                    run.append(entry[1:3])
+                    continue
+            self._add_run(kind, run, batch)
+            run = []
+            self._add_decoded(entry, batch, slots)
+        self._add_run(kind, run, batch)
+
+    def _add_run(self, kind: TimerKind, records: Sequence[tuple[int, int]], batch: UnitBatch) -> None:
+        """Add the units of timers of one kind, if there are any. Raises OSError."""
+        if records:
+            topic, topic_hash, delay_s, slot_ms, is_roll = kind
+            write_ms, magic = self._write_ms(), MAGIC_DEFAULT | MAGIC_ROLL if is_roll else MAGIC_DEFAULT
+            batch.read(topic, delay_s, len(records))
+            batch.add(slot_ms // self.precision_ms, magic, write_ms, slot_ms - write_ms, topic_hash, records)
 
     def _write_ms(self) -> int:
         wall_ms = self._context.clock.wall_ms
@@ -321,7 +314,7 @@ class TimerIndex(StateMachine[IndexState]):
             self._context.log.error("timer-skipped", offset=entry.queue_offset, why="no record, or no TIMER_OUT_MS")
             return
         topic = (props.find(record.properties, REAL_TOPIC) or b"").decode("utf-8", "replace")
-        batch.read(topic, max(0, out - record.born_ms) // 1000)
+        batch.read(topic, max(0, out - record.born_ms) // 1000, 1)
         slot_ms, is_roll = slot_of(precision_ms, slots, record.store_ms, out)
         slot = slot_ms // precision_ms
         if slot >= wheel.end:
@@ -335,7 +328,7 @@ class TimerIndex(StateMachine[IndexState]):
         magic = MAGIC_DEFAULT | MAGIC_ROLL if is_roll else MAGIC_DEFAULT
         if props.find(record.properties, DELETE) is not None:
             magic |= MAGIC_DELETE
-        batch.add(slot, magic, write_ms, slot_ms - write_ms, entry.phy_offset, entry.size, java_hash(topic))
+        batch.add(slot, magic, write_ms, slot_ms - write_ms, java_hash(topic), [(entry.phy_offset, entry.size)])
 
     # --- slots that end ---------------------------------------------------------------------------
 

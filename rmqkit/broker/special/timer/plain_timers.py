@@ -16,7 +16,7 @@ from typing import NamedTuple
 from zlib import crc32
 
 from rmqkit.broker.special.timer.rewrite import DELETE, DELIVERED, OUT, REAL_QUEUE_ID, REAL_TOPIC, ROLLED
-from rmqkit.store.contract import Put, StorageEngine
+from rmqkit.store.contract import Entry, Put, StorageEngine
 from rmqkit.store.timer_log import MAGIC_DEFAULT, TimerUnit
 from rmqkit.wire import properties as props
 from rmqkit.wire.codes import MessageSysFlag
@@ -72,6 +72,39 @@ def wait_of(tail: bytes) -> Wait | None:
     if topic in (HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC):
         return None
     return Wait(int(found[1]), topic, int(found[3]), tags_code(topic))
+
+
+def plain_waits(store: StorageEngine, entries: Sequence[Entry]) -> list[tuple[Wait, int, int] | None]:
+    """Return tail, born time and store time (ms) of each timer; None for one that is not plain.
+
+    A timer that takes another one back is not plain.
+    """
+    found: list[tuple[Wait, int, int] | None] = []
+    end = entries[-1].phy_offset + entries[-1].size
+    ahead = dense_end(entries[0].phy_offset, end, sum([each.size for each in entries]))
+    window, base = b"", 0
+    unpack = PLACES.unpack_from
+    for _, phy_offset, size, *_ in entries:
+        at = phy_offset - base
+        if at < 0 or at + size > len(window):
+            window = bytes(store.read_log(phy_offset, max(size, min(ahead - phy_offset, WINDOW_SIZE))))
+            base, at = phy_offset, 0
+        end = at + size
+        if size < HEAD_SIZE or len(window) < end:
+            found.append(None)
+            continue
+        record_size, magic, record_at, sys_flag, born_ms, store_ms, body_size = unpack(window, at)
+        topic_at = at + HEAD_SIZE + body_size
+        tail_at = window.rfind(TAIL, topic_at, end) if body_size >= 0 else -1
+        wait = wait_of(window[tail_at:end]) if tail_at >= 0 else None
+        if (
+            wait is None or record_size != size or record_at != phy_offset or magic != MAGIC_V1 or sys_flag & V6_FLAGS
+            or not window.startswith(TOPIC_FIELD, topic_at) or window.find(DELETE, topic_at, tail_at) >= 0
+        ):  # fmt: skip
+            found.append(None)
+        else:
+            found.append((wait, born_ms, store_ms))
+    return found
 
 
 class DueTimers(NamedTuple):
