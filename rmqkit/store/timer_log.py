@@ -141,6 +141,26 @@ class TimerLog:
             found.append(_new(TimerUnit, fields[1:8]) if fields[0] == UNIT_SIZE else None)
         return found
 
+    def read_chain(self, position: int, count_max: int, found: list[tuple[int, TimerUnit]]) -> int:
+        """Follow a chain from `position` backwards until `found` has `count_max` units.
+
+        Returns the next position: NONE at the end of the chain, that of a unit that cannot be read.
+        """
+        unpack, block, block_start = _UNIT.unpack_from, b"", 0
+        while position != NONE and len(found) < count_max:
+            start = position - block_start
+            if 0 <= start <= len(block) - UNIT_SIZE:
+                fields = unpack(block, start)
+                unit = _new(TimerUnit, fields[1:8]) if fields[0] == UNIT_SIZE else None
+            else:
+                unit = self.read(position)
+                block, block_start = self._block, self._block_start
+            if unit is None:
+                break
+            found.append((position, unit))
+            position = unit.previous
+        return position
+
     def _load_block(self, position: int) -> None:
         """Read the block that ends with this unit, since a chain leads backwards.
 

@@ -164,7 +164,7 @@ class TimerDelivery:
         slot.position = self._index.chain(slot.position, count_max, found)
         for position, unit in found:
             slot.collect(position, unit)
-            self._index.drop(unit)
+        self._index.drop(found)
         return len(found)
 
     def _deleted_key(self, phy_offset: int, size: int) -> bytes | None:

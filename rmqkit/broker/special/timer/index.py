@@ -231,8 +231,9 @@ class TimerIndex(StateMachine[IndexState]):
             )
         except CorruptRecord:
             return None
-        is_whole = isinstance(record, Record) and (record.phy_offset, record.size) == (phy_offset, size)
-        return record if is_whole and record.topic == TIMER_TOPIC else None
+        if not isinstance(record, Record) or record.topic != TIMER_TOPIC:
+            return None
+        return record if (record.phy_offset, record.size) == (phy_offset, size) else None
 
     # --- new entries ------------------------------------------------------------------------------
 
@@ -334,19 +335,21 @@ class TimerIndex(StateMachine[IndexState]):
 
     def chain(self, position: int, count_max: int, found: list[tuple[int, TimerUnit]]) -> int:
         """Append up to `count_max` units to `found`, from `position` backwards; return the next."""
-        while position != NONE and count_max:
-            unit = self.log.read(position)
-            if unit is None:
-                self._context.log.error("timer-log-unreadable", position=position)
-                return NONE
-            found.append((position, unit))
-            position = unit.previous
-            count_max -= 1
+        count_max += len(found)
+        position = self.log.read_chain(position, count_max, found)
+        if position != NONE and len(found) < count_max:
+            self._context.log.error("timer-log-unreadable", position=position)
+            return NONE
         return position
 
-    def drop(self, unit: TimerUnit) -> None:
-        """Count a unit as no longer waiting."""
-        self._count(unit, -1)
+    def drop(self, found: Sequence[tuple[int, TimerUnit]]) -> None:
+        """Count these units as no longer waiting."""
+        changes: dict[int, int] = {}
+        for _, unit in found:
+            key = unit.topic_hash
+            changes[key] = changes.get(key, 0) + (1 if unit.magic & MAGIC_DELETE else -1)
+        for key, change in changes.items():
+            self.by_topic[key] = self.by_topic.get(key, 0) + change
 
     def _count(self, unit: TimerUnit, change: int) -> None:
         if unit.magic & MAGIC_DELETE:
