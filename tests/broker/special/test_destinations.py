@@ -64,6 +64,21 @@ def test_what_only_records_does_not_wait(contact, stored, store, topic):
     assert (stored, contact.asked) == ([topic], 0)
 
 
+def test_many_messages_are_put_together_only_with_contact(contact, stored, store):
+    messages = [message("orders"), message("bills")]
+    assert store.put_some(messages, lambda status: None) == 0
+    contact.is_proven = True
+    assert store.put_some(messages, lambda status: None) == 2
+    assert stored == ["orders", "bills"]
+
+
+def test_many_messages_do_not_overtake_one_that_waits(contact, stored, store):
+    store.put(message("orders"), "o", lambda status: None)
+    contact.is_proven = True
+    assert store.put_some([message("orders")], lambda status: None) == 0
+    assert stored == []
+
+
 def test_what_waits_is_given_back(contact, stored, store):
     ended = []
     store.put(message(HALF_TOPIC), "o", ended.append)

@@ -79,7 +79,7 @@ class TimerDelivery:
         #: puts that ended before the index was rebuilt do not count
         self._life = 0
         self._messages_left = self._bytes_left = 0
-        #: whether the destination has refused no message in this turn
+        #: whether all timers of this turn were plain so far, and none of them was refused
         self._takes_some = True
         self.delivered_count = 0
         #: timers that were put since the start, by topic
@@ -187,8 +187,8 @@ class TimerDelivery:
         units = index.log.read_many(slot.peek(min(self._messages_left, room)))
         due = due_timers(self._store, units, slot.offset_next, self._context.clock.wall_ms, self._bytes_left)
         count = to.put_some(due.puts, partial(self._some_ended, to, self._life, slot, due)) if due.puts else 0
-        # Reading all of them again for each one that is refused would cost too much.
-        self._takes_some = count == len(due.puts)
+        # Where single timers are between plain ones, reading many for each few would cost too much.
+        self._takes_some = count == len(units)
         if count:
             for timers in due:
                 del timers[count:]
