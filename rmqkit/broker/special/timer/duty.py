@@ -232,7 +232,7 @@ class TimerDuty:
             waits.append(to.poll_ms)
         if self.index.next < self._awaited:
             waits.append(INVISIBLE_MS)
-        if not self._backlog.is_empty:
+        if not self._backlog.is_empty and not self._context.config.timers.stop_enqueue:
             waits.append(QUIET_MS)
         if self.index.wheel.units or self.delivery.late:
             precision_ms = self.index.precision_ms
