@@ -32,7 +32,14 @@ from rmqkit.store.queues.table import ROLLED_BACK
 from rmqkit.store.queues.table import Put as QueuePut
 from rmqkit.wire.codes import MessageSysFlag
 from rmqkit.wire.javahash import ascii_key_hash, index_key_hash
-from rmqkit.wire.properties import KEY_SEPARATOR, PROPERTY_KEYS, PROPERTY_TAGS, PROPERTY_UNIQ_KEY, find
+from rmqkit.wire.properties import (
+    KEY_SEPARATOR,
+    PROPERTY_KEYS,
+    PROPERTY_TAGS,
+    PROPERTY_TIMER_DELIVER_MS,
+    PROPERTY_UNIQ_KEY,
+    find,
+)
 
 #: number of waiting records that starts a batch early
 BATCH_RECORDS = 16_384
@@ -54,6 +61,8 @@ _UNIQ_KEY_PAIR_SIZE = len(_UNIQ_KEY_PAIR)
 _KEYS = PROPERTY_KEYS.encode()
 _KEYS_PAIR = _KEYS + b"\x01"
 _TAGS = PROPERTY_TAGS.encode()
+#: begins a pair that has no keys, and that Java's hash map returns before the unique id
+_LEADING = PROPERTY_TIMER_DELIVER_MS.encode() + b"\x01"
 _TAGS_PAIR = _TAGS + b"\x01"
 #: prefix that turns tags into a key (Apache's INDEX_TAG_TYPE, since 5.4)
 TAG_KEY = "T#"
@@ -411,6 +420,8 @@ def key_hashes(topic: str, properties: bytes) -> list[int]:
     Java clients write the unique id first, and often only the unique id differs from one record to
     the next. So the hashes of everything behind it are cached as a whole.
     """
+    if properties.startswith(_LEADING):
+        properties = properties.partition(b"\x02")[2]
     unique, _, behind = properties.partition(b"\x02")
     if unique[:_UNIQ_KEY_PAIR_SIZE] == _UNIQ_KEY_PAIR and len(behind) <= BEHIND_SIZE_MAX and unique.isascii():
         others = _other_hashes(topic, behind)

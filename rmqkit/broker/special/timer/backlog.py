@@ -6,10 +6,10 @@ time of a timer. Nobody waits for the index, until
 
 - a slot comes near that has a timer of the backlog (`SOON_MS`),
 - the backlog has `BACKLOG_MAX` timers, about 0.2 s of work, or
-- its first timer is `BACKLOG_MAX_MS` old: `timerCongestNumEachSlot` and the counts follow the
-  index.
+- its first timer is `BACKLOG_MAX_MS` old: the counts that tools show follow the index.
 
-Then the index works in each turn until it has caught up.
+Then the index works in each turn until it has caught up. It waits for nothing if
+`timerCongestNumEachSlot` limits the slots, because that limit counts what is indexed.
 """
 
 #: pause after the last timer

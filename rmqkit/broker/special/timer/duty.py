@@ -170,10 +170,13 @@ class TimerDuty:
 
     def _follow(self, now_ms: int) -> int:
         """Index what is new, unless it may wait; return how many timers there were."""
-        backlog = self._backlog
-        if self._context.config.timers.stop_enqueue or backlog.may_wait(
-            now_ms, self._context.clock.wall_ms, self._awaited - self.index.next
-        ):
+        backlog, config = self._backlog, self._context.config.timers
+        if config.stop_enqueue:
+            return 0
+        # A limit of a slot counts what is indexed.
+        is_limited = config.congest_num_each_slot < INT_MAX
+        count = self._awaited - self.index.next
+        if not is_limited and backlog.may_wait(now_ms, self._context.clock.wall_ms, count):
             return 0
         added = self.index.follow(now_ms)
         if added < ENTRIES_PER_TURN:
