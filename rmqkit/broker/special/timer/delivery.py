@@ -44,7 +44,7 @@ from rmqkit.wire.record import Record, decode_record
 from rmqkit.wire.topic_names import TIMER_TOPIC
 
 #: limits of one turn
-MESSAGES_PER_TURN = 512
+MESSAGES_PER_TURN = 256
 BYTES_PER_TURN = 4_194_304
 UNITS_PER_TURN = 8_192
 #: puts in flight, if the destination has no limit of its own
