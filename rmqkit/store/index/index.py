@@ -32,14 +32,7 @@ from rmqkit.store.queues.table import ROLLED_BACK
 from rmqkit.store.queues.table import Put as QueuePut
 from rmqkit.wire.codes import MessageSysFlag
 from rmqkit.wire.javahash import ascii_key_hash, index_key_hash
-from rmqkit.wire.properties import (
-    KEY_SEPARATOR,
-    PROPERTY_KEYS,
-    PROPERTY_TAGS,
-    PROPERTY_TIMER_DELIVER_MS,
-    PROPERTY_UNIQ_KEY,
-    find,
-)
+from rmqkit.wire.properties import KEY_SEPARATOR, PROPERTY_KEYS, PROPERTY_TAGS, PROPERTY_UNIQ_KEY, find
 
 #: number of waiting records that starts a batch early
 BATCH_RECORDS = 16_384
@@ -62,7 +55,7 @@ _KEYS = PROPERTY_KEYS.encode()
 _KEYS_PAIR = _KEYS + b"\x01"
 _TAGS = PROPERTY_TAGS.encode()
 #: begins a pair that has no keys, and that Java's hash map returns before the unique id
-_LEADING = PROPERTY_TIMER_DELIVER_MS.encode() + b"\x01"
+_LEADING = b"TIMER_DELIVER_MS\x01"
 _TAGS_PAIR = _TAGS + b"\x01"
 #: prefix that turns tags into a key (Apache's INDEX_TAG_TYPE, since 5.4)
 TAG_KEY = "T#"
