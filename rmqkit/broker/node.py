@@ -205,14 +205,14 @@ class Broker(BaseNode):
         )
         #: where special duties put due messages, by role
         destinations: dict[Role, Destination] = {
-            Role.MASTER: OwnStore(self.puts.put),
+            Role.MASTER: OwnStore(self.puts),
             Role.ACTING: EscapeBridge(self.escape),
         }
         self.roles = view.roles = Roles(
             context, self.role, self.registration, self.store, self.replication, tables, destinations, CONFIG_FOLDER
         )
         if self.role.is_enabled:
-            destinations[Role.MASTER] = GuardedStore(self.puts.put, self.roles.contact)
+            destinations[Role.MASTER] = GuardedStore(self.puts, self.roles.contact)
         self._liveness = self.roles.liveness
         self._wire()
         self.metrics = self._metrics_endpoint()
@@ -435,6 +435,7 @@ class Broker(BaseNode):
             if not self.puts.failing:
                 self.ports.log.error("write-failed", error=str(error))
             self.puts.write_failed(error)
+            self.view.transactions.recent.clear()
             self.replication.follow.write_failed(error)
             return
         self.replication.settle()

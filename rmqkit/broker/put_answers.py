@@ -61,6 +61,9 @@ class PutAnswers:
         places = b'%016X","queueId":"%d","queueOffset":"%d","transactionId":"%b"'
         #: places for log offset, queue id, queue offset, unique key and opaque
         self._single = {status: head + same + places + self._tail for status, head in self._heads.items()}
+        #: the same with a place for a recall handle behind the unique key
+        handle = places + b',"recallHandle":"%b"'
+        self._timer = {status: head + same + handle + self._tail for status, head in self._heads.items()}
         #: by status, queue id, number of messages, sizes of queue offset, unique key and recall
         #: handle; places for opaque, each message's log offset, queue offset, unique key and handle
         self._binary: dict[tuple[PutStatus, int, int, int, int, int], bytes] = {}
@@ -75,7 +78,10 @@ class PutAnswers:
         timer message.
         """
         offsets = result.phy_offsets
-        if not offsets and not handle and unique.isalnum():
+        if not offsets and unique.isalnum():
+            if handle:
+                places = result.phy_offset, queue_id, result.queue_offset, unique, handle, opaque
+                return frame(self._timer[status] % places)
             return frame(self._single[status] % (result.phy_offset, queue_id, result.queue_offset, unique, opaque))
         header = b'%b%b%b","queueId":"%d","queueOffset":"%d%b%b"%b' % (
             self._heads[status],

@@ -24,7 +24,7 @@ Source: `store/.../CommitLog.handleDiskFlushAndHA`,
 `broker/.../SendMessageProcessor.handlePutMessageResult`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -155,6 +155,26 @@ class Puts:
         self.await_own(put.topic, result, then)
         return result
 
+    def put_some(self, puts: Sequence[Put], then: Then) -> int:
+        """Like `put` for messages that end together, in order, until one is not appended.
+
+        Returns how many were appended. If there are any, `then` is called once for all of them, and
+        not before this returns. The caller tries the next one with `put`, for its status.
+        """
+        append, own = self._store.append, self._own
+        count = 0
+        for put in puts:
+            result = append(put)
+            if result.status is not _PUT_OK:
+                break
+            count += 1
+            own.append((put.topic, result, _ignore, False))
+        if count:
+            self.own_count += count
+            topic, result, _, copies = own[-1]
+            own[-1] = topic, result, then, copies
+        return count
+
     def await_own(self, topic: str, result: PutResult, then: Then, *, copies: bool = False) -> None:
         """Like `put`, for a message that was appended already.
 
@@ -222,8 +242,16 @@ class Puts:
 
     def _settle_own(self) -> None:
         own, self._own = self._own, []
-        for topic, result, _, _ in own:
-            self._statistics.put(topic, 1, result.phy_offset_next - result.phy_offset)
+        last, last_size, count = "", 0, 0
+        for topic, (_, phy_offset, _, phy_offset_next, _, _), _, _ in own:
+            # Most messages are like the one before: due timers, and commits.
+            size = phy_offset_next - phy_offset
+            if size != last_size or topic != last:
+                if count:
+                    self._statistics.put(last, count, count * last_size)
+                last, last_size, count = topic, size, 0
+            count += 1
+        self._statistics.put(last, count, count * last_size)
         acks = self._acks
         if acks.needed != OWN and any(copies for *_, copies in own):
             own = [self._with_copies(each) if each[3] else each for each in own]
@@ -329,6 +357,10 @@ class Puts:
             trace_on=identity.trace_on,
         )
         return Response(ResponseCode.SUCCESS if status is _PUT_OK else STORED[status], ext)
+
+
+def _ignore(status: PutStatus) -> None:
+    """Ignore the end of a put: the last one of its group reports it."""
 
 
 def _worse(then: Then, status: PutStatus) -> Then:

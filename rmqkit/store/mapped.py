@@ -62,6 +62,7 @@ from rmqkit.store.retention import FIRST_MS, Retention
 from rmqkit.store.steps import Steps, Work
 from rmqkit.store.truncation import close, cut
 
+_new = tuple.__new__
 _REFUSED = PutResult(PutStatus.SERVICE_NOT_AVAILABLE)
 
 CHECKPOINT_MS = 1000
@@ -488,12 +489,17 @@ class MappedEngine:
         if isinstance(queue, BatchQueue):
             return queue.entries(offset, self._visible(queue), count_max)
         units = queue.units(offset, max(0, min(count_max, self._visible(queue) - offset)))
+        # Half the cost of Entry(...).
         return [
-            Entry(
-                number,
-                phy_offset,
-                0 if size == PRE_BLANK_SIZE else size,
-                tags_code if tags_code > ADDRESS_MAX else tags_code_at(queue, tags_code),
+            _new(
+                Entry,
+                (
+                    number,
+                    phy_offset,
+                    0 if size == PRE_BLANK_SIZE else size,
+                    tags_code if tags_code > ADDRESS_MAX else tags_code_at(queue, tags_code),
+                    1,
+                ),
             )
             for number, (phy_offset, size, tags_code) in enumerate(UNIT.iter_unpack(units), offset)
         ]

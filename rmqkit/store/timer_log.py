@@ -32,6 +32,7 @@ MAGIC_DEFAULT, MAGIC_ROLL, MAGIC_DELETE = 1, 2, 4
 NONE = -1
 #: bytes that `read` keeps, since the units of a slot often lie close to each other
 BLOCK_SIZE = 65_536
+_new = tuple.__new__
 
 
 class TimerUnit(NamedTuple):
@@ -126,6 +127,40 @@ class TimerLog:
             return None
         return TimerUnit(previous, magic, write_ms, delay_ms, phy_offset, record_size, topic_hash)
 
+    def read_many(self, positions: Sequence[int]) -> list[TimerUnit | None]:
+        """Return what `read` returns for each position; costs less, if they are in order."""
+        found: list[TimerUnit | None] = []
+        unpack, block, block_start = _UNIT.unpack_from, b"", 0
+        for position in positions:
+            start = position - block_start
+            if start < 0 or start + UNIT_SIZE > len(block):
+                found.append(self.read(position))
+                block, block_start = self._block, self._block_start
+                continue
+            fields = unpack(block, start)
+            found.append(_new(TimerUnit, fields[1:8]) if fields[0] == UNIT_SIZE else None)
+        return found
+
+    def read_chain(self, position: int, count_max: int, found: list[tuple[int, TimerUnit]]) -> int:
+        """Follow a chain from `position` backwards until `found` has `count_max` units.
+
+        Returns the next position: NONE at the end of the chain, that of a unit that cannot be read.
+        """
+        unpack, block, block_start = _UNIT.unpack_from, b"", 0
+        while position != NONE and len(found) < count_max:
+            start = position - block_start
+            if 0 <= start <= len(block) - UNIT_SIZE:
+                fields = unpack(block, start)
+                unit = _new(TimerUnit, fields[1:8]) if fields[0] == UNIT_SIZE else None
+            else:
+                unit = self.read(position)
+                block, block_start = self._block, self._block_start
+            if unit is None:
+                break
+            found.append((position, unit))
+            position = unit.previous
+        return position
+
     def _load_block(self, position: int) -> None:
         """Read the block that ends with this unit, since a chain leads backwards.
 
@@ -144,20 +179,31 @@ class TimerLog:
 
     # --- writing ----------------------------------------------------------------------------------
 
-    def add(self, unit: TimerUnit) -> int:
-        """Add a unit; return its position. `flush` writes it. Raises OSError."""
-        files = self._files
-        if self.end == files.end:
-            files.extend()
-        elif files.end - self.end < UNIT_SIZE + _FILLER.size:
-            left = files.end - self.end
+    def add(
+        self, previous: int, magic: int, write_ms: int, delay_ms: int, topic_hash: int, records: Sequence[tuple[int, int]]
+    ) -> tuple[int, int]:
+        """Add units of one slot and topic, for records given by log offset and size.
+
+        Returns the positions of the first and the last one. `flush` writes them. Raises OSError.
+        """
+        first, pack, files = NONE, _UNIT.pack, self._files
+        for phy_offset, size in records:
+            if files.end - self.end < UNIT_SIZE + _FILLER.size:
+                self._begin_file()
+            unit = pack(UNIT_SIZE, previous, magic, write_ms, delay_ms, phy_offset, size, topic_hash, 0)
+            previous = self.end
+            if first == NONE:
+                first = previous
+            self._buffer(unit)
+        return first, previous
+
+    def _begin_file(self) -> None:
+        """Fill the rest of the last file and add a file. Raises OSError."""
+        left = self._files.end - self.end
+        if left:
             self._buffer(_FILLER.pack(left, 0, FILLER_MAGIC) + bytes(left - _FILLER.size))
             self.flush()
-            files.extend()
-        previous, magic, write_ms, delay_ms, phy_offset, size, topic_hash = unit
-        position = self.end
-        self._buffer(_UNIT.pack(UNIT_SIZE, previous, magic, write_ms, delay_ms, phy_offset, size, topic_hash, 0))
-        return position
+        self._files.extend()
 
     def _buffer(self, data: bytes) -> None:
         if not self._buffers:

@@ -14,7 +14,7 @@ test wants. The tests identify a message by its `origin`.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, ClassVar
 
@@ -59,6 +59,10 @@ class Recorder:
         self.held.append((put, origin, then))
         if self.answer is not None:
             self.end(self.answer)
+
+    def put_some(self, puts: Sequence[Put], then: Then) -> int:
+        """Take none: each attempt is recorded by `put`."""
+        return 0
 
     def withdraw(self) -> None:
         """Nothing waits untried here."""

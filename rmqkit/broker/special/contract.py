@@ -14,7 +14,7 @@ tests that each duty must pass (`SpecialDutyContract`).
 Source: `broker/.../BrokerController.java` (`changeSpecialServiceStatus`), RIP-32.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from rmqkit.broker.client_calls import ClientCalls
@@ -76,6 +76,14 @@ class Destination(Protocol):
 
         `origin` names where the message waited in this group ("SCHEDULE:3:17"). It is the same in
         each attempt.
+        """
+
+    def put_some(self, puts: Sequence[Put], then: Then) -> int:
+        """Put messages at once, in order; return how many of them.
+
+        If there are any, `then` is called once for all of them, and not before this returns. The
+        caller tries the next one with `put`. 0 if the destination takes only single messages, or
+        takes none at present.
         """
 
     def withdraw(self) -> None:

@@ -70,13 +70,17 @@ class DeliveryDedup:
         self._until_ms = -1
         self._found.clear()
 
+    def is_needed(self, due_ms: int) -> bool:
+        """Whether another member may have delivered messages due at this wall time."""
+        return due_ms <= self._until_ms and self._until_ms >= 0
+
     def has(self, put: Put, due_ms: int) -> bool:
         """Whether this message, due at this wall time, is in this log as a delivered message.
 
         False without a search if `begin` was told that no search is needed, or if it is due later
         than any earlier delivery.
         """
-        if self._until_ms < 0 or due_ms > self._until_ms or props.find(put.properties, _UNIQUE_KEY) is None:
+        if not self.is_needed(due_ms) or props.find(put.properties, _UNIQUE_KEY) is None:
             return False
         key, since_ms = (put.topic, put.queue_id), due_ms - SKEW_MS
         known = self._found.get(key)

@@ -9,7 +9,7 @@ the original of a half or a timer that an isolated master has put again.
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from rmqkit.broker.escape.bridge import Escape
@@ -33,6 +33,13 @@ ESCAPE_SAVE_MS = 1_000
 ESCAPE_POLL_MS = 100
 
 
+class OwnPuts(Protocol):
+    """What a destination needs of `Puts`."""
+
+    def put(self, put: Put, then: Then) -> PutResult: ...
+    def put_some(self, puts: Sequence[Put], then: Then) -> int: ...
+
+
 class OwnStore:
     """A master appends due messages to its own log."""
 
@@ -45,11 +52,15 @@ class OwnStore:
     takes_internal = True
     why = ""
 
-    def __init__(self, put: Callable[[Put, Then], PutResult]) -> None:
-        self._put = put
+    def __init__(self, puts: OwnPuts) -> None:
+        self._put = puts.put
+        self._put_some = puts.put_some
 
     def put(self, put: Put, origin: str, then: Then) -> PutResult | None:
         return self._put(put, then)
+
+    def put_some(self, puts: Sequence[Put], then: Then) -> int:
+        return self._put_some(puts, then)
 
     def withdraw(self) -> None:
         """Nothing waits here."""
@@ -71,8 +82,8 @@ class Contact(Protocol):
 class GuardedStore(OwnStore):
     """The own store of a master for which a slave may act."""
 
-    def __init__(self, put: Callable[[Put, Then], PutResult], contact: Contact) -> None:
-        super().__init__(put)
+    def __init__(self, puts: OwnPuts, contact: Contact) -> None:
+        super().__init__(puts)
         self._contact = contact
         contact.on_proof = self._proven
         #: messages that wait for contact
@@ -92,6 +103,12 @@ class GuardedStore(OwnStore):
         self._waiting.append((put, then))
         contact.ask()
         return None
+
+    def put_some(self, puts: Sequence[Put], then: Then) -> int:
+        """Put the messages if none has to wait; those that have to are given to `put`."""
+        if self._waiting or (self._contact.is_needed and not self._contact.is_proven):
+            return 0
+        return self._put_some(puts, then)
 
     def _proven(self) -> None:
         waiting, self._waiting = self._waiting, deque()
@@ -130,6 +147,9 @@ class EscapeBridge:
 
     def put(self, put: Put, origin: str, then: Then) -> None:
         self._escape.put(put, origin, then)
+
+    def put_some(self, puts: Sequence[Put], then: Then) -> int:
+        return 0
 
     def withdraw(self) -> None:
         """Nothing waits here: puts in flight end by themselves."""

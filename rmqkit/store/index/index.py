@@ -54,6 +54,9 @@ _UNIQ_KEY_PAIR_SIZE = len(_UNIQ_KEY_PAIR)
 _KEYS = PROPERTY_KEYS.encode()
 _KEYS_PAIR = _KEYS + b"\x01"
 _TAGS = PROPERTY_TAGS.encode()
+#: begins a pair that has no keys, and that Java's hash map returns before the unique id
+_LEADING = b"TIMER_DELIVER_MS\x01"
+_TAGS_PAIR = _TAGS + b"\x01"
 #: prefix that turns tags into a key (Apache's INDEX_TAG_TYPE, since 5.4)
 TAG_KEY = "T#"
 
@@ -410,6 +413,8 @@ def key_hashes(topic: str, properties: bytes) -> list[int]:
     Java clients write the unique id first, and often only the unique id differs from one record to
     the next. So the hashes of everything behind it are cached as a whole.
     """
+    if properties.startswith(_LEADING):
+        properties = properties.partition(b"\x02")[2]
     unique, _, behind = properties.partition(b"\x02")
     if unique[:_UNIQ_KEY_PAIR_SIZE] == _UNIQ_KEY_PAIR and len(behind) <= BEHIND_SIZE_MAX and unique.isascii():
         others = _other_hashes(topic, behind)
@@ -433,8 +438,7 @@ def _all_hashes(topic: str, properties: bytes) -> list[int]:
         for key in (find(properties, _KEYS) or b"").split(b" "):
             if key:
                 hashes.append(_key_hash(topic, key))
-    tags = find(properties, _TAGS)
-    if tags:
+    if _TAGS_PAIR in properties and (tags := find(properties, _TAGS)):
         hashes.append(_tag_hash(topic, tags))
     return hashes
 

@@ -32,12 +32,17 @@ def stored():
 
 @pytest.fixture
 def store(contact, stored):
-    def put(message, then):
-        stored.append(message.topic)
-        then(PutStatus.PUT_OK)
-        return PutResult(PutStatus.PUT_OK, 0, 0, 1)
+    class Puts:
+        def put(self, message, then):
+            stored.append(message.topic)
+            then(PutStatus.PUT_OK)
+            return PutResult(PutStatus.PUT_OK, 0, 0, 1)
 
-    return GuardedStore(put, contact)
+        def put_some(self, messages, then):
+            stored.extend(each.topic for each in messages)
+            return len(messages)
+
+    return GuardedStore(Puts(), contact)
 
 
 def message(topic):
@@ -57,6 +62,21 @@ def test_what_is_released_or_goes_on_from_its_topic_waits(contact, stored, store
 def test_what_only_records_does_not_wait(contact, stored, store, topic):
     assert store.put(message(topic), "o", lambda status: None) is not None
     assert (stored, contact.asked) == ([topic], 0)
+
+
+def test_many_messages_are_put_together_only_with_contact(contact, stored, store):
+    messages = [message("orders"), message("bills")]
+    assert store.put_some(messages, lambda status: None) == 0
+    contact.is_proven = True
+    assert store.put_some(messages, lambda status: None) == 2
+    assert stored == ["orders", "bills"]
+
+
+def test_many_messages_do_not_overtake_one_that_waits(contact, stored, store):
+    store.put(message("orders"), "o", lambda status: None)
+    contact.is_proven = True
+    assert store.put_some([message("orders")], lambda status: None) == 0
+    assert stored == []
 
 
 def test_what_waits_is_given_back(contact, stored, store):

@@ -10,13 +10,16 @@ import struct
 import pytest
 
 from rmqkit.broker.roles.role import CLIENT_CODES
+from rmqkit.broker.special.timer import delivery, index
+from rmqkit.broker.special.timer.backlog import BACKLOG_MAX, BACKLOG_MAX_MS, QUIET_MS, SOON_MS, TimerBacklog
 from rmqkit.broker.special.timer.delivery import MESSAGES_PER_TURN
 from rmqkit.broker.special.timer.duty import TimerDuty
 from rmqkit.broker.special.timer.index import FOLLOWING
+from rmqkit.broker.special.timer.plain_timers import DueTimers
 from rmqkit.broker.special.timer.progress import LATE_MAX, TimerProgress
 from rmqkit.broker.special.timer.slot_choice import window_slots
 from rmqkit.errors import RemoteProtocolError
-from rmqkit.store.contract import Put, PutStatus
+from rmqkit.store.contract import Put, PutResult, PutStatus
 from rmqkit.store.timer_log import UNIT_SIZE
 from rmqkit.testing import SimBroker
 from rmqkit.testing.brokers import NAME
@@ -260,6 +263,115 @@ def test_a_slot_keeps_the_order_and_slots_come_one_after_the_other(lab):
     for rest in range(3):
         of_slot = [number for number in numbers if number % 3 == rest]
         assert of_slot == sorted(of_slot)
+
+
+MIXED = (
+    {},
+    {"TAGS": "A"},
+    {"KEYS": "k1 k2", "OWN": "v"},
+    {"REAL_TOPIC": "of a user"},
+    {"TIMER_ENQUEUE_MS": "5"},
+    {"__CRC32#": "1234567890"},
+)
+
+
+def mixed(lab):
+    """Send timers of many forms; return the numbers of their bodies."""
+    for number in range(120):
+        lab.after(4_000 + 1_000 * (number % 3), b"%d" % number, queue_id=number % 4, **MIXED[number % 7 % len(MIXED)])
+    handle = lab.after(5_000, b"gone", UNIQ_KEY="K1").ext["recallHandle"]
+    assert lab.recall(handle).is_ok
+    return range(120)
+
+
+def test_timers_that_are_read_without_a_decoder_are_indexed_and_delivered_the_same(monkeypatch):
+    """Byte for byte: the timer log, and the records of the topic."""
+    found = []
+    for is_plain in (True, False):
+        lab = Lab()
+        if not is_plain:
+            monkeypatch.setattr(index, "plain_waits", lambda store, entries: [None] * len(entries))
+            monkeypatch.setattr(delivery, "due_timers", lambda *arguments: DueTimers([], [], []))
+        numbers = mixed(lab)
+        lab.advance(9_000)
+        stored = [lab.records("T", queue_id) for queue_id in range(4)]
+        assert sorted(int(each.body) for records in stored for each in records) == list(numbers)
+        parts = [[(each.body, each.properties, each.sys_flag, each.born_ms) for each in records] for records in stored]
+        disk = lab.world.disk(NAME)
+        end = lab.duty.index.log.end
+        found.append((parts, disk.read(f"timerlog/{0:020d}", 0, end), lab.duty.index.by_topic))
+    assert found[0] == found[1]
+
+
+def test_plain_timers_are_put_together(lab, monkeypatch):
+    single = []
+    put_next = lab.duty.delivery._put_next
+    monkeypatch.setattr(lab.duty.delivery, "_put_next", lambda *arguments: single.append(1) or put_next(*arguments))
+    for number in range(50):
+        lab.after(3_000, b"%d" % number)
+    lab.advance(6_000)
+    assert (len(lab.bodies()), single) == (50, [])
+
+
+@pytest.mark.parametrize("is_sync", [False, True])
+def test_timers_that_were_put_together_and_not_written_are_put_again(is_sync):
+    lab = Lab("flushDiskType=SYNC_FLUSH") if is_sync else Lab()
+    for number in range(30):
+        lab.after(6_000, b"%d" % number)
+    assert lab.bodies() == []
+    lab.world.disk(NAME).fail("write", lab.node.config.paths.store_path_commit_log)
+    lab.advance(12_000)
+    assert [int(body) for body in lab.bodies()] == list(range(30)), "each once, in order"
+    assert lab.log_lines("timer-not-stored")
+    assert not lab.duty.delivery.late
+    assert lab.duty.due_count() == 0
+
+
+def test_a_refused_timer_holds_up_no_other_one(lab):
+    """The topic of a timer may be illegal by now; the others of its slot are put."""
+    for number in range(9):
+        lab.after(3_000, b"%d" % number)
+    append = lab.node.store.append
+
+    def refuse(put):
+        is_bad = put.topic == "T" and put.body == b"4"
+        return PutResult(PutStatus.MESSAGE_ILLEGAL) if is_bad else append(put)
+
+    lab.node.store.append = refuse
+    lab.advance(6_000)
+    assert [int(body) for body in lab.bodies()] == [0, 1, 2, 3, 5, 6, 7, 8]
+    assert lab.log_lines("timer-dropped")
+
+
+# --- the backlog
+
+
+def test_the_index_waits_while_timers_arrive_without_a_pause():
+    backlog = TimerBacklog(1000)
+    assert not backlog.may_wait(0, 0, 0), "there is none"
+    assert backlog.add(100, 60_000)
+    assert not backlog.add(105, 50_000)
+    assert backlog.may_wait(106, 0, 2)
+    assert not backlog.may_wait(105 + QUIET_MS, 0, 2), "no timer has arrived for a while"
+    assert not backlog.may_wait(106, 0, BACKLOG_MAX)
+    assert not backlog.may_wait(106, 51_000 - SOON_MS, 2), "the first of the slots comes near"
+    assert backlog.may_wait(106, 50_999 - SOON_MS, 2)
+    backlog.add(100 + BACKLOG_MAX_MS, 60_000)
+    assert not backlog.may_wait(100 + BACKLOG_MAX_MS, 0, 3), "the first one waits for too long"
+    backlog.clear()
+    assert backlog.add(9_000, 60_000)
+
+
+def test_timers_that_arrive_all_the_time_are_delivered_in_time(lab):
+    due_ms = []
+    for number in range(300):
+        due_ms.append(lab.now_ms + 3_000)
+        lab.after(3_000, b"%d" % number)
+        lab.advance(5)
+    lab.advance(5_000)
+    found = {int(each.body): each.store_ms for each in lab.records()}
+    assert sorted(found) == list(range(300))
+    assert all(due_ms[number] <= store_ms <= due_ms[number] + 1_100 for number, store_ms in found.items())
 
 
 def test_a_burst_is_delivered_in_bounded_turns(lab):

@@ -192,6 +192,18 @@ def test_a_commit_delivers_the_message(broker):
     assert record.prepared_offset == int(answer.ext["msgId"][-16:], 16)
 
 
+def test_the_progress_knows_of_an_end_at_once(broker):
+    client, checks = with_topic(broker), broker.node.view.transactions
+    answers = [half(broker, client, number) for number in range(3)]
+    assert end(client, answers[1], COMMIT).code == 0
+    assert checks.snapshot().half == 0, "the first half is undecided"
+    assert end(client, answers[0], COMMIT).code == 0
+    assert checks.snapshot().half == 2
+    assert offset(broker) <= 0, "a power loss could undo the commits"
+    broker.advance(6_000)
+    assert offset(broker) == 2
+
+
 def test_a_rollback_delivers_nothing(broker):
     client = with_topic(broker)
     answer = half(broker, client)

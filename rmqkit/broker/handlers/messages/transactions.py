@@ -27,7 +27,7 @@ from rmqkit.broker.special.transactions import rewrite
 from rmqkit.broker.special.transactions.decisions import DECISIONS_MAX
 from rmqkit.broker.special.transactions.rewrite import immunity_of
 from rmqkit.errors import CorruptRecord, RemoteProtocolError
-from rmqkit.runtime.calls import Answer, Call, Handlers, Refused, Response
+from rmqkit.runtime.calls import LATER, Answer, Call, Handlers, Refused, Response
 from rmqkit.store.contract import PutStatus
 from rmqkit.wire import properties as props
 from rmqkit.wire.codes import MessageSysFlag, RequestCode, ResponseCode
@@ -88,15 +88,21 @@ def end_transaction(broker: "BrokerView", call: Call[EndTransactionRequest]) -> 
     broker.transactions.begin_commit(offset)
     result = broker.store.append(put)
 
-    def ended(answer: Answer, status: PutStatus) -> None:
-        if status in _STORED:
-            broker.transactions.decide(half, is_commit=True)
-            answer(call.ok())
-        else:
-            broker.transactions.failed_commit(offset)
-            answer(broker.puts.refusal(status))
+    if result.status is not PutStatus.PUT_OK:
+        broker.transactions.failed_commit(offset)
+        return broker.puts.refusal(result.status)
+    broker.puts.await_own(put.topic, result, partial(_committed, broker, call, half), copies=True)
+    return LATER
 
-    return call.later(lambda answer: broker.puts.await_own(put.topic, result, partial(ended, answer), copies=True))
+
+def _committed(broker: "BrokerView", call: Call[EndTransactionRequest], half: Record, status: PutStatus) -> None:
+    """Record the outcome of a commit, and answer."""
+    if status in _STORED:
+        broker.transactions.decide(half, is_commit=True)
+        call.finish(call.ok())
+    else:
+        broker.transactions.failed_commit(half.queue_offset)
+        call.finish(broker.puts.refusal(status))
 
 
 def _end_while_acting(broker: "BrokerView", call: Call[EndTransactionRequest], half: Record) -> Response:
@@ -112,7 +118,7 @@ def _end_while_acting(broker: "BrokerView", call: Call[EndTransactionRequest], h
 
 def _half(broker: "BrokerView", args: EndTransactionRequest) -> Record:
     """Return the half that the request names, after upstream's checks in upstream's order."""
-    record = _record(broker, args.commit_log_offset)
+    record = broker.transactions.recent.take(args.commit_log_offset) or _record(broker, args.commit_log_offset)
     if record is None or record.topic != HALF_TOPIC:
         raise Refused(ResponseCode.SYSTEM_ERROR, "Find prepared transaction message failed")
     if not args.from_transaction_check:

@@ -3,6 +3,8 @@
 duty           the special duty: accepts, indexes, delivers, and keeps the progress
 progress       which timers are delivered (`config/timercheck`, code 60)
 index          follows the timer topic: a unit in the timer log, a place in the wheel
+plain_timers   reads stored timers without decoding them
+backlog        timers that are stored and not indexed yet
 slot_choice    the slot in which a timer waits
 wheel          where the units of each slot are
 slot           the work of one slot that is due

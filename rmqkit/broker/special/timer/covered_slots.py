@@ -43,8 +43,8 @@ class CoveredSlots:
             found: list[tuple[int, TimerUnit]] = []
             self._position = index.chain(self._position, units_left, found)
             units_left -= len(found)
+            index.drop(found)
             for _, unit in found:
-                index.drop(unit)
                 if not index.covers(unit):
                     index.make_late(unit)
             if self._position < 0:

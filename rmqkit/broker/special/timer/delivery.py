@@ -33,6 +33,7 @@ from rmqkit.broker.special.delivery_dedup import DeliveryDedup
 from rmqkit.broker.special.timer import rewrite
 from rmqkit.broker.special.timer.index import TimerIndex
 from rmqkit.broker.special.timer.late import LateTimer, LateTimers
+from rmqkit.broker.special.timer.plain_timers import DueTimers, due_timers
 from rmqkit.broker.special.timer.progress import LATE_MAX
 from rmqkit.broker.special.timer.slot import TimerSlot
 from rmqkit.errors import CorruptRecord
@@ -78,11 +79,13 @@ class TimerDelivery:
         #: puts that ended before the index was rebuilt do not count
         self._life = 0
         self._messages_left = self._bytes_left = 0
+        #: whether all timers of this turn were plain so far, and none of them was refused
+        self._takes_some = True
         self.delivered_count = 0
         #: timers that were put since the start, by topic
         self.delivered: Counter[str] = Counter()
-        #: called after each put that ended
-        self.on_ended: Callable[[], None] = lambda: None
+        #: called after puts that ended, with their number
+        self.on_ended: Callable[[int], None] = lambda count: None
 
     def forget(self) -> None:
         """Forget everything: the index is rebuilt."""
@@ -101,6 +104,7 @@ class TimerDelivery:
     def run(self, to: Destination, now_ms: int) -> bool:
         """Put what is due, within the limits of a turn. Return whether more is due at once."""
         self._messages_left, self._bytes_left = MESSAGES_PER_TURN, BYTES_PER_TURN
+        self._takes_some = True
         if self.late or self.late.markers:
             self._put_late(to, now_ms)
         wall_ms = self._context.clock.wall_ms
@@ -116,7 +120,7 @@ class TimerDelivery:
                     return True
                 continue
             if slot.left:
-                if not self._put_next(to, slot):
+                if not self._put_some(to, slot) and not self._put_next(to, slot):
                     return False
             elif slot.in_flight:
                 return False
@@ -160,7 +164,7 @@ class TimerDelivery:
         slot.position = self._index.chain(slot.position, count_max, found)
         for position, unit in found:
             slot.collect(position, unit)
-            self._index.drop(unit)
+        self._index.drop(found)
         return len(found)
 
     def _deleted_key(self, phy_offset: int, size: int) -> bytes | None:
@@ -168,6 +172,49 @@ class TimerDelivery:
         return None if isinstance(record, str) else props.find(record.properties, rewrite.DELETE)
 
     # --- puts -------------------------------------------------------------------------------------
+
+    def _put_some(self, to: Destination, slot: TimerSlot) -> int:
+        """Put the slot's next timers together as far as they are plain; return how many.
+
+        They need no judgement: no marker names one of them, and no other member has delivered any.
+        """
+        if not self._takes_some:
+            return 0
+        index, slot_ms = self._index, slot.number * self._index.precision_ms
+        if self.late or to.is_serial or slot.deleted or slot_ms <= index.progress.read_ms or self.dedup.is_needed(slot_ms):
+            return 0
+        room = (IN_FLIGHT_MAX if to.in_flight_max is None else to.in_flight_max) - len(self.in_flight)
+        units = index.log.read_many(slot.peek(min(self._messages_left, room)))
+        due = due_timers(self._store, units, slot.offset_next, self._context.clock.wall_ms, self._bytes_left)
+        count = to.put_some(due.puts, partial(self._some_ended, to, self._life, slot, due)) if due.puts else 0
+        # Where single timers are between plain ones, reading many for each few would cost too much.
+        self._takes_some = count == len(units)
+        if count:
+            for timers in due:
+                del timers[count:]
+            slot.take_some(count)
+            slot.offset_next = due.offsets[-1] + 1
+            slot.in_flight.update(dict.fromkeys(due.offsets))
+            self.in_flight.update(zip(due.offsets, [put[:2] for put in due.puts], strict=True))
+            self._messages_left -= count
+            self._bytes_left -= sum([unit.size for unit in due.units])
+        return count
+
+    def _some_ended(self, to: Destination, life: int, slot: TimerSlot, due: DueTimers, status: PutStatus) -> None:
+        if life != self._life:
+            return
+        if status is PutStatus.PUT_OK:
+            self.delivered_count += len(due.offsets)
+            self.delivered.update([put.topic for put in due.puts])
+            for offset in due.offsets:
+                del self.in_flight[offset]
+                slot.in_flight.pop(offset, None)
+            self.on_ended(len(due.offsets))
+            return
+        for offset, unit, put in zip(*due, strict=True):
+            timer = LateTimer(offset, unit.phy_offset, unit.size, unit.slot_ms, is_roll=False)
+            timer.enqueued_ms, timer.queue = unit.write_ms, put[:2]
+            self._ended(to, life, timer, put.topic, status)
 
     def _put_next(self, to: Destination, slot: TimerSlot) -> bool:
         """Put the slot's next timer; return False if a put to the same queue must end first."""
@@ -272,7 +319,7 @@ class TimerDelivery:
             self.late.add(timer)
         if self.slot is not None:
             self.slot.in_flight.pop(offset, None)
-        self.on_ended()
+        self.on_ended(1)
 
     # --- messages ---------------------------------------------------------------------------------
 

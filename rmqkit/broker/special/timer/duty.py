@@ -17,6 +17,7 @@ from collections.abc import Callable
 from functools import partial
 
 from rmqkit.broker.special.contract import Destination, SpecialParts
+from rmqkit.broker.special.timer.backlog import QUIET_MS, TimerBacklog
 from rmqkit.broker.special.timer.counts import TimerCounts
 from rmqkit.broker.special.timer.covered_slots import CoveredSlots
 from rmqkit.broker.special.timer.delivery import TimerDelivery
@@ -28,12 +29,11 @@ from rmqkit.broker.special.timer.wheel import SLOTS
 from rmqkit.store.contract import Put, PutResult, PutStatus
 from rmqkit.wire.topic_names import TIMER_TOPIC
 
+#: the default of `timerCongestNumEachSlot`, which no slot reaches
+INT_MAX = 0x7FFFFFFF
 RUN, SAVE = "timer-run", "timer-save"
 #: the wall clock and the timer topic are read at least at this interval
 CLOCK_LOOK_MS = 1000
-#: pause in which new timers gather, because one write of the timer log costs as much as several of
-#: them. A timer that is due earlier is delivered that much later
-GATHER_MS = 10
 #: pause before the topic is read again whose last messages are not visible yet
 INVISIBLE_MS = 100
 #: how often a member whose duty is off looks for new timers and new progress
@@ -67,6 +67,7 @@ class TimerDuty:
         self._is_dirty = self._is_moved = False
         #: one past the last message that this broker appended
         self._awaited = 0
+        self._backlog = TimerBacklog(self.index.precision_ms)
         self._trim_ms = 0
         self._covered = CoveredSlots(self.index, self.delivery)
         self.counts = TimerCounts(parts, self.index, self.delivery)
@@ -121,15 +122,16 @@ class TimerDuty:
         Between the limit and its double Apache refuses by chance, the more the closer to the limit;
         this broker refuses above the limit.
         """
-        index = self.index
-        return index.wheel.count_of(out_ms // index.precision_ms) > self._context.config.timers.congest_num_each_slot
+        index, limit = self.index, self._context.config.timers.congest_num_each_slot
+        return limit < INT_MAX and index.wheel.count_of(out_ms // index.precision_ms) > limit
 
     def append(self, put: Put, out_ms: int) -> PutResult:
         """Store a message that waits for the slot `out_ms`."""
         result = self._store.append(waiting(put, out_ms))
         if result.status is PutStatus.PUT_OK:
             self._awaited = result.queue_offset + 1
-            self._wake(GATHER_MS)
+            if self._backlog.add(self._context.clock.mono_ms, out_ms):
+                self._wake(QUIET_MS)
         return result
 
     # --- turns ------------------------------------------------------------------------------------
@@ -146,7 +148,7 @@ class TimerDuty:
         if index.state is CUTTING:
             return now_ms + CUT_LOOK_MS
         config = self._context.config.timers
-        added = 0 if config.stop_enqueue else index.follow(now_ms)
+        added = self._follow(now_ms)
         if added:
             self.counts.indexed.add(added, now_ms)
             self._changed()
@@ -165,6 +167,21 @@ class TimerDuty:
             # Takes milliseconds. An older position is as good, but a start reads more.
             self.progress = self.progress._replace(log_position=index.oldest())
         return self._next_ms(now_ms, added == ENTRIES_PER_TURN or has_more)
+
+    def _follow(self, now_ms: int) -> int:
+        """Index what is new, unless it may wait; return how many timers there were."""
+        backlog, config = self._backlog, self._context.config.timers
+        if config.stop_enqueue:
+            return 0
+        # A limit of a slot counts what is indexed.
+        is_limited = config.congest_num_each_slot < INT_MAX
+        count = self._awaited - self.index.next
+        if not is_limited and backlog.may_wait(now_ms, self._context.clock.wall_ms, count):
+            return 0
+        added = self.index.follow(now_ms)
+        if added < ENTRIES_PER_TURN:
+            backlog.clear()
+        return added
 
     def _restart(self) -> None:
         """Rebuild the index for the timers that the progress does not cover."""
@@ -193,9 +210,9 @@ class TimerDuty:
             read_ms=read_ms, offset=index.next, slot_offset=slot_offset, late=self.delivery.late.offsets()
         )
 
-    def _ended(self) -> None:
-        """React to the end of a put."""
-        self.counts.put.add(1, self._context.clock.mono_ms)
+    def _ended(self, count: int) -> None:
+        """React to the end of puts."""
+        self.counts.put.add(count, self._context.clock.mono_ms)
         self._changed()
         if self._is_own:
             self._follow_state()
@@ -218,6 +235,8 @@ class TimerDuty:
             waits.append(to.poll_ms)
         if self.index.next < self._awaited:
             waits.append(INVISIBLE_MS)
+        if not self._backlog.is_empty and not self._context.config.timers.stop_enqueue:
+            waits.append(QUIET_MS)
         if self.index.wheel.units or self.delivery.late:
             precision_ms = self.index.precision_ms
             waits.append(precision_ms - self._context.clock.wall_ms % precision_ms)

@@ -22,11 +22,13 @@ Source: `store/.../timer/TimerMessageStore.java` (`recover`, `enqueue`, `doEnque
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from enum import StrEnum
+from typing import NamedTuple
 
 from rmqkit.broker.special.contract import SpecialParts
 from rmqkit.broker.special.timer.late import LateTimer, LateTimers
+from rmqkit.broker.special.timer.plain_timers import plain_waits
 from rmqkit.broker.special.timer.progress import TimerProgress
 from rmqkit.broker.special.timer.rewrite import DELETE, OUT, REAL_TOPIC
 from rmqkit.broker.special.timer.slot_choice import slot_of, window_slots
@@ -34,7 +36,6 @@ from rmqkit.broker.special.timer.unit_batch import UnitBatch
 from rmqkit.broker.special.timer.wheel import NONE, SLOTS, TimerWheel
 from rmqkit.errors import CorruptRecord
 from rmqkit.metrics.histogram import HistogramTable
-from rmqkit.runtime.connection import Buffer
 from rmqkit.runtime.states import Moves, StateMachine
 from rmqkit.store.contract import Entry
 from rmqkit.store.timer_log import MAGIC_DEFAULT, MAGIC_DELETE, MAGIC_ROLL, UNIT_SIZE, TimerLog, TimerUnit
@@ -46,8 +47,6 @@ from rmqkit.wire.topic_names import TIMER_TOPIC
 #: limits of one turn
 SCAN_PER_TURN = 16_384
 ENTRIES_PER_TURN = 512
-#: bytes of the commit log that are read at once
-WINDOW_SIZE = 262_144
 #: after a failed write of the timer log
 RETRY_MS = 1000
 
@@ -72,6 +71,16 @@ MOVES = Moves(
 
 #: upper bounds of the buckets for delays, in s
 DELAY_BOUNDS_S = (60, 600, 3_600, 43_200, 86_400, 259_200)
+
+
+class TimerKind(NamedTuple):
+    """What timers share that are added together. `delay_s` is from their birth to their slot."""
+
+    topic: str
+    topic_hash: int
+    delay_s: int
+    slot_ms: int
+    is_roll: bool
 
 
 class TimerIndex(StateMachine[IndexState]):
@@ -215,31 +224,16 @@ class TimerIndex(StateMachine[IndexState]):
         return -1 if record is None else record.queue_offset
 
     def _record(self, phy_offset: int, size: int) -> Record | None:
-        return next(self._records([Entry(0, phy_offset, size, 0)]))
-
-    def _records(self, entries: Sequence[Entry]) -> Iterator[Record | None]:
-        """Yield the timer of each entry, None if it cannot be read. Their bodies are not read."""
-        window: Buffer = b""
-        window_at = 0
-        end = entries[-1].phy_offset + entries[-1].size
-        for _, phy_offset, size, *_ in entries:
-            at = phy_offset - window_at
-            if at < 0 or at + size > len(window):
-                window = self._store.read_log(phy_offset, max(size, min(end - phy_offset, WINDOW_SIZE)))
-                window_at, at = phy_offset, 0
-            try:
-                record = decode_record(window, at, check_crc=False, read_body=False) if size else None
-            except CorruptRecord:
-                record = None
-            if (
-                isinstance(record, Record)
-                and record.topic == TIMER_TOPIC
-                and record.phy_offset == phy_offset
-                and record.size == size
-            ):
-                yield record
-            else:
-                yield None
+        """Return the timer at this position without its body, None if it cannot be read."""
+        try:
+            record = (
+                decode_record(self._store.read_log(phy_offset, size), check_crc=False, read_body=False) if size else None
+            )
+        except CorruptRecord:
+            return None
+        if not isinstance(record, Record) or record.topic != TIMER_TOPIC:
+            return None
+        return record if (record.phy_offset, record.size) == (phy_offset, size) else None
 
     # --- new entries ------------------------------------------------------------------------------
 
@@ -277,53 +271,85 @@ class TimerIndex(StateMachine[IndexState]):
     def _add(self, entries: Sequence[Entry], batch: UnitBatch) -> None:
         """Add the units of these entries to the batch. Raises OSError."""
         wheel, precision_ms, slots = self.wheel, self.precision_ms, window_slots(self._context.config)
+        first_ms, end_ms = wheel.first * precision_ms, wheel.end * precision_ms
+        asked, slot_ms, is_roll = (-1, -1), 0, False
+        run: list[tuple[int, int]] = []
+        kind = TimerKind("", 0, 0, 0, False)
+        for entry, found in zip(entries, plain_waits(self._store, entries), strict=True):
+            if found is not None:
+                (out_ms, topic, _, topic_hash), born_ms, store_ms = found
+                if asked != (store_ms, out_ms):
+                    # Many timers of a turn are stored and due at the same time.
+                    asked = store_ms, out_ms
+                    slot_ms, is_roll = slot_of(precision_ms, slots, store_ms, out_ms)
+                if first_ms <= slot_ms < end_ms:
+                    its = topic, topic_hash, max(0, out_ms - born_ms) // 1000, slot_ms, is_roll
+                    if its != kind:
+                        self._add_run(kind, run, batch)
+                        kind, run = TimerKind._make(its), []
+                    run.append(entry[1:3])
+                    continue
+            self._add_run(kind, run, batch)
+            run = []
+            self._add_decoded(entry, batch, slots)
+        self._add_run(kind, run, batch)
+
+    def _add_run(self, kind: TimerKind, records: Sequence[tuple[int, int]], batch: UnitBatch) -> None:
+        """Add the units of timers of one kind, if there are any. Raises OSError."""
+        if records:
+            topic, topic_hash, delay_s, slot_ms, is_roll = kind
+            write_ms, magic = self._write_ms(), MAGIC_DEFAULT | MAGIC_ROLL if is_roll else MAGIC_DEFAULT
+            batch.read(topic, delay_s, len(records))
+            batch.add(slot_ms // self.precision_ms, magic, write_ms, slot_ms - write_ms, topic_hash, records)
+
+    def _write_ms(self) -> int:
         wall_ms = self._context.clock.wall_ms
-        write_ms = wall_ms - wall_ms % precision_ms
-        name, topic, topic_hash = b"", "", 0
-        for entry, record in zip(entries, self._records(entries), strict=True):
-            properties = b"" if record is None else record.properties
-            out = _number(props.find(properties, OUT))
-            if record is None or out is None:
-                self._context.log.error("timer-skipped", offset=entry.queue_offset, why="no record, or no TIMER_OUT_MS")
-                continue
-            real_topic = props.find(properties, REAL_TOPIC) or b""
-            if real_topic != name:
-                # Most timers have the same topic as the one before.
-                name, topic = real_topic, real_topic.decode("utf-8", "replace")
-                topic_hash = java_hash(topic)
-            batch.read(topic, max(0, out - record.born_ms) // 1000)
-            slot_ms, is_roll = slot_of(precision_ms, slots, record.store_ms, out)
-            slot = slot_ms // precision_ms
-            if slot >= wheel.end:
-                # The clocks differ by days: wait for half a wheel, and look again.
-                slot, is_roll = wheel.first + SLOTS // 2, True
-                slot_ms = slot * precision_ms
-            if slot < wheel.first:
-                if not self.progress.covers(slot_ms, entry.queue_offset):
-                    self._add_late(entry)
-                continue
-            magic = MAGIC_DEFAULT | MAGIC_ROLL if is_roll else MAGIC_DEFAULT
-            if DELETE in properties and props.find(properties, DELETE) is not None:
-                magic |= MAGIC_DELETE
-            batch.add(slot, magic, write_ms, slot_ms - write_ms, entry.phy_offset, entry.size, topic_hash)
+        return wall_ms - wall_ms % self.precision_ms
+
+    def _add_decoded(self, entry: Entry, batch: UnitBatch, slots: int) -> None:
+        """Add the unit of any entry; `slots` are those of the window. Raises OSError."""
+        wheel, precision_ms, write_ms = self.wheel, self.precision_ms, self._write_ms()
+        record = self._record(entry.phy_offset, entry.size)
+        out = None if record is None else _number(props.find(record.properties, OUT))
+        if record is None or out is None:
+            self._context.log.error("timer-skipped", offset=entry.queue_offset, why="no record, or no TIMER_OUT_MS")
+            return
+        topic = (props.find(record.properties, REAL_TOPIC) or b"").decode("utf-8", "replace")
+        batch.read(topic, max(0, out - record.born_ms) // 1000, 1)
+        slot_ms, is_roll = slot_of(precision_ms, slots, record.store_ms, out)
+        slot = slot_ms // precision_ms
+        if slot >= wheel.end:
+            # The clocks differ by days: wait for half a wheel, and look again.
+            slot, is_roll = wheel.first + SLOTS // 2, True
+            slot_ms = slot * precision_ms
+        if slot < wheel.first:
+            if not self.progress.covers(slot_ms, entry.queue_offset):
+                self._add_late(entry)
+            return
+        magic = MAGIC_DEFAULT | MAGIC_ROLL if is_roll else MAGIC_DEFAULT
+        if props.find(record.properties, DELETE) is not None:
+            magic |= MAGIC_DELETE
+        batch.add(slot, magic, write_ms, slot_ms - write_ms, java_hash(topic), [(entry.phy_offset, entry.size)])
 
     # --- slots that end ---------------------------------------------------------------------------
 
     def chain(self, position: int, count_max: int, found: list[tuple[int, TimerUnit]]) -> int:
         """Append up to `count_max` units to `found`, from `position` backwards; return the next."""
-        while position != NONE and count_max:
-            unit = self.log.read(position)
-            if unit is None:
-                self._context.log.error("timer-log-unreadable", position=position)
-                return NONE
-            found.append((position, unit))
-            position = unit.previous
-            count_max -= 1
+        count_max += len(found)
+        position = self.log.read_chain(position, count_max, found)
+        if position != NONE and len(found) < count_max:
+            self._context.log.error("timer-log-unreadable", position=position)
+            return NONE
         return position
 
-    def drop(self, unit: TimerUnit) -> None:
-        """Count a unit as no longer waiting."""
-        self._count(unit, -1)
+    def drop(self, found: Sequence[tuple[int, TimerUnit]]) -> None:
+        """Count these units as no longer waiting."""
+        changes: dict[int, int] = {}
+        for _, unit in found:
+            key = unit.topic_hash
+            changes[key] = changes.get(key, 0) + (1 if unit.magic & MAGIC_DELETE else -1)
+        for key, change in changes.items():
+            self.by_topic[key] = self.by_topic.get(key, 0) + change
 
     def _count(self, unit: TimerUnit, change: int) -> None:
         if unit.magic & MAGIC_DELETE:

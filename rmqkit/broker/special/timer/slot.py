@@ -63,3 +63,10 @@ class TimerSlot:
 
     def take(self) -> None:
         self._timers.pop()
+
+    def peek(self, count: int) -> list[int]:
+        """Return the positions of the next timers, at most `count`; `take_some` removes them."""
+        return self._timers[-count:].tolist()[::-1]
+
+    def take_some(self, count: int) -> None:
+        del self._timers[len(self._timers) - count :]

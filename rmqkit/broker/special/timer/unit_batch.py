@@ -4,10 +4,10 @@ The wheel and the counts change only once the log is written, so a failed write 
 Changes are added up by slot, by topic and by delay, because a unit costs less than its own call.
 """
 
-from rmqkit.broker.special.timer.wheel import TimerWheel
-from rmqkit.store.timer_log import MAGIC_DELETE, TimerLog, TimerUnit
+from collections.abc import Sequence
 
-_new = tuple.__new__
+from rmqkit.broker.special.timer.wheel import TimerWheel
+from rmqkit.store.timer_log import MAGIC_DELETE, TimerLog
 
 
 class UnitBatch:
@@ -25,23 +25,25 @@ class UnitBatch:
         #: position of the newest unit; -1: there is none
         self.last_position = -1
 
-    def read(self, topic: str, delay_s: int) -> None:
-        """Count a timer that was read, whether or not it gets a unit."""
+    def read(self, topic: str, delay_s: int, times: int) -> None:
+        """Count timers that were read, whether or not they get units."""
         key = topic, delay_s
-        self.delays[key] = self.delays.get(key, 0) + 1
+        self.delays[key] = self.delays.get(key, 0) + times
 
-    def add(self, slot: int, magic: int, write_ms: int, delay_ms: int, phy_offset: int, size: int, topic_hash: int) -> None:
-        """Add a unit to the log. `write` writes it. Raises OSError."""
+    def add(
+        self, slot: int, magic: int, write_ms: int, delay_ms: int, topic_hash: int, records: Sequence[tuple[int, int]]
+    ) -> None:
+        """Add units of one slot and topic, as `TimerLog.add` does. Raises OSError."""
         known = self._slots.get(slot)
         previous = self._wheel.newest(slot) if known is None else known[1]
-        unit = _new(TimerUnit, (previous, magic, write_ms, delay_ms, phy_offset, size, topic_hash))
-        position = self.last_position = self._log.add(unit)
-        change = -1 if magic & MAGIC_DELETE else 1
+        first, self.last_position = self._log.add(previous, magic, write_ms, delay_ms, topic_hash, records)
+        count = len(records)
+        change = -count if magic & MAGIC_DELETE else count
         if known is None:
-            self._slots[slot] = [position, position, 1, change]
+            self._slots[slot] = [first, self.last_position, count, change]
         else:
-            known[1] = position
-            known[2] += 1
+            known[1] = self.last_position
+            known[2] += count
             known[3] += change
         self.topics[topic_hash] = self.topics.get(topic_hash, 0) + change
 

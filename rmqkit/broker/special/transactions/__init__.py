@@ -18,6 +18,7 @@ checks     the duty: judges halves in order, puts them again and asks producers
 decisions  outcomes of halves that were ended while the master was away
 outcomes   which halves are decided, from the ops in the log
 ops        decided halves whose op waits to be written with others
+recent_halves  the last halves, whose ends need no log
 questions  asks a producer about a half
 progress   the offsets of CID_RMQ_SYS_TRANS in the table of consumer offsets
 search     finds a newer copy of a half, or its committed message, by its unique id

@@ -43,6 +43,7 @@ from rmqkit.broker.special.transactions.ops import OpBatch
 from rmqkit.broker.special.transactions.outcomes import Outcomes
 from rmqkit.broker.special.transactions.progress import HalfProgress, ProgressMark
 from rmqkit.broker.special.transactions.questions import Questions
+from rmqkit.broker.special.transactions.recent_halves import RecentHalves
 from rmqkit.broker.special.transactions.rewrite import checks_of, immunity_of
 from rmqkit.broker.special.transactions.search import HalfSearch
 from rmqkit.store.contract import Entry, Put, PutResult, PutStatus
@@ -85,6 +86,7 @@ class TransactionChecks:
         self._context, self._store = parts.context, parts.store
         self._topics, self._offsets = parts.topics, parts.offsets
         self._halves = Halves(parts.context, parts.store)
+        self.recent = RecentHalves()
         self._outcomes = Outcomes(parts.context, parts.store)
         self._progress = ProgressMark(parts.offsets, parts.store)
         self._search = HalfSearch(parts.context.clock, parts.store)
@@ -97,6 +99,8 @@ class TransactionChecks:
         self._to: Destination | None = None
         #: the first half that is not finished
         self._head = 0
+        #: whether the progress does not know of the head yet
+        self._is_behind = False
         self._flight: HalfPut | None = None
         #: a half that may have left although its put has failed; -1: none
         self._perhaps_left = -1
@@ -130,8 +134,10 @@ class TransactionChecks:
         """Start no further put, but write the ops that wait. A put in flight still counts."""
         self._ops.stop()
         self._decisions.stop()
+        self.recent.clear()
         for name in (CHECK, SAVE):
             self._context.duties.remove(name)
+        self._catch_up()
         self._progress.commit()
 
     @property
@@ -158,7 +164,13 @@ class TransactionChecks:
     def save_interval_ms(self) -> int:
         return self._context.config.offsets.flush_consumer_offset_interval_ms
 
+    def _catch_up(self) -> None:
+        """Note the progress that `decide` has made."""
+        if self._is_behind:
+            self._advanced()
+
     def snapshot(self) -> HalfProgress:
+        self._catch_up()
         return self._decisions.progress(self._progress.newest())
 
     def merge(self, snapshot: HalfProgress) -> None:
@@ -172,10 +184,13 @@ class TransactionChecks:
         An op behind the cut may have named any of them.
         """
         self._ops.forget()
+        self.recent.clear()
+        self._is_behind = False
         self._progress.move_back(HalfProgress() if limit is None else limit)
         self._decisions.keep_between(0, self._store.queue_range(HALF_TOPIC, 0).offset_max)
 
     def save(self, then: Callable[[], None] | None = None) -> None:
+        self._catch_up()
         self._progress.commit(partial(self._save, then))
 
     def _save(self, then: Callable[[], None] | None) -> None:
@@ -195,9 +210,13 @@ class TransactionChecks:
         self._advanced(safe_at)
 
     def _advanced(self, safe_at: int = 0) -> None:
+        if self._is_behind:
+            self._is_behind = False
+            safe_at = max(safe_at, self._store.offset_max)
         self._progress.reached(HalfProgress(self._head, self._outcomes.op_offset(self._head)), safe_at)
 
     def _commit_each(self, now_ms: int) -> int:
+        self._catch_up()
         self._progress.commit()
         if self._decisions:
             self.save()
@@ -211,7 +230,10 @@ class TransactionChecks:
         half = rewrite.half(put)
         if len(half.properties) > props.PROPERTIES_SIZE_MAX - rewrite.MARKS_SIZE_MAX:
             return PutResult(PutStatus.PROPERTIES_SIZE_EXCEEDED)
-        return self._store.append(half)
+        result = self._store.append(half)
+        if result.status is PutStatus.PUT_OK:
+            self.recent.add(half, result, self._context.clock.wall_ms)
+        return result
 
     def undecided(self, record: Record) -> Record | None:
         """Return the half that a decision about `record` is for: itself, or its newest copy.
@@ -245,8 +267,11 @@ class TransactionChecks:
         self.counts.decided(half, is_commit=is_commit)
         self._ending.pop(half.queue_offset, None)
         self._decided(half.queue_offset)
-        while self._flight is None and self._head in self._outcomes.finished:
-            self._moved(self._store.offset_max)
+        finished = self._outcomes.finished
+        while self._flight is None and self._head in finished:
+            finished.discard(self._head)
+            self._head += 1
+            self._is_behind = True
 
     def _decided(self, offset: int) -> None:
         if offset >= self._head:

@@ -53,7 +53,8 @@ class TransactionCounts:
             self.rolled_back[topic] += 1
             return
         self.committed[topic] += 1
-        self.latency_s.add(topic, max(0, self._clock.wall_ms - half.born_ms) // 1000)
+        age_ms = self._clock.wall_ms - half.born_ms
+        self.latency_s.add(topic, age_ms // 1000 if age_ms > 0 else 0)
 
     def waiting(self, first: int, finished: Set[int]) -> dict[str, int]:
         """Return the number of halves from `first` on that are not `finished`, by topic."""
