@@ -714,6 +714,16 @@ def test_the_short_checkpoint_of_old_releases_is_read():
     assert TimerProgress.decode(struct.pack(">4q", 5_000, 52, 3, 4)) == TimerProgress(5_000, 3, log_position=52)
 
 
+def test_a_timer_of_the_slot_under_way_stays_late_for_a_member_that_has_not_begun_the_slot():
+    """`offset` counts for earlier slots only."""
+    begun, not_begun = TimerProgress(5_000, 82, 55, (48, 52)), TimerProgress(5_000, 80)
+    slots = {48: 5_000, 52: 4_000}
+    for one, other in ((begun, not_begun), (not_begun, begun)):
+        joined = one.joined(other, slots.get)
+        assert (joined.slot_offset, joined.late) == (55, (48,)), "52 is of a slot that one of them has finished"
+        assert one.joined(other, lambda offset: None).late == (48, 52)
+
+
 @pytest.mark.long
 def test_old_files_of_the_timer_log_go_with_the_commit_log():
     lab = Lab("mappedFileSizeTimerLog=4096", "mappedFileSizeCommitLog=65536", "fileReservedTime=0", "deleteWhen=0")

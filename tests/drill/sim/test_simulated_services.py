@@ -50,6 +50,7 @@ def test_a_seed_keeps_every_promise(family):
 
 #: family and seed → what was wrong when it broke its promise
 ONCE_BROKEN = {
+    (TIMERS, 6): "late timers of a slot that the other member has not begun",
     (POP, 544): "copies of a message that two brokers popped",
     (POP, 643): "a pop without an answer",
     (POP, 1107): "a return in the moment of the isolation",

@@ -286,7 +286,7 @@ class TimerDuty:
 
     def merge(self, snapshot: TimerProgress) -> None:
         """Take over a peer's progress where it is further. While the duty is on, nothing is."""
-        joined = self.progress.joined(snapshot)
+        joined = self.progress.joined(snapshot, self.index.slot_ms_of)
         if self.is_on or joined == self.progress:
             return
         self.progress = joined

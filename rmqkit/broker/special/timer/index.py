@@ -193,14 +193,25 @@ class TimerIndex(StateMachine[IndexState]):
                 self._add_late(entries[0])
 
     def _add_late(self, entry: Entry) -> None:
+        timer = self._timer_of(entry)
+        if timer is not None:
+            self._late.add(timer)
+
+    def slot_ms_of(self, offset: int) -> int | None:
+        """Return the slot of the timer at this offset, None if it cannot be read."""
+        entries = self._store.entries(TIMER_TOPIC, 0, offset, 1)
+        timer = self._timer_of(entries[0]) if entries and entries[0].queue_offset == offset else None
+        return None if timer is None else timer.slot_ms
+
+    def _timer_of(self, entry: Entry) -> LateTimer | None:
+        """Return the timer of an entry, None if it cannot be read."""
         record = self._record(entry.phy_offset, entry.size)
         out = None if record is None else _number(props.find(record.properties, OUT))
-        if record is not None and out is not None:
-            slot_ms, is_roll = slot_of(self.precision_ms, window_slots(self._context.config), record.store_ms, out)
-            is_delete = props.find(record.properties, DELETE) is not None
-            self._late.add(
-                LateTimer(entry.queue_offset, entry.phy_offset, entry.size, slot_ms, is_roll=is_roll, is_delete=is_delete)
-            )
+        if record is None or out is None:
+            return None
+        slot_ms, is_roll = slot_of(self.precision_ms, window_slots(self._context.config), record.store_ms, out)
+        is_delete = props.find(record.properties, DELETE) is not None
+        return LateTimer(entry.queue_offset, entry.phy_offset, entry.size, slot_ms, is_roll=is_roll, is_delete=is_delete)
 
     def make_late(self, unit: TimerUnit) -> None:
         """Hand over a unit whose slot has passed and that was not delivered."""

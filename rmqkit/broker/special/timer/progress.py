@@ -61,26 +61,29 @@ class TimerProgress(NamedTuple):
             return False
         return offset < (self.offset if slot_ms < self.read_ms else self.slot_offset)
 
-    def joined(self, theirs: "TimerProgress") -> "TimerProgress":
+    def joined(self, theirs: "TimerProgress", slot_ms_of: Callable[[int], int | None]) -> "TimerProgress":
         """Return the progress after a peer's was taken over where it is further.
 
         If neither is further in every respect, the one with the later read time counts: its timers
-        were delivered last.
+        were delivered last. With equal read times, a late timer stays late if neither side covers
+        it. `slot_ms_of` returns the slot of the timer at an offset. If it returns None, the timer
+        counts as one of the slot `read_ms`: twice is better than never.
         """
         if theirs.read_ms < self.read_ms:
             return self
         version = theirs.version if theirs.version.newer_than(self.version) else self.version
         if theirs.read_ms > self.read_ms:
             return theirs._replace(version=version, log_position=self.log_position)
-        late = tuple(
-            each
-            for each in sorted({*self.late, *theirs.late})
-            if (each in self.late or each >= self.offset) and (each in theirs.late or each >= theirs.offset)
-        )
+        late = []
+        for each in sorted({*self.late, *theirs.late}):
+            known = slot_ms_of(each)
+            slot_ms = self.read_ms if known is None else known
+            if not self.covers(slot_ms, each) and not theirs.covers(slot_ms, each):
+                late.append(each)
         return self._replace(
             offset=max(self.offset, theirs.offset),
             slot_offset=max(self.slot_offset, theirs.slot_offset),
-            late=late,
+            late=tuple(late),
             version=version,
         )
 
