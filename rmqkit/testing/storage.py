@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 import pytest
 
 from rmqkit.store.contract import (
+    Arrival,
     EngineFactory,
     GetStatus,
     PutStatus,
@@ -102,7 +103,7 @@ class StorageEngineContract:
         assert engine.record(result.phy_offset) is None
         assert engine.read("T", 3, 0, count_max=1, size_max=1).status is not GetStatus.FOUND
         arrivals = world.settle()
-        assert [tuple(arrival) for arrival in arrivals] == [("T", 3, 0, 77)]
+        assert list(arrivals) == [Arrival("T", 3, 0, 77)]
         assert engine.offset_written == engine.offset_max == result.phy_offset_next
         read = engine.read("T", 3, 0, count_max=32, size_max=1000)
         assert (read.status, read.offset_next, read.message_count) == (GetStatus.FOUND, 1, 1)
