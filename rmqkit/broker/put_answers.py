@@ -130,7 +130,7 @@ class PutAnswers:
 
 
 def _ids(host: bytes, offsets: Sequence[int]) -> bytes:
-    """Return the ids of the messages at these offsets of the log. `host` is the store host in hex."""
+    """Return the ids of the messages at these offsets; `host` is the store host in hex."""
     packed = array("q", offsets)
     if byteorder == "little":
         packed.byteswap()

@@ -332,7 +332,7 @@ class MappedEngine:
                 self.index.extend_mixed(puts)
             else:
                 self.table.extend(puts, self._arrivals)  # type: ignore[arg-type]
-                self.index.extend(puts)
+                self.index.extend(puts)  # type: ignore[arg-type]
             last = puts[-1]
             if isinstance(last, BatchPut):
                 self.dispatched = (last.phy_offsets[-1], last.phy_next, last.store_ms)

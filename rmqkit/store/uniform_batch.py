@@ -12,7 +12,7 @@ of a dozen per message:
     log             one put                            one put
     queue           one unit, one arrival              units of an arithmetic progression,
                                                        one arrival with a `record_count`
-    answer          one formatted id                   one `bytes.hex` of all offsets
+    answer          one formatted id                   one call for all ids
     index (later)   one hash of the id's tail          hashes by column of the ids' tails
 
 If only the sizes of the bodies differ, decoding takes a loop, and each record gets a head of its
@@ -62,13 +62,12 @@ class BatchProperties(Sequence[bytes]):
     The index keeps them until it has hashed the unique ids.
     """
 
-    __slots__ = ("behind", "count", "id_at", "id_size", "is_keyed", "own", "own_size", "shared_size")
+    __slots__ = ("behind", "id_at", "id_size", "is_keyed", "own", "own_size", "shared_size")
 
     def __init__(self, own: bytes, own_size: int, behind: bytes, *, id_at: int, shared_size: int, is_keyed: bool) -> None:
         #: the own parts of all messages, end to end, each of `own_size` bytes
         self.own = own
         self.own_size = own_size
-        self.count = len(own) // own_size
         #: what follows each own part
         self.behind = behind
         #: position and size of the unique id, which is the end of an own part
@@ -80,7 +79,7 @@ class BatchProperties(Sequence[bytes]):
         self.is_keyed = is_keyed
 
     def __len__(self) -> int:
-        return self.count
+        return len(self.own) // self.own_size
 
     @overload
     def __getitem__(self, index: int) -> bytes: ...
@@ -88,16 +87,17 @@ class BatchProperties(Sequence[bytes]):
     def __getitem__(self, index: slice) -> list[bytes]: ...
     def __getitem__(self, index: int | slice) -> bytes | list[bytes]:
         if isinstance(index, slice):
-            return [self[number] for number in range(*index.indices(self.count))]
-        at = range(self.count)[index] * self.own_size
+            return [self[number] for number in range(*index.indices(len(self)))]
+        at = range(len(self))[index] * self.own_size
         return self.own[at : at + self.own_size] + self.behind
 
 
 class UniformBatch(Sequence[Message]):
-    """The messages of a uniform batch, by column. As a sequence: (flag, body, properties, tags code).
+    """The messages of a uniform batch, by column.
 
-    `own` has the own part of each message's properties. `body_size` is 0 if the bodies have
-    different sizes.
+    As a sequence, each is (flag, body, properties, tags code), as `append_batch` takes them. `own`
+    has the own part of each message's properties. `body_size` is 0 if the bodies have different
+    sizes.
     """
 
     __slots__ = ("bodies", "body_size", "flag", "own", "properties", "tags_code")

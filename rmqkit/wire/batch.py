@@ -77,9 +77,9 @@ def decode_batch(data: bytes, *, count_max: int = BATCH_COUNT_MAX) -> list[Batch
 
 
 class EqualSizes(NamedTuple):
-    """Says that a batch body may hold `count` messages with the sizes and the flag of the first."""
+    """Says that a batch body may hold `message_count` messages with sizes and flag of the first."""
 
-    count: int
+    message_count: int
     flag: int
     body_size: int
     properties_size: int
@@ -93,21 +93,18 @@ class EqualSizes(NamedTuple):
         end = (number + 1) * self.size
         return data[end - self.properties_size : end]
 
-    def columns(self, data: bytes, split: int) -> tuple[Sequence[bytes], Sequence[bytes]] | None:
-        """Return the bodies, and the first `split` bytes of each properties text.
+    def columns(self, data: bytes, split: int) -> tuple[Sequence[bytes], Sequence[bytes], Sequence[bytes]] | None:
+        """Return the bodies, the first `split` bytes of each properties text, and the rest of each.
 
-        Return None if the messages differ in flag or sizes, or in the rest of their properties.
+        None if the messages differ in flag or sizes.
         """
         count, flag, body_size, properties_size = self
         read = _columns(body_size, split, properties_size - split).iter_unpack(data)
         flags_and_sizes, bodies, sizes, texts, rests = zip(*read, strict=True)
-        if (
-            flags_and_sizes.count(_FLAG_AND_SIZE_ALONE.pack(flag, body_size)) != count
-            or sizes.count(properties_size) != count
-            or rests.count(rests[0]) != count
-        ):
+        flag_and_size = _FLAG_AND_SIZE_ALONE.pack(flag, body_size)
+        if flags_and_sizes.count(flag_and_size) != count or sizes.count(properties_size) != count:
             return None
-        return bodies, texts
+        return bodies, texts, rests
 
 
 def equal_sizes(data: bytes, *, count_max: int = BATCH_COUNT_MAX) -> EqualSizes | None:
@@ -126,7 +123,7 @@ def equal_sizes(data: bytes, *, count_max: int = BATCH_COUNT_MAX) -> EqualSizes 
     count, rest = divmod(end, body_end + 2 + max(properties_size, 0))
     if rest or properties_size < 0 or count > count_max:
         return None
-    return EqualSizes(count, flag, body_size, properties_size)
+    return _new(EqualSizes, (count, flag, body_size, properties_size))
 
 
 @lru_cache(maxsize=64)

@@ -75,7 +75,8 @@ def ascii_key_hashes(topic: str, same: bytes, columns: Sequence[bytes]) -> list[
 
 @lru_cache(maxsize=256)
 def _but_columns(topic: str, same: bytes, size: int) -> int:
-    return _unsigned(f"{topic}#{same.decode('ascii')}") * pow(31, size) & _MASK
+    number: int = _unsigned(f"{topic}#{same.decode('ascii')}") * pow(31, size) & _MASK
+    return number
 
 
 def _absolute(number: int) -> int:

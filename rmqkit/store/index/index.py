@@ -19,6 +19,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from itertools import chain, repeat
+from typing import Any
 
 from rmqkit.config import IndexSettings
 from rmqkit.runtime.connection import Buffer
@@ -344,7 +345,7 @@ class Index:
         take = waiting.popleft
         done = 0
         for done in range(1, min(len(waiting), count_max) + 1):
-            row = take()
+            row: Any = take()
             size = len(row)
             if size == 7:
                 queue, kind, phy_offset, _, _, properties, store_ms = row

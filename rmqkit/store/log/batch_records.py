@@ -3,12 +3,12 @@
 From one record to the next only these fields differ: the CRC of the body, both offsets, the body,
 and the own part of the properties. Everything between them is prepared once per batch:
 
-    size magic │ crc │ queue id, flag │ queue offset │ physical offset │ sysFlag … body size │ body │
-               │     │                │              │                 │                     │
-    constant   │     │ constant       │              │                 │ constant            │
-
-    │ topic, properties size │ own part │ behind │ size magic │ crc …
-    │ constant               │          │ constant            │
+    constant                     differs per record
+    size, magic                  CRC of the body
+    queue id, flag               queue offset, physical offset
+    sysFlag up to body size      body
+    topic, size of properties    own part of the properties
+    behind, and the size and magic of the next record
 
 With bodies of one size, one `pack` encodes up to `RECORDS_PER_PACK` records: the layout of that
 many records is one cached `Struct`, and `zip` interleaves the columns. With bodies of different
@@ -19,7 +19,6 @@ from collections.abc import Sequence
 from functools import lru_cache
 from itertools import accumulate, chain, islice, repeat
 from struct import Struct
-from typing import NamedTuple
 from zlib import crc32
 
 from rmqkit.store.contract import Put
@@ -34,14 +33,6 @@ _QUEUE_AND_FLAG = Struct(">ii")
 _BODY_SIZE = Struct(">i")
 
 
-class BatchRecords(NamedTuple):
-    """The records of a batch, end to end, with their offsets in the log and their sizes."""
-
-    data: bytes
-    phy_offsets: Sequence[int]
-    sizes: Sequence[int]
-
-
 def encode_records(
     batch: UniformBatch,
     put: Put,
@@ -52,10 +43,11 @@ def encode_records(
     phy_offset: int,
     store_ms: int,
     fixed_size: int,
-) -> BatchRecords:
-    """Return the records of a batch that starts at `phy_offset`.
+) -> tuple[bytes, Sequence[int], Sequence[int]]:
+    """Return the records of a batch that starts at `phy_offset`, end to end.
 
-    `fixed_size` is the size of a record without body and properties.
+    Also their offsets in the log and their sizes. `fixed_size` is the size of a record without body
+    and properties.
     """
     count, bodies = len(batch), batch.bodies
     behind = batch.properties.behind
@@ -85,7 +77,7 @@ def encode_records(
             data.append(
                 _layout(here, *sizes, len(behind) if left == here else len(last)).pack(*islice(values, here * _FIELDS))
             )
-        return BatchRecords(b"".join(data), phy_offsets, [size] * count)
+        return b"".join(data), phy_offsets, [size] * count
     body_sizes = list(map(len, bodies))
     own_size = fixed_size + properties_size
     record_sizes = [own_size + body_size for body_size in body_sizes]
@@ -95,7 +87,7 @@ def encode_records(
         repeat(middle), body_sizes,
     )  # fmt: skip
     pieces = zip(heads, bodies, repeat(topic), batch.own, repeat(behind))
-    return BatchRecords(b"".join(chain.from_iterable(pieces)), phy_offsets, record_sizes)
+    return b"".join(chain.from_iterable(pieces)), phy_offsets, record_sizes
 
 
 @lru_cache(maxsize=32)

@@ -251,10 +251,11 @@ class CommitLog:
         )
         phy_next = phy_offset + len(data)
         self._run.append(data)
-        self._puts.append(BatchPut(queue, first, phy_offsets, sizes, batch.tags_code, batch.properties, store_ms, phy_next))
+        fields = queue, first, phy_offsets, sizes, batch.tags_code, batch.properties, store_ms, phy_next
+        self._puts.append(_new(BatchPut, fields))
         self._has_batches = True
         queue.offset_next, self.offset_max = first + len(sizes), phy_next
-        return PutResult(_PUT_OK, phy_offset, first, phy_next, phy_offsets)
+        return _new(PutResult, (_PUT_OK, phy_offset, first, phy_next, phy_offsets, 0))
 
     def append_inner_batch(self, put: Put, count: int) -> PutResult:
         """Buffer one record with `count` messages, which takes that many queue offsets.

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from unittest import mock
 
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rmqkit.broker.handlers.messages import batch_shape
@@ -67,7 +67,7 @@ def properties_of(style: str, unique: str, n: int) -> str:
         "java-no-wait": f"UNIQ_KEY\x01{unique}\x02WAIT\x01false\x02",
         "ours": f"UNIQ_KEY\x01{unique}\x02",
         "ours-tags": f"KEYS\x01key{n:04d}\x02TAGS\x01TagB\x02UNIQ_KEY\x01{unique}\x02",
-        "spark": f"DEDUP_KEY\x01run/0/1/{n}\x02TAGS\x01TagB\x02UNIQ_KEY\x01{unique}\x02",
+        "spark": f"DEDUP_KEY\x01run/0/1/{n + 92}\x02TAGS\x01TagB\x02UNIQ_KEY\x01{unique}\x02",
         "no-id": f"TAGS\x01TagB\x02n\x01{n:04d}\x02",
         "none": "",
     }[style]
@@ -232,7 +232,7 @@ def compare(turns: list[list[Op]], *overrides: str, waits: tuple[tuple[str, int,
 
 SPECS = st.builds(
     Spec,
-    style=st.sampled_from([*[each for each in ("java", "java-tags", "java-keys", "ours", "spark")] * 3,
+    style=st.sampled_from([*("java", "java-tags", "java-keys", "ours", "spark") * 3,
                            "v6", "java-long", "java-same-keys", "java-behind", "java-user", "java-no-wait", "ours-tags",
                            "no-id", "none"]),
     number=st.integers(1, 24),
@@ -254,15 +254,29 @@ OPS = st.one_of(
 )
 
 
-@settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)
-@given(
+LIVES = (
     st.lists(st.lists(OPS, min_size=1, max_size=5), min_size=1, max_size=6),
     st.sampled_from([(), (), ("enableConsumeQueueExt=true",), ("enabledAppendPropCRC=true",)]),
     st.sampled_from([(), (("*", 0, "TAG"),), (("TagB", 0, "TAG"),), (("TagX", 0, "TAG"), ("TagC", 2, "TAG"))]),
 )
-@example([[Op("batch", Spec(odd=odd, style=style)) for odd in ODD] for style in ("java", "spark", "java-keys")], (), ())
+
+
+@settings(max_examples=max(12, settings().max_examples // 4))
+@given(*LIVES)
 def test_both_paths_write_the_same(turns, overrides, waits):
     compare(turns, *overrides, waits=waits)
+
+
+@pytest.mark.long
+@settings(max_examples=max(400, settings().max_examples))
+@given(*LIVES)
+def test_both_paths_write_the_same_in_many_lives(turns, overrides, waits):
+    compare(turns, *overrides, waits=waits)
+
+
+@pytest.mark.parametrize("style", ["java", "java-keys", "spark"])
+def test_both_paths_write_the_same_if_one_message_is_odd(style):
+    compare([[Op("batch", Spec(style, odd=odd))] for odd in (*ODD, *ODD_MESSAGES)])
 
 
 @pytest.mark.parametrize(
@@ -277,7 +291,7 @@ def test_both_paths_write_the_same(turns, overrides, waits):
         (Spec("java-behind"), True),
         (Spec("ours", grows=3), True),
         (Spec("ours-tags"), True),
-        (Spec("spark", number=5), True),
+        (Spec("spark"), True),
         (Spec(grows=3), True),
         (Spec(odd="body"), True),
         (Spec(odd="all-flag"), True),
@@ -313,7 +327,7 @@ def test_a_batch_that_crosses_a_millisecond_is_indexed_by_all_its_ids(step_ms):
 
 
 def test_batches_that_meet_the_end_of_a_log_file_stay_in_one_file():
-    turns = [[Op("batch", Spec(number=number, size=100)), Op("send")] for number in range(5, 25)]
+    turns = [[Op("batch", Spec(number=number, size=100)), Op("send")] for number in range(6, 26)]
     assert compare(turns) == 20
     side = Side()
     for ops in turns:
@@ -352,8 +366,8 @@ def test_captured_java_batches(name):
     messages = decode_batch(body)
     assert len(messages) == 5
     plain = [each._replace(properties=each.properties[: each.properties.index(b"n\x01")]) for each in messages]
-    for batch, is_uniform in ((messages, False), (plain, True)):
-        with mock.patch(f"{__name__}.messages_of", lambda spec, first, batch=batch: batch):
+    for batch, is_uniform in ((messages * 2, False), (plain * 2, True)):
+        with mock.patch(f"{__name__}.messages_of", return_value=batch):
             assert compare([[Op("batch"), Op("batch")]]) == 2 * is_uniform
 
 
@@ -361,7 +375,7 @@ def test_batches_of_our_client_are_uniform():
     ids = UniqueIds(bytes([127, 0, 0, 1]), 77, 5)
     texts = [props.encode({"UNIQ_KEY": ids.next(NOW_MS + n // 4)}) for n in range(9)]
     batch = [BatchMessage(0, b"b" * 10, text) for text in texts]
-    with mock.patch(f"{__name__}.messages_of", lambda spec, first: batch):
+    with mock.patch(f"{__name__}.messages_of", return_value=batch):
         assert compare([[Op("batch")]]) == 1
 
 

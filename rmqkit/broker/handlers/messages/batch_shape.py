@@ -1,20 +1,21 @@
 """Decides whether a batch is uniform, and takes it apart by column (`store/uniform_batch.py`).
 
 The first message gives the shape: the size of the body, the size of the properties, the place of
-the unique id. The last message must have the same, which is checked first: so nearly all batches
-that are not uniform cost two reads. Then the columns are compared:
+the unique id. The properties behind it are compared with those of the last message first: that
+tells nearly all batches that are not uniform. Then the columns are compared:
 
 - `behind`, the properties behind the unique id, is the same in all messages.
 - The own parts have a \x02 at the same places and nowhere else, and the same bytes from each \x02
   to the \x01 that ends the name. So the names are the same too. Names and tags at the start of the
   part that all share need no comparison.
 
-A batch whose bodies differ in size was decoded message by message before it comes here.
+A batch whose bodies differ in size was decoded message by message before it comes here. If all
+sizes are equal, decoding by column costs less than that even for a batch that is not uniform.
 """
 
 from collections.abc import Sequence
-from functools import lru_cache
-from struct import Struct
+from itertools import repeat
+from operator import add
 
 from rmqkit.broker.handlers.messages.sent_properties import (
     BEHIND_SIZE_MAX,
@@ -26,57 +27,71 @@ from rmqkit.broker.handlers.messages.sent_properties import (
 )
 from rmqkit.store.uniform_batch import BatchProperties, UniformBatch
 from rmqkit.wire import properties as props
-from rmqkit.wire.batch import BatchMessage, EqualSizes
+from rmqkit.wire.batch import EqualSizes
 from rmqkit.wire.javahash import tags_code
 
 #: smaller batches are cheaper on the general path
-COUNT_MIN = 4
+COUNT_MIN = 6
+
+#: flag, body, properties as sent
+Sent = tuple[int, bytes, bytes]
 
 
-def of_equal_sizes(data: bytes, sizes: EqualSizes) -> UniformBatch | None:
-    """Return the batch in `data`, whose messages may have these sizes; None if it is not uniform."""
+def of_equal_sizes(data: bytes, sizes: EqualSizes) -> UniformBatch | Sequence[Sent] | None:
+    """Return the batch in `data`, whose messages may have these sizes.
+
+    Its messages if it is not uniform. None if they differ in flag or sizes.
+    """
     first = sizes.properties_of(data, 0)
     split = _split(first)
-    if split is None or sizes.properties_of(data, sizes.count - 1)[split:] != first[split:]:
-        return None
+    if split < 0 or sizes.properties_of(data, sizes.message_count - 1)[split:] != first[split:]:
+        split = sizes.properties_size
     columns = sizes.columns(data, split)
-    return None if columns is None else _uniform(sizes.flag, columns[0], sizes.body_size, columns[1], first)
+    if columns is None:
+        return None
+    bodies, own, rests = columns
+    if split < sizes.properties_size and rests.count(rests[0]) == sizes.message_count:
+        uniform = _uniform(sizes.flag, bodies, sizes.body_size, own, rests[0])
+        if uniform is not None:
+            return uniform
+    return list(zip(repeat(sizes.flag), bodies, map(add, own, rests), strict=False))
 
 
-def of_messages(messages: Sequence[BatchMessage]) -> UniformBatch | None:
+def of_messages(messages: Sequence[Sent]) -> UniformBatch | None:
     """Return the batch of these messages, whose bodies may differ in size; None if not uniform."""
     flag, _, first = messages[0]
     split = _split(first)
-    if split is None or messages[-1].properties[split:] != first[split:]:
+    rest = first[split:]
+    if split < 0 or messages[-1][2][split:] != rest:
         return None
-    flags, bodies, texts = zip(*messages, strict=True)
     count, size = len(messages), len(first)
-    if flags.count(flag) != count or set(map(len, texts)) != {size}:
+    texts = [text for _, _, text in messages]
+    if set(map(len, texts)) != {size} or sum(map(bytes.endswith, texts, repeat(rest))) != count:
         return None
-    own, behind = zip(*_halves(split, size - split).iter_unpack(b"".join(texts)), strict=True)
-    return _uniform(flag, bodies, 0, own, first) if behind.count(first[split:]) == count else None
+    flags, bodies, _ = zip(*messages, strict=True)
+    own = [text[:split] for text in texts]
+    return _uniform(flag, bodies, 0, own, rest) if flags.count(flag) == count else None
 
 
-@lru_cache(maxsize=64)
-def _halves(first: int, second: int) -> Struct:
-    return Struct(f"{first}s{second}s")
-
-
-def _split(text: bytes) -> int | None:
-    """Return where the value of UNIQ_KEY ends; None if there is no such value, or more than one."""
-    at = 0 if text.startswith(UNIQ_PAIR) else text.find(UNIQ) + 1
-    if (at == 0 and not text.startswith(UNIQ_PAIR)) or text.count(UNIQ_PAIR) != 1:
-        return None
+def _split(text: bytes) -> int:
+    """Return where the value of UNIQ_KEY ends; -1 if there is no such value, or more than one."""
+    if text.startswith(UNIQ_PAIR):
+        at = 0
+    else:
+        at = text.find(UNIQ) + 1
+        if at == 0:
+            return -1
     end = text.find(b"\x02", at)
-    return end if end > at + UNIQ_SIZE else None
+    return end if end > at + UNIQ_SIZE and text.count(UNIQ_PAIR) == 1 else -1
 
 
-def _uniform(flag: int, bodies: Sequence[bytes], body_size: int, own: Sequence[bytes], first: bytes) -> UniformBatch | None:
-    """Return the batch of these columns; `first` has the properties of the first message, as sent."""
+def _uniform(flag: int, bodies: Sequence[bytes], body_size: int, own: Sequence[bytes], rest: bytes) -> UniformBatch | None:
+    """Return the batch of these columns. `rest` follows each own part, as sent; None if special."""
     one = own[0]
     size = len(one)
-    rest = first[size + 1 :]
-    known = behind_unique(rest) if len(rest) <= BEHIND_SIZE_MAX else behind_unique.__wrapped__(rest)
+    # Without the \x02 that ends the value of UNIQ_KEY.
+    sent = rest[1:]
+    known = behind_unique(sent) if len(sent) <= BEHIND_SIZE_MAX else behind_unique.__wrapped__(sent)
     if known is None:
         return None
     behind, code = known

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 
 from rmqkit.broker.handlers.admin.table_saves import handled_when_saved
 from rmqkit.broker.handlers.messages import batch_shape, inner_batch, timer_sends
+from rmqkit.broker.handlers.messages.batch_shape import Sent
 from rmqkit.broker.handlers.messages.sent_properties import (
     BEHIND_SIZE_MAX,
     PLAIN_WAIT,
@@ -40,7 +41,7 @@ from rmqkit.runtime.calls import LATER, Call, Handlers, Refused, Response
 from rmqkit.store.contract import Put, PutStatus
 from rmqkit.store.uniform_batch import UniformBatch
 from rmqkit.wire import properties as props
-from rmqkit.wire.batch import BatchMessage, decode_batch, equal_sizes
+from rmqkit.wire.batch import decode_batch, equal_sizes
 from rmqkit.wire.codes import MessageSysFlag, PermName, RequestCode, ResponseCode, Version
 from rmqkit.wire.javahash import tags_code
 from rmqkit.wire.schemas.send import SendMessageRequestV1, SendMessageRequestV2
@@ -221,7 +222,7 @@ def _send_batch(broker: "BrokerView", call: Call[SendRequest], config: "TopicCon
         raise Refused(ResponseCode.MESSAGE_ILLEGAL, _BATCH_HALF)
     unique, wait = _shared_properties(args.properties or "")
     is_inner = bool(unique) and config.attributes.get(QUEUE_TYPE) == BATCH_QUEUE
-    uniform, entries = _decoded(call.body, is_inner)
+    entries = _decoded(call.body, is_inner)
     born_host, v6 = broker.hosts.of(call.conn)
     sys_flag = args.sys_flag & ~(MessageSysFlag.BORN_HOST_V6 | MessageSysFlag.STORE_HOST_V6) | v6
     if config.topic_filter_type == "MULTI_TAG":
@@ -230,7 +231,7 @@ def _send_batch(broker: "BrokerView", call: Call[SendRequest], config: "TopicCon
         return inner_batch.store(broker, call, queue_id, sys_flag=sys_flag, born_host=born_host, count=len(entries))
     if sys_flag & MessageSysFlag.INNER_BATCH:
         raise Refused(ResponseCode.MESSAGE_ILLEGAL, _INNER_ALONE)
-    messages = uniform or _batch_messages(broker, args, entries)
+    messages = entries if isinstance(entries, UniformBatch) else _batch_messages(broker, args, entries)
     call.changed = True
     put = Put(
         args.topic,
@@ -266,27 +267,27 @@ def _shared_properties(sent: str) -> tuple[bytes, bool]:
     return props.find(shared, b"UNIQ_KEY") or b"", props.waits_for_store(shared)
 
 
-def _decoded(body: bytes, is_inner: bool) -> tuple[UniformBatch | None, Sequence[BatchMessage]]:
+def _decoded(body: bytes, is_inner: bool) -> UniformBatch | Sequence[Sent]:
     """Return a batch as a uniform one, or as its messages. An inner batch is always the latter.
 
     Raises Refused.
     """
     sizes = None if is_inner else equal_sizes(body)
-    if sizes is not None and sizes.count >= batch_shape.COUNT_MIN:
-        uniform = batch_shape.of_equal_sizes(body, sizes)
-        if uniform is not None:
-            return uniform, ()
+    if sizes is not None and sizes.message_count >= batch_shape.COUNT_MIN:
+        found = batch_shape.of_equal_sizes(body, sizes)
+        if found is not None:
+            return found
     try:
         entries = decode_batch(body)
     except RemoteProtocolError as error:
         raise Refused(ResponseCode.MESSAGE_ILLEGAL, f"the batch cannot be read: {error}") from None
     if is_inner or len(entries) < batch_shape.COUNT_MIN:
-        return None, entries
-    return batch_shape.of_messages(entries), entries
+        return entries
+    return batch_shape.of_messages(entries) or entries
 
 
 def _batch_messages(
-    broker: "BrokerView", args: SendRequest, entries: Sequence[BatchMessage]
+    broker: "BrokerView", args: SendRequest, entries: Sequence[Sent]
 ) -> list[tuple[int, bytes, bytes, int]]:
     """Return (flag, body, properties as stored, tags code) of each message. Raises Refused."""
     messages: list[tuple[int, bytes, bytes, int]] = []
