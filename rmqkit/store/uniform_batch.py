@@ -36,8 +36,8 @@ Two hard cases decide the design:
 
 - **Ids that differ in more than the counter.** Java's ids end with the time in ms and a counter,
   four characters. A batch that is made while the millisecond changes differs in more. Therefore
-  nothing assumes where ids differ: `shared_size` is what the least and the greatest own part have
-  in common, which all between them share. The index hashes what follows it by column.
+  nothing assumes where ids differ: `shared_size` is what the least and the greatest id have in
+  common, which all between them share. The index hashes what follows it by column.
 - **A batch that meets the end of a log file.** Its records must stay in one file, all or none. The
   log rolls before it takes the first offset of the batch, as for a general batch. So offsets are
   one progression, never two, and the whole batch is one buffer of the run of its file. A failed
@@ -73,7 +73,7 @@ class BatchProperties(Sequence[bytes]):
         #: position and size of the unique id, which is the end of an own part
         self.id_at = id_at
         self.id_size = own_size - id_at
-        #: bytes at the start of an own part that are the same in all messages
+        #: characters at the start of the unique id that are the same in all messages
         self.shared_size = shared_size
         #: whether the own parts have the property KEYS
         self.is_keyed = is_keyed

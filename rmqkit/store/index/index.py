@@ -505,7 +505,7 @@ def batch_hashes(
     """
     size, behind = properties.own_size, properties.behind
     own = properties.own[first * size : (first + count) * size]
-    differing = size - properties.shared_size
+    differing = properties.id_size - properties.shared_size
     tail = next((each for each in TAIL_SIZES if each >= differing), 0)
     if not 0 < tail <= properties.id_size or properties.is_keyed or not own.isascii():
         return None

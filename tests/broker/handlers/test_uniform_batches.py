@@ -81,8 +81,8 @@ ODD = {
     "tags-name": lambda text: text.replace("DEDUP_KEY\x01", "TAGS\x01abcd\x02"),
     "id-name": lambda text: text.replace("UNIQ_KEY", "UNIQ_KEX"),
     "id-empty": lambda text: text.replace("UNIQ_KEY\x01", "UNIQ_KEY\x01\x02x\x01"),
-    "id-split": lambda text: text.replace("7F000001", "7F\x02a\x0101"),
-    "id-value": lambda text: text.replace("7F000001", "7F\x01a\x0101"),
+    "id-split": lambda text: text.replace("7F000001", "7F\x02aa\x0101"),
+    "id-value": lambda text: text.replace("7F000001", "7F\x01aa\x0101"),
     "id-utf8": lambda text: text.replace("7F000001", "7Fä00\u20ac"),
     "key-split": lambda text: text.replace("key0", "k\x02a\x01").replace("run/", "r\x02a\x01"),
     "key-value": lambda text: text.replace("key0", "k\x01a0").replace("run/", "r\x01a/"),
@@ -97,7 +97,17 @@ ODD = {
     "delay": lambda text: text + "DELAY\x013\x02",
 }
 #: these apply to the message itself
-ODD_MESSAGES = ("flag", "body", "empty", "all-cut", "all-second-id", "all-flag")
+ODD_MESSAGES = (
+    "flag",
+    "body",
+    "empty",
+    "all-cut",
+    "all-second-id",
+    "all-flag",
+    "all-special",
+    "all-id-utf8",
+    "all-key-value",
+)
 
 
 def messages_of(spec: Spec, first: int) -> list[BatchMessage]:
@@ -305,6 +315,11 @@ def test_both_paths_write_the_same_if_one_message_is_odd(style):
         (Spec(odd="flag"), False),
         (Spec(odd="wait"), False),
         (Spec(odd="all-second-id"), False),
+        (Spec("spark", odd="all-special"), False),
+        (Spec("java-keys", odd="all-special"), False),
+        (Spec(odd="id-split"), False),
+        (Spec(odd="id-value"), True),
+        (Spec(odd="all-id-utf8"), True),
         (Spec(number=batch_shape.COUNT_MIN - 1), False),
     ],
 )

@@ -95,15 +95,14 @@ def _uniform(flag: int, bodies: Sequence[bytes], body_size: int, own: Sequence[b
     if known is None:
         return None
     behind, code = known
-    least, greatest = min(own), max(own)
-    differing = int.from_bytes(least, "big") ^ int.from_bytes(greatest, "big")
-    shared = size - (differing.bit_length() + 7) // 8
+    shared = _shared_size(own)
     joined = b"".join(own)
     id_at = one.rfind(UNIQ_PAIR) + UNIQ_SIZE
     is_keyed = False
     if id_at == UNIQ_SIZE:
         if shared < id_at or b"\x02" in joined:
             return None
+        id_shared = shared - id_at
     else:
         before = one[: id_at - UNIQ_SIZE]
         if SPECIAL(b"\x02" + before) or not _names_match(joined, one, len(own), shared):
@@ -112,8 +111,15 @@ def _uniform(flag: int, bodies: Sequence[bytes], body_size: int, own: Sequence[b
         if b"TAGS\x01" in before:
             tag = props.find(one + behind, b"TAGS")
             code = tags_code(tag.decode("utf-8", "replace")) if tag else 0
-    properties = BatchProperties(joined, size, behind, id_at=id_at, shared_size=shared, is_keyed=is_keyed)
+        id_shared = _shared_size([each[id_at:] for each in own])
+    properties = BatchProperties(joined, size, behind, id_at=id_at, shared_size=id_shared, is_keyed=is_keyed)
     return UniformBatch(flag, bodies, body_size, own, properties, code)
+
+
+def _shared_size(texts: Sequence[bytes]) -> int:
+    """Return with how many bytes all of these texts of equal size begin."""
+    differing = int.from_bytes(min(texts), "big") ^ int.from_bytes(max(texts), "big")
+    return len(texts[0]) - (differing.bit_length() + 7) // 8
 
 
 def _names_match(joined: bytes, one: bytes, count: int, shared: int) -> bool:
