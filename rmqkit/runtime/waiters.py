@@ -120,15 +120,17 @@ class ArrivalWaiters:
 
     def arrived(self, key: tuple[str, int], offset: int, tags_code: int, record_count: int = 1) -> None:
         """Wake the waiters of a queue that want one of these records, the first at `offset`."""
-        for each in range(offset, offset + record_count):
-            waiting = self.by_key.get(key)
-            if not waiting:
-                return
-            for waiter in list(waiting):
-                if waiter.offset > each or (waiter.match is not None and not waiter.match(tags_code)):
-                    continue
-                if waiter.accepts is None or waiter.accepts(each):
-                    self.end(waiter, True)
+        waiting = self.by_key.get(key)
+        if not waiting:
+            return
+        for waiter in list(waiting):
+            if waiter.offset > offset or (waiter.match is not None and not waiter.match(tags_code)):
+                continue
+            if waiter.accepts is None or waiter.accepts(offset):
+                self.end(waiter, True)
+        if record_count > 1:
+            for each in range(offset + 1, offset + record_count):
+                self.arrived(key, each, tags_code)
 
     def expire(self, now_ms: int) -> int | None:
         """Wake the waiters whose deadline has passed; return the next deadline, or None."""

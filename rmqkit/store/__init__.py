@@ -4,7 +4,6 @@ contract             what an engine offers the broker: types and the `StorageEng
 engines, plugin      the built-in engines by name, and their registration
 mapped               engine `mapped`: RocketMQ's files; connects the parts below
 memory, heap_disk    engine `memory`: the same engine on an in-memory disk
-uniform_batch        batches whose messages are stored by column
 log/                 the commit log: append, write, sync, scan
 queues/              consume queues and their extensions
 index/               finds records by topic and key

@@ -334,12 +334,13 @@ class MappedEngine:
                 self.table.extend(puts, self._arrivals)  # type: ignore[arg-type]
                 self.index.extend(puts)  # type: ignore[arg-type]
             last = puts[-1]
-            if isinstance(last, BatchPut):
+            if has_batches and isinstance(last, BatchPut):
                 self.dispatched = (last.phy_offsets[-1], last.phy_next, last.store_ms)
+                self.flush.written_ms = last.store_ms
             else:
                 _, _, phy_offset, size, _, _, store_ms = last
                 self.dispatched = (phy_offset, phy_offset + size, store_ms)
-            self.flush.written_ms = self.dispatched[2]
+                self.flush.written_ms = store_ms
         elif self.log.offset_written > self.dispatched[1]:
             self._dispatch_from_log(count_max)
         if self.table.waiting > UNITS_SOON:

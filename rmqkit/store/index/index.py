@@ -29,11 +29,11 @@ from rmqkit.store.index.file import IndexFile
 from rmqkit.store.index.files import IndexFiles, Repair
 from rmqkit.store.log.commit_log import CommitLog
 from rmqkit.store.log.scan import ScanResult, scan
+from rmqkit.store.log.uniform_batch import BatchProperties
 from rmqkit.store.log.walk import LogWalk
 from rmqkit.store.queues.batch_put import BatchPut
 from rmqkit.store.queues.batch_put import Put as QueuePut
 from rmqkit.store.queues.table import ROLLED_BACK
-from rmqkit.store.uniform_batch import BatchProperties
 from rmqkit.wire.codes import MessageSysFlag
 from rmqkit.wire.javahash import TAIL_SIZES, ascii_key_hash, ascii_key_hashes, index_key_hash
 from rmqkit.wire.properties import KEY_SEPARATOR, PROPERTY_KEYS, PROPERTY_TAGS, PROPERTY_UNIQ_KEY, find

@@ -22,8 +22,8 @@ from struct import Struct
 from zlib import crc32
 
 from rmqkit.store.contract import Put
+from rmqkit.store.log.uniform_batch import UniformBatch
 from rmqkit.store.queues.consume_queue import ConsumeQueue
-from rmqkit.store.uniform_batch import UniformBatch
 
 #: a layout of that many records takes 37 KiB of memory
 RECORDS_PER_PACK = 128

@@ -35,11 +35,11 @@ from rmqkit.store.contract import Put, PutResult, PutStatus, StoreWriteError
 from rmqkit.store.log.batch_records import encode_records
 from rmqkit.store.log.files import LogFiles
 from rmqkit.store.log.scan import BLANK_SIZE, CRC_PROPERTY_SIZE, MAGIC_BLANK, MAGIC_V1, MAGIC_V2, RECORD_SIZE_MIN
+from rmqkit.store.log.uniform_batch import UniformBatch
 from rmqkit.store.queues.batch_put import BatchPut
 from rmqkit.store.queues.batch_put import Put as QueuePut
 from rmqkit.store.queues.consume_queue import ConsumeQueue
 from rmqkit.store.queues.table import PREPARED, ROLLED_BACK
-from rmqkit.store.uniform_batch import UniformBatch
 from rmqkit.wire import properties as props
 from rmqkit.wire.codes import MessageSysFlag
 from rmqkit.wire.properties import PROPERTIES_SIZE_MAX

@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+from rmqkit.store.log.uniform_batch import BatchProperties
 from rmqkit.store.queues.consume_queue import ConsumeQueue
-from rmqkit.store.uniform_batch import BatchProperties
 
 #: queue, queue offset, physical offset, size, tags code, properties, store time: one record of a
 #: turn

@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rmqkit.broker.handlers.messages import batch_shape
-from rmqkit.store.uniform_batch import UniformBatch
+from rmqkit.store.log.uniform_batch import UniformBatch
 from rmqkit.wire import properties as props
 from rmqkit.wire.batch import BatchMessage, decode_batch, encode_batch
 from rmqkit.wire.codes import RequestCode

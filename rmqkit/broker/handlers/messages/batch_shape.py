@@ -1,4 +1,4 @@
-"""Decides whether a batch is uniform, and takes it apart by column (`store/uniform_batch.py`).
+"""Decides whether a batch is uniform, and takes it apart by column (`store/log/uniform_batch.py`).
 
 The first message gives the shape: the size of the body, the size of the properties, the place of
 the unique id. The properties behind it are compared with those of the last message first: that
@@ -25,7 +25,7 @@ from rmqkit.broker.handlers.messages.sent_properties import (
     UNIQ_SIZE,
     behind_unique,
 )
-from rmqkit.store.uniform_batch import BatchProperties, UniformBatch
+from rmqkit.store.log.uniform_batch import BatchProperties, UniformBatch
 from rmqkit.wire import properties as props
 from rmqkit.wire.batch import EqualSizes
 from rmqkit.wire.javahash import tags_code

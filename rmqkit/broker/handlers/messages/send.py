@@ -39,7 +39,7 @@ from rmqkit.broker.tables.attributes import BATCH_QUEUE, QUEUE_TYPE
 from rmqkit.errors import RemoteProtocolError
 from rmqkit.runtime.calls import LATER, Call, Handlers, Refused, Response
 from rmqkit.store.contract import Put, PutStatus
-from rmqkit.store.uniform_batch import UniformBatch
+from rmqkit.store.log.uniform_batch import UniformBatch
 from rmqkit.wire import properties as props
 from rmqkit.wire.batch import decode_batch, equal_sizes
 from rmqkit.wire.codes import MessageSysFlag, PermName, RequestCode, ResponseCode, Version
