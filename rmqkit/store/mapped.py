@@ -338,7 +338,7 @@ class MappedEngine:
                 self.dispatched = (last.phy_offsets[-1], last.phy_next, last.store_ms)
                 self.flush.written_ms = last.store_ms
             else:
-                _, _, phy_offset, size, _, _, store_ms = last
+                _, _, phy_offset, size, _, _, store_ms = last  # type: ignore[misc]
                 self.dispatched = (phy_offset, phy_offset + size, store_ms)
                 self.flush.written_ms = store_ms
         elif self.log.offset_written > self.dispatched[1]:
