@@ -444,13 +444,13 @@ class Broker(BaseNode):
             return
         for waiters in self._pops:
             if waiters.count:
-                for topic, queue_id, _, tags_code in arrivals:
-                    waiters.arrived(topic, queue_id, tags_code)
+                for topic, queue_id, _, tags_code, count in arrivals:
+                    waiters.arrived(topic, queue_id, tags_code, count)
         if self._arrivals.count:
             waiting = self._arrivals.by_key
-            for topic, queue_id, queue_offset, tags_code in arrivals:
+            for topic, queue_id, queue_offset, tags_code, count in arrivals:
                 if (topic, queue_id) in waiting:
-                    self._arrivals.arrived((topic, queue_id), queue_offset, tags_code)
+                    self._arrivals.arrived((topic, queue_id), queue_offset, tags_code, count)
 
     # --- what handlers use ------------------------------------------------------------------------
 

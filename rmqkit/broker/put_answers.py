@@ -12,8 +12,11 @@ general encoders take 2.2 and 3.2 µs.
 Source: `broker/.../SendMessageProcessor.handlePutMessageResult`.
 """
 
+from array import array
+from binascii import hexlify
 from collections.abc import Sequence
 from struct import Struct
+from sys import byteorder
 
 import msgspec
 
@@ -27,8 +30,8 @@ _pack_opaque = Struct(">i").pack
 
 #: limit of cached binary templates; a full cache is cleared
 TEMPLATES_MAX = 1024
-#: bytes; a longer template (of a large batch) is not cached
-TEMPLATE_SIZE_MAX = 4096
+#: templates have a place for each id of up to this many messages; more ids are put together apart
+IDS_MAX = 64
 
 #: statuses of stored messages, perhaps stored less safely than required, with the answer's code.
 #: These answers give the message's position
@@ -103,8 +106,11 @@ class PutAnswers:
             unique = b""
         _, phy_offset, offset, _, offsets, _ = result
         queue_offset = b"%d" % offset
-        key = status, queue_id, len(offsets) or 1, len(queue_offset), len(unique), len(handle) if handle else 0
+        count = len(offsets) or 1
+        key = status, queue_id, count, len(queue_offset), len(unique), len(handle) if handle else 0
         template = self._binary.get(key) or self._make(*key)
+        if count > IDS_MAX:
+            return template % (_pack_opaque(opaque), _ids(self._ids, offsets), queue_offset, unique, handle)
         if offsets:
             return template % (_pack_opaque(opaque), *offsets, queue_offset, unique, handle)
         return template % (_pack_opaque(opaque), phy_offset, queue_offset, unique, handle)
@@ -112,7 +118,7 @@ class PutAnswers:
     def _make(
         self, status: PutStatus, queue_id: int, count: int, offset_size: int, unique_size: int, handle_size: int
     ) -> bytes:
-        ids = b",".join([self._ids + b"%016X"] * count)
+        ids = b"%b" if count > IDS_MAX else b",".join([self._ids + b"%016X"] * count)
         fields = (
             *self._common,
             fixed("queueId", str(queue_id)),
@@ -123,12 +129,15 @@ class PutAnswers:
         )
         header, size = binary_header(STORED[status], "", fields)
         template = plain(_pack_start(4 + size, CODEC_ROCKETMQ << 24 | size)) + header
-        if len(template) <= TEMPLATE_SIZE_MAX:
-            if len(self._binary) >= TEMPLATES_MAX:
-                self._binary.clear()
-            self._binary[status, queue_id, count, offset_size, unique_size, handle_size] = template
+        if len(self._binary) >= TEMPLATES_MAX:
+            self._binary.clear()
+        self._binary[status, queue_id, count, offset_size, unique_size, handle_size] = template
         return template
 
 
-def _ids(ids: bytes, offsets: Sequence[int]) -> bytes:
-    return b",".join([ids + b"%016X"] * len(offsets)) % tuple(offsets)
+def _ids(host: bytes, offsets: Sequence[int]) -> bytes:
+    """Return the ids of the messages at these offsets; `host` is the store host in hex."""
+    packed = array("q", offsets)
+    if byteorder == "little":
+        packed.byteswap()
+    return host + hexlify(packed, ",", 8).upper().replace(b",", b"," + host)

@@ -118,8 +118,8 @@ class ArrivalWaiters:
             heappop(heap)
         return heap[0] if heap else None
 
-    def arrived(self, key: tuple[str, int], offset: int, tags_code: int) -> None:
-        """Wake the waiters of a queue that want the record at `offset`."""
+    def arrived(self, key: tuple[str, int], offset: int, tags_code: int, record_count: int = 1) -> None:
+        """Wake the waiters of a queue that want one of these records, the first at `offset`."""
         waiting = self.by_key.get(key)
         if not waiting:
             return
@@ -128,6 +128,9 @@ class ArrivalWaiters:
                 continue
             if waiter.accepts is None or waiter.accepts(offset):
                 self.end(waiter, True)
+        if record_count > 1:
+            for each in range(offset + 1, offset + record_count):
+                self.arrived(key, each, tags_code)
 
     def expire(self, now_ms: int) -> int | None:
         """Wake the waiters whose deadline has passed; return the next deadline, or None."""

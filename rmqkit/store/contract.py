@@ -123,12 +123,16 @@ class PutResult(NamedTuple):
 
 
 class Arrival(NamedTuple):
-    """A record has become readable."""
+    """A record has become readable, or `record_count` records of one queue with one tags code.
+
+    Their queue offsets follow each other from `queue_offset` on.
+    """
 
     topic: str
     queue_id: int
     queue_offset: int
     tags_code: int
+    record_count: int = 1
 
 
 class Read(NamedTuple):
@@ -248,6 +252,8 @@ class StorageEngine(Protocol):
         """Append records of one queue with consecutive offsets, all or none, in one log file.
 
         `put` holds the fields that they share. Each message is (flag, body, properties, tags_code).
+        `messages` may be a `UniformBatch`, which an engine can store by column. To all others it is
+        a sequence of such messages.
         """
 
     def append_inner_batch(self, put: Put, count: int) -> PutResult:

@@ -52,6 +52,7 @@ from rmqkit.store.log.flush import LogFlush, Told
 from rmqkit.store.log.scan import store_ms_of
 from rmqkit.store.log.walk import LogWalk
 from rmqkit.store.queue_reader import read_queue, search_by_time
+from rmqkit.store.queues.batch_put import BatchPut
 from rmqkit.store.queues.batch_queue import BatchQueue
 from rmqkit.store.queues.consume_queue import PRE_BLANK_SIZE, UNIT, ConsumeQueue
 from rmqkit.store.queues.extension import ADDRESS_MAX, tags_code_at
@@ -325,13 +326,22 @@ class MappedEngine:
 
         `caught_up`: all earlier records are dispatched already.
         """
-        puts, is_whole = self.log.take_puts()
+        puts, is_whole, has_batches = self.log.take_puts()
         if puts and is_whole and caught_up and self.offset_confirmed is None:
-            self.table.extend(puts, self._arrivals)
-            self.index.extend(puts)
-            _, _, phy_offset, size, _, _, store_ms = puts[-1]
-            self.dispatched = (phy_offset, phy_offset + size, store_ms)
-            self.flush.written_ms = store_ms
+            if has_batches:
+                self.table.extend_mixed(puts, self._arrivals)
+                self.index.extend_mixed(puts)
+            else:
+                self.table.extend(puts, self._arrivals)  # type: ignore[arg-type]
+                self.index.extend(puts)  # type: ignore[arg-type]
+            last = puts[-1]
+            if has_batches and isinstance(last, BatchPut):
+                self.dispatched = (last.phy_offsets[-1], last.phy_next, last.store_ms)
+                self.flush.written_ms = last.store_ms
+            else:
+                _, _, phy_offset, size, _, _, store_ms = last  # type: ignore[misc]
+                self.dispatched = (phy_offset, phy_offset + size, store_ms)
+                self.flush.written_ms = store_ms
         elif self.log.offset_written > self.dispatched[1]:
             self._dispatch_from_log(count_max)
         if self.table.waiting > UNITS_SOON:

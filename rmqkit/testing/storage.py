@@ -16,7 +16,9 @@ from typing import Any, ClassVar
 
 import pytest
 
+from rmqkit.broker.handlers.messages.batch_shape import of_messages
 from rmqkit.store.contract import (
+    Arrival,
     EngineFactory,
     GetStatus,
     PutStatus,
@@ -102,7 +104,7 @@ class StorageEngineContract:
         assert engine.record(result.phy_offset) is None
         assert engine.read("T", 3, 0, count_max=1, size_max=1).status is not GetStatus.FOUND
         arrivals = world.settle()
-        assert [tuple(arrival) for arrival in arrivals] == [("T", 3, 0, 77)]
+        assert list(arrivals) == [Arrival("T", 3, 0, 77)]
         assert engine.offset_written == engine.offset_max == result.phy_offset_next
         read = engine.read("T", 3, 0, count_max=32, size_max=1000)
         assert (read.status, read.offset_next, read.message_count) == (GetStatus.FOUND, 1, 1)
@@ -173,6 +175,34 @@ class StorageEngineContract:
         records = drain(engine, "T", 1)
         assert [body_of(record) for record in records] == [b"m0", b"m1", b"m2", b"m3", b"m4"]
         assert [phy_offset_of(record) for record in records] == list(result.phy_offsets)
+
+    @pytest.mark.parametrize("size", [0, 7])
+    def test_a_uniform_batch_is_stored_as_its_messages_are(self, size: int) -> None:
+        """By column or one by one: the same records, entries, arrivals and keys."""
+        texts = [b"UNIQ_KEY\x01id%04d\x02TAGS\x01a\x02KEYS\x01k\x02" % number for number in range(12)]
+        batch = of_messages([(3, b"b" * (9 + number * size), text) for number, text in enumerate(texts)])
+        assert batch is not None
+        found = []
+        for messages in (batch, list(batch)):
+            world = self.other()
+            world.engine.append(put("T", 1, b"before"))
+            result = world.engine.append_batch(put("T", 1), messages)
+            assert result.status is PutStatus.PUT_OK
+            arrivals = [
+                (arrival.queue_offset + more, arrival.tags_code)
+                for arrival in world.settle()
+                for more in range(arrival.record_count)
+            ]
+            records = drain(world.engine, "T", 1)
+            assert [phy_offset_of(record) for record in records[1:]] == list(result.phy_offsets)
+            hits = [
+                list(map(bytes, world.engine.query("T", key, count_max=20, begin_ms=0, end_ms=FOREVER_MS).buffers))
+                for key in ("id0000", "id0011", "k")
+            ]
+            assert [len(each) for each in hits] == [1, 1, 12]
+            entries = list(world.engine.entries("T", 1, 0, 20))
+            found.append((result.queue_offset, arrivals, list(map(bytes, records)), entries, hits))
+        assert found[0] == found[1]
 
     # --- reading ----------------------------------------------------------------------------------
 

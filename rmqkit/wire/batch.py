@@ -4,14 +4,15 @@ The broker stores each message of a batch as a record of its own. One message is
 
     i32 size · i32 magic 0 · i32 CRC 0 · i32 flag · i32 size + body · i16 size + properties
 
-Java's broker ignores the first three fields, and so does `decode_batch`. The request header has the
+Java's broker ignores the first three fields, and so does this module. The request header has the
 fields that all messages share: topic, queue, sysFlag and born time.
 
 Source: `common/.../message/MessageDecoder.java` (`encodeMessage`),
 `store/.../MessageExtEncoder.java`.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from struct import Struct
 from typing import NamedTuple
 
@@ -22,6 +23,7 @@ BATCH_COUNT_MAX = 65536
 
 _HEAD = Struct(">iiiii")
 _FLAG_AND_SIZE = Struct(">12xii")
+_FLAG_AND_SIZE_ALONE = Struct(">ii")
 _I16 = Struct(">h")
 _new = tuple.__new__
 
@@ -72,6 +74,61 @@ def decode_batch(data: bytes, *, count_max: int = BATCH_COUNT_MAX) -> list[Batch
             raise _torn(len(messages))
         messages.append(_new(BatchMessage, (flag, data[body_start:body_end], data[body_end + 2 : position])))
     return messages
+
+
+class EqualSizes(NamedTuple):
+    """Says that a batch body may hold `message_count` messages with sizes and flag of the first."""
+
+    message_count: int
+    flag: int
+    body_size: int
+    properties_size: int
+
+    @property
+    def size(self) -> int:
+        """Bytes of one encoded message."""
+        return _HEAD.size + self.body_size + 2 + self.properties_size
+
+    def properties_of(self, data: bytes, number: int) -> bytes:
+        end = (number + 1) * self.size
+        return data[end - self.properties_size : end]
+
+    def columns(self, data: bytes, split: int) -> tuple[Sequence[bytes], Sequence[bytes], Sequence[bytes]] | None:
+        """Return the bodies, the first `split` bytes of each properties text, and the rest of each.
+
+        None if the messages differ in flag or sizes.
+        """
+        count, flag, body_size, properties_size = self
+        read = _columns(body_size, split, properties_size - split).iter_unpack(data)
+        flags_and_sizes, bodies, sizes, texts, rests = zip(*read, strict=True)
+        flag_and_size = _FLAG_AND_SIZE_ALONE.pack(flag, body_size)
+        if flags_and_sizes.count(flag_and_size) != count or sizes.count(properties_size) != count:
+            return None
+        return bodies, texts, rests
+
+
+def equal_sizes(data: bytes, *, count_max: int = BATCH_COUNT_MAX) -> EqualSizes | None:
+    """Return the sizes of the first message if the whole body may consist of such messages.
+
+    None if it cannot, if it has more than `count_max` messages, or if the first one is torn.
+    """
+    end = len(data)
+    if end < _HEAD.size + 2:
+        return None
+    flag, body_size = _FLAG_AND_SIZE.unpack_from(data)
+    body_end = _HEAD.size + body_size
+    if body_size < 0 or body_end + 2 > end:
+        return None
+    (properties_size,) = _I16.unpack_from(data, body_end)
+    count, rest = divmod(end, body_end + 2 + max(properties_size, 0))
+    if rest or properties_size < 0 or count > count_max:
+        return None
+    return _new(EqualSizes, (count, flag, body_size, properties_size))
+
+
+@lru_cache(maxsize=64)
+def _columns(body_size: int, split: int, rest: int) -> Struct:
+    return Struct(f">12x8s{body_size}sh{split}s{rest}s")
 
 
 def _torn(index: int) -> RemoteProtocolError:

@@ -24,6 +24,7 @@ index handles records later, in batches, so it has its own load.
             pop do not fit a binary header. It includes the work until the invisible time is over
     ack     the same with one ack per turn
     index   the work that the index does later for one of the sends
+    batchindex  the same for a message of the batches
 
 `service_loads.py` has the loads of timers and transactions: `timer`, `due`, `transaction`.
 """
@@ -63,6 +64,9 @@ POP_TOPIC = "PopTest"
 POPPED = 4096
 INVISIBLE_MS = 60_000
 INDEX = "index"
+BATCH_INDEX = "batchindex"
+#: loads that measure the work of the index
+INDEXED = (INDEX, BATCH_INDEX)
 _FRAME = struct.Struct(">iI")
 _HEAD = struct.Struct(">hbhiiii")
 _BINARY = 1 << 24
@@ -374,6 +378,7 @@ LOADS = {
     "ack": Load(partial(make_pops, acks_per_turn=1), POPPED, 100),
     # As many as the index processes at once.
     INDEX: Load(lambda server: server.sends(256, 64, 1024), 16_384, 2000),
+    BATCH_INDEX: Load(make_batches, 16_384, 640),
     "timer": Load(service_loads.make_timers, 16_384, 2000),
     "due": Load(service_loads.make_due, 16_384, 10_000),
     "transaction": Load(service_loads.make_transactions, 8_192, 2000),
@@ -385,7 +390,7 @@ def least_us(server: InProcess, load: Load, rounds: int) -> float:
     least: list[int] = []
     for _ in range(rounds):
         turns = load.make(server)
-        took = server.index(turns) if load is LOADS[INDEX] else server.run(turns, load.turn_us)
+        took = server.index(turns) if load in (LOADS[INDEX], LOADS[BATCH_INDEX]) else server.run(turns, load.turn_us)
         least = [min(pair) for pair in zip(least or took, took, strict=True)]
     return sum(least) / 1000 / load.messages
 
@@ -407,13 +412,13 @@ def main(arguments: list[str]) -> int:
         return alternating.run(chosen.against.resolve(), loads, chosen.pairs, chosen.limit, measure)
     for name in chosen.loads or LOADS:
         load = LOADS[name]
-        with InProcess(f"messageIndexEnable={'true' if name == INDEX else 'false'}", *chosen.set) as server:
+        with InProcess(f"messageIndexEnable={'true' if name in INDEXED else 'false'}", *chosen.set) as server:
             server.make_topic(TOPIC)
             gc.freeze()
             server.run(load.make(server), load.turn_us)
             if chosen.profile:
                 profiler = cProfile.Profile()
-                what = server.index if name == INDEX else partial(server.run, turn_us=load.turn_us)
+                what = server.index if name in INDEXED else partial(server.run, turn_us=load.turn_us)
                 profiler.runcall(what, load.make(server))
                 pstats.Stats(profiler).sort_stats("tottime").print_stats(35)
             else:

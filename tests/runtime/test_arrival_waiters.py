@@ -60,3 +60,21 @@ def test_lost_connections_and_a_full_table():
     table.drop(conn)
     assert table.expire(20) is None
     assert woken == [("b", False)]
+
+
+def test_arrived_records_are_tried_one_by_one():
+    """A uniform batch is one arrival: a waiter gets it for the first record that it accepts."""
+    table, woken, tried = ArrivalWaiters(10), [], []
+
+    def accepts(offset):
+        tried.append(offset)
+        return offset == 12
+
+    for name, offset, filter_ in (("later", 13, None), ("picky", 0, accepts), ("beyond", 14, None)):
+        waiter = ArrivalWaiter(("T", 0), offset, 100, None, None, lambda arrived, name=name: woken.append(name), filter_)
+        assert table.park(waiter)
+    table.arrived(("T", 0), 10, 0, 4)
+    assert woken == ["picky", "later"]
+    assert tried == [10, 11, 12]
+    table.arrived(("T", 0), 14, 0, 2)
+    assert (woken[-1], table.count) == ("beyond", 0)

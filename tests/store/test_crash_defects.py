@@ -109,6 +109,7 @@ RUNNING = [
     (cut_without_lowering_the_checkpoint, "sync_flush", 0, "kill", "the start was refused: the commit log is damaged"),
     (deletion_not_remembered, "mixed", 0, "changes", "queue B"),
     (index_header_before_the_entries, "slave", 50, "pages", "is not found by its key"),
+    (cut_in_memory_only, "batches", 0, "kill", "they differ"),
     (refused_write_left_behind, "refused", 0, "kill", "nothing was put behind"),
 ]
 

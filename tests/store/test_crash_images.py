@@ -22,6 +22,16 @@ IMAGES_MIN = {
     "sync_flush": MASTER_MIN,
     "recovering": {"pages": 800, "stale": 100, "torn": 30, "flip": 1200, "kill": 10},
     "refused": {"pages": 100, "stale": 60, "torn": 45, "flip": 550, "kill": 30},
+    "batches": {
+        "synced": 80,
+        "pages": 1700,
+        "stale": 330,
+        "names": 220,
+        "torn": 90,
+        "changes": 8,
+        "flip": 1800,
+        "kill": 110,
+    },
     "slave": {"synced": 70, "pages": 1200, "stale": 250, "names": 180, "torn": 100, "kill": 25},
     "slave_small_files": {"synced": 70, "pages": 1900, "stale": 300, "names": 180, "torn": 100, "kill": 35},
 }

@@ -13,6 +13,7 @@ from typing import NamedTuple
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rmqkit.broker.handlers.messages.batch_shape import of_messages
 from rmqkit.store import ENGINES
 from rmqkit.store.contract import PutStatus, StoreWriteError
 from rmqkit.testing.store_records import FOREVER_MS, body_of, drain, offset_of, phy_offset_of
@@ -87,7 +88,10 @@ class Life:
         bodies = [f"{self.count + number}|batch".encode() for number in range(1, count + 1)]
         keys = [f"id{self.count + number:06d}" for number in range(1, count + 1)]
         self.count += count
-        messages = [(0, body, f"UNIQ_KEY\x01{key}\x02".encode(), 0) for body, key in zip(bodies, keys, strict=True)]
+        texts = [f"UNIQ_KEY\x01{key}\x02".encode() for key in keys]
+        sent = [(0, body, text) for body, text in zip(bodies, texts, strict=True)]
+        messages = of_messages(sent) if count % 2 else [(*each, 0) for each in sent]
+        assert messages is not None
         result = self.engine.append_batch(put(TOPICS[topic], queue_id), messages)
         assert result.status is PutStatus.PUT_OK
         ends = [*result.phy_offsets[1:], result.phy_offset_next]

@@ -255,9 +255,11 @@ def _slave_differs(broker: Broker) -> None:
         nonlocal count
         arrivals = settle()
         for arrival in arrivals if broker.replication.is_slave else ():
-            count += 1
-            if count % ONE_IN == 1:
-                (entry,) = store.entries(arrival.topic, arrival.queue_id, arrival.queue_offset, 1)
+            for queue_offset in range(arrival.queue_offset, arrival.queue_offset + arrival.record_count):
+                count += 1
+                if count % ONE_IN != 1:
+                    continue
+                (entry,) = store.entries(arrival.topic, arrival.queue_id, queue_offset, 1)
                 files, position = store.log.files, entry.phy_offset + FLAG_AT
                 byte = bytes(store.read_log(position, 1))[0] ^ 1
                 broker.ports.disk.write(files.path(position), position % files.file_size, [bytes([byte])])

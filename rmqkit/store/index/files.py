@@ -17,14 +17,19 @@ Source: `store/.../index/IndexService.java`.
 
 from array import array
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
+from itertools import chain, islice
+from struct import Struct
 
 from rmqkit.runtime.ports import Completion, Disk
 from rmqkit.store.index.file import BLOCK_SIZE, ENTRY, SLOTS_PER_BLOCK, IndexFile, block_of, seconds_between, slots_of
 
 _ENTRIES_PER_STEP = 16_384
 _ENTRIES_PACKED = 2048
+#: entries that are encoded by one call
+_GROUP = 256
+_GROUP_PACK = Struct(f">{'iqii' * _GROUP}").pack
 
 
 class IndexFiles:
@@ -41,6 +46,7 @@ class IndexFiles:
         self._blocks: defaultdict[int, list[int]] = defaultdict(list)
         self._previous: list[int] = []
         self._packed: list[bytes] = []
+        self._packed_count = 0
         self._used = 0
         #: files with entries that the header on disk does not cover yet, oldest first
         self._unsynced: list[IndexFile] = []
@@ -134,7 +140,7 @@ class IndexFiles:
             self._change_slots(block_count)
             if not is_small:
                 return True
-        if len(self._packed) < len(self._entries):
+        if self._packed_count < len(self._entries):
             self._pack_some()
             if not is_small:
                 return True
@@ -172,27 +178,27 @@ class IndexFiles:
 
     def _pack_some(self) -> None:
         """Encode some entries of the batch."""
-        file, packed, pack = self.files[-1], self._packed, ENTRY.pack
-        done = len(packed)
+        file = self.files[-1]
+        done = self._packed_count
         entries = self._entries[done : done + _ENTRIES_PACKED]
         previous = self._previous[done : done + _ENTRIES_PACKED]
+        self._packed_count += len(entries)
         if done == 0 and file.count == 1:
             # The first entry's seconds count from the end time of the previous file, the seconds of
             # the following entries from the first entry's time.
             key_hash, phy_offset, store_ms = entries.pop(0)
-            packed.append(pack(key_hash, phy_offset, seconds_between(file.begin_ms, store_ms), previous.pop(0)))
+            seconds = seconds_between(file.begin_ms, store_ms)
+            self._packed.append(ENTRY.pack(key_hash, phy_offset, seconds, previous.pop(0)))
             file.begin_ms = store_ms
-        begin_ms = file.begin_ms
-        packed += [
-            pack(key_hash, phy_offset, seconds_between(begin_ms, store_ms), before)
-            for (key_hash, phy_offset, store_ms), before in zip(entries, previous, strict=True)
-        ]
+        if entries:
+            self._packed += _encoded(entries, file.begin_ms, previous)
 
     def drop_batch(self) -> None:
         self._entries = []
         self._blocks = defaultdict(list)
         self._previous = []
         self._packed = []
+        self._packed_count = 0
 
     # --- syncing ----------------------------------------------------------------------------------
 
@@ -371,6 +377,17 @@ class Repair:
             return False
         self._number = number
         return None
+
+
+def _encoded(entries: Sequence[tuple[int, int, int]], begin_ms: int, previous: Sequence[int]) -> Iterator[bytes]:
+    """Yield the bytes of entries in groups. `previous`: the previous entry of each one's slot."""
+    hashes, phy_offsets, times = zip(*entries, strict=True)
+    # Most entries that are packed together have the same time: there are few different ones.
+    seconds = {store_ms: seconds_between(begin_ms, store_ms) for store_ms in set(times)}
+    values = chain.from_iterable(zip(hashes, phy_offsets, map(seconds.__getitem__, times), previous, strict=True))
+    for _ in range(len(entries) // _GROUP):
+        yield _GROUP_PACK(*islice(values, 4 * _GROUP))
+    yield b"".join([ENTRY.pack(*islice(values, 4)) for _ in range(len(entries) % _GROUP)])
 
 
 def _ignore(error: OSError | None) -> None:

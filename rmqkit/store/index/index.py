@@ -18,6 +18,8 @@ at the newest file.
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import lru_cache
+from itertools import chain, repeat
+from typing import Any
 
 from rmqkit.config import IndexSettings
 from rmqkit.runtime.connection import Buffer
@@ -27,11 +29,13 @@ from rmqkit.store.index.file import IndexFile
 from rmqkit.store.index.files import IndexFiles, Repair
 from rmqkit.store.log.commit_log import CommitLog
 from rmqkit.store.log.scan import ScanResult, scan
+from rmqkit.store.log.uniform_batch import BatchProperties
 from rmqkit.store.log.walk import LogWalk
+from rmqkit.store.queues.batch_put import BatchPut
+from rmqkit.store.queues.batch_put import Put as QueuePut
 from rmqkit.store.queues.table import ROLLED_BACK
-from rmqkit.store.queues.table import Put as QueuePut
 from rmqkit.wire.codes import MessageSysFlag
-from rmqkit.wire.javahash import ascii_key_hash, index_key_hash
+from rmqkit.wire.javahash import TAIL_SIZES, ascii_key_hash, ascii_key_hashes, index_key_hash
 from rmqkit.wire.properties import KEY_SEPARATOR, PROPERTY_KEYS, PROPERTY_TAGS, PROPERTY_UNIQ_KEY, find
 
 #: number of waiting records that starts a batch early
@@ -62,6 +66,8 @@ TAG_KEY = "T#"
 
 #: topic, properties, physical offset and store time (ms) of a record
 Row = tuple[str, bytes, int, int]
+#: hash of a key, physical offset and store time (ms) of its record
+Keyed = tuple[int, int, int]
 
 
 class Index:
@@ -95,7 +101,11 @@ class Index:
         self._broken = broken
         self._wake = wake
         self.waiting_max = WAITING_MAX
-        self._waiting: deque[QueuePut | Row] = deque()
+        self._waiting: deque[QueuePut | Row | BatchPut] = deque()
+        #: number of records in `_waiting`. All limits count records: a uniform batch is one item
+        self._waiting_count = 0
+        #: records of the first waiting batch that are taken already
+        self._taken_count = 0
         #: physical offset of the last record whose keys are in a batch or in the files
         self._last_phy = -1
         self._walk: LogWalk | None = None
@@ -121,16 +131,25 @@ class Index:
     def extend(self, puts: Sequence[QueuePut]) -> None:
         """Add the records of this turn, in log order."""
         if self._is_live:
-            waiting = self._waiting
-            waiting.extend(puts)
-            if len(waiting) >= BATCH_RECORDS:
-                self._wake()
-            self._bound()
+            self._extend(puts, len(puts))
+
+    def extend_mixed(self, puts: Sequence[QueuePut | BatchPut]) -> None:
+        """Like `extend`, for puts some of which are uniform batches."""
+        if self._is_live:
+            self._extend(puts, sum([len(put.sizes) if isinstance(put, BatchPut) else 1 for put in puts]))
+
+    def _extend(self, puts: Sequence[QueuePut | BatchPut], count: int) -> None:
+        self._waiting.extend(puts)
+        self._waiting_count += count
+        if self._waiting_count >= BATCH_RECORDS:
+            self._wake()
+        self._bound()
 
     def add(self, record: ScanResult) -> None:
         """Add one record that was read from the log."""
         if self._is_live:
             self._waiting.append(_row(record))
+            self._waiting_count += 1
             self._bound()
 
     @property
@@ -139,7 +158,7 @@ class Index:
         return self._walk is None and self._repair is None and self.enabled and not self._is_held
 
     def _bound(self) -> None:
-        while len(self._waiting) > self.waiting_max:
+        while self._waiting_count > self.waiting_max:
             self._step()
 
     # --- life -------------------------------------------------------------------------------------
@@ -170,6 +189,7 @@ class Index:
     def _catch_up(self) -> None:
         """Start reading the log behind the last indexed record."""
         self._waiting.clear()
+        self._waiting_count = self._taken_count = 0
         self._rest = None
         self._last_phy = -1
         self.files.drop_batch()
@@ -250,7 +270,7 @@ class Index:
         # A walk that has reached the end of the log needs one more step to finish.
         if self._has_work or (self._walk is not None and not self._is_held):
             self._step()
-        if self._is_applying or self._repair is not None or self._walk_left or len(self._waiting) >= RECORDS_PER_STEP:
+        if self._is_applying or self._repair is not None or self._walk_left or self._waiting_count >= RECORDS_PER_STEP:
             return now_ms
         # Collect a trickle of records for a while: in a small batch each record costs one block of
         # slots. Queries do not wait for the batch.
@@ -308,17 +328,39 @@ class Index:
 
     def _add_waiting(self, room: int) -> None:
         """Add the keys of the next waiting records to the batch, which has room for `room` keys."""
-        take, last_phy = self._waiting.popleft, self._last_phy
-        entries: list[tuple[int, int, int]] = []
-        for _ in range(min(len(self._waiting), RECORDS_PER_STEP)):
-            row = take()
-            if len(row) == 7:
+        entries: list[Keyed] = []
+        left = RECORDS_PER_STEP
+        while left and self._waiting and self._rest is None:
+            first = self._waiting[0]
+            if isinstance(first, BatchPut):
+                done, room = self._take_batch(first, left, room, entries)
+            else:
+                done, room = self._take_rows(left, room, entries)
+            left -= done
+            self._waiting_count -= done
+        self.files.add(entries)
+        if self._rest is not None:
+            self._add(*self._rest)
+
+    def _take_rows(self, count_max: int, room: int, entries: list[Keyed]) -> tuple[int, int]:
+        """Take waiting records up to the next batch. Return how many, and how much room is left."""
+        waiting, last_phy = self._waiting, self._last_phy
+        take = waiting.popleft
+        done = 0
+        for done in range(1, min(len(waiting), count_max) + 1):
+            row: Any = take()
+            size = len(row)
+            if size == 7:
                 queue, kind, phy_offset, _, _, properties, store_ms = row
                 topic = queue.topic
                 if kind == ROLLED_BACK:
                     continue
-            else:
+            elif size == 4:
                 topic, properties, phy_offset, store_ms = row
+            else:
+                waiting.appendleft(row)
+                done -= 1
+                break
             if phy_offset <= last_phy:
                 continue
             last_phy = phy_offset
@@ -330,9 +372,42 @@ class Index:
             for key_hash in hashes:
                 entries.append((key_hash, phy_offset, store_ms))
         self._last_phy = last_phy
-        self.files.add(entries)
-        if self._rest is not None:
-            self._add(*self._rest)
+        return done, room
+
+    def _take_batch(self, put: BatchPut, count_max: int, room: int, entries: list[Keyed]) -> tuple[int, int]:
+        """Like `_take_rows`, for the first waiting item, which is a batch.
+
+        Replaces the batch by its records, and takes none, if it cannot be hashed by column.
+        """
+        first, phy_offsets, store_ms = self._taken_count, put.phy_offsets, put.store_ms
+        total = len(phy_offsets)
+        count = min(count_max, total - first)
+        found = batch_hashes(put.queue.topic, put.properties, first, count) if phy_offsets[first] > self._last_phy else None
+        if found is None:
+            self._waiting.popleft()
+            self._waiting.extendleft(reversed(list(put.rows())[first:]))
+            self._taken_count = 0
+            return 0, room
+        hashes, others = found
+        keys = 1 + len(others)
+        fit = min(count, max(room, 0) // keys)
+        phys = phy_offsets[first : first + fit]
+        if others:
+            by_record = zip(hashes[:fit], *map(repeat, others), strict=False)
+            repeated = chain.from_iterable(zip(*[phys] * keys, strict=True))
+            entries.extend(zip(chain.from_iterable(by_record), repeated, repeat(store_ms), strict=False))
+        else:
+            entries.extend(zip(hashes, phys, repeat(store_ms), strict=False))
+        done = fit
+        if fit < count:
+            self._rest = [hashes[fit], *others], phy_offsets[first + fit], store_ms
+            done += 1
+        self._last_phy = phy_offsets[first + done - 1]
+        self._taken_count = first + done
+        if self._taken_count == total:
+            self._waiting.popleft()
+            self._taken_count = 0
+        return done, room - fit * keys
 
     def _add(self, hashes: list[int], phy_offset: int, store_ms: int) -> None:
         """Add a record's keys to the batch.
@@ -352,6 +427,7 @@ class Index:
                 self._walk = None
                 return
             self._waiting.append(_row(record))
+            self._waiting_count += 1
 
     @property
     def _walk_left(self) -> bool:
@@ -421,6 +497,32 @@ def key_hashes(topic: str, properties: bytes) -> list[int]:
         if others is not None and len(unique) > _UNIQ_KEY_PAIR_SIZE:
             return [ascii_key_hash(topic, unique[_UNIQ_KEY_PAIR_SIZE:]), *others]
     return _all_hashes(topic, properties)
+
+
+def batch_hashes(
+    topic: str, properties: BatchProperties, first: int, count: int
+) -> tuple[list[int], tuple[int, ...]] | None:
+    """Return what `key_hashes` returns for `count` records of a uniform batch, from `first` on.
+
+    The hashes of their unique ids, and the hashes that all of them have besides. None if that
+    cannot be said by column: KEYS that differ, ids that are not ASCII, differ in more than eight
+    characters, or are very short.
+    """
+    size, behind = properties.own_size, properties.behind
+    own = properties.own[first * size : (first + count) * size]
+    differing = properties.id_size - properties.shared_size
+    tail = next((each for each in TAIL_SIZES if each >= differing), 0)
+    if not 0 < tail <= properties.id_size or properties.is_keyed or not own.isascii():
+        return None
+    others: tuple[int, ...] | None
+    if properties.id_at == _UNIQ_KEY_PAIR_SIZE and len(behind) <= BEHIND_SIZE_MAX:
+        others = _other_hashes(topic, behind[1:])
+    else:
+        others = tuple(_all_hashes(topic, properties[0])[1:])
+    if others is None:
+        return None
+    columns = [own[at::size] for at in range(size - tail, size)]
+    return ascii_key_hashes(topic, own[properties.id_at : size - tail], columns), others
 
 
 @lru_cache(maxsize=1024)

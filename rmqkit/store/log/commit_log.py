@@ -32,11 +32,14 @@ from zlib import crc32
 from rmqkit.runtime.connection import Buffer
 from rmqkit.runtime.ports import Clock, Disk
 from rmqkit.store.contract import Put, PutResult, PutStatus, StoreWriteError
+from rmqkit.store.log.batch_records import encode_records
 from rmqkit.store.log.files import LogFiles
 from rmqkit.store.log.scan import BLANK_SIZE, CRC_PROPERTY_SIZE, MAGIC_BLANK, MAGIC_V1, MAGIC_V2, RECORD_SIZE_MIN
+from rmqkit.store.log.uniform_batch import UniformBatch
+from rmqkit.store.queues.batch_put import BatchPut
+from rmqkit.store.queues.batch_put import Put as QueuePut
 from rmqkit.store.queues.consume_queue import ConsumeQueue
 from rmqkit.store.queues.table import PREPARED, ROLLED_BACK
-from rmqkit.store.queues.table import Put as QueuePut
 from rmqkit.wire import properties as props
 from rmqkit.wire.codes import MessageSysFlag
 from rmqkit.wire.properties import PROPERTIES_SIZE_MAX
@@ -97,7 +100,9 @@ class CommitLog:
         self._run: list[Buffer] = []
         self._run_start = 0
         self._runs: list[tuple[int, list[Buffer]]] = []
-        self._puts: list[QueuePut] = []
+        self._puts: list[QueuePut | BatchPut] = []
+        #: whether `_puts` has a `BatchPut`
+        self._has_batches = False
         #: whether bytes were buffered whose records are not in `_puts`
         self._is_raw = False
         #: (offset, size) of bytes that failed writes may have left behind the end of the log
@@ -170,7 +175,10 @@ class CommitLog:
         return _new(PutResult, (_PUT_OK, phy_offset, queue_offset, phy_next, (), 0))
 
     def append_batch(self, put: Put, messages: Sequence[tuple[int, bytes, bytes, int]]) -> PutResult:
-        """Buffer the records of a batch in one file, all or none, with consecutive offsets."""
+        """Buffer the records of a batch in one file, all or none, with consecutive offsets.
+
+        A `UniformBatch` is encoded by column, unless each record needs a CRC property.
+        """
         queue = self._queues.get((put.topic, put.queue_id)) or self._make_queue(put.topic, put.queue_id)
         if queue is None or not messages or put.sys_flag & MessageSysFlag.TRANSACTION_MASK:
             return _TOO_BIG
@@ -178,16 +186,26 @@ class CommitLog:
         head_pack, head_size, sys_flag = _head_of(put.born_host, put.store_host, put.sys_flag)
         fixed = head_size + len(queue.topic_field) + 2
         size = (fixed + crc_room) * len(messages)
-        for _, body, properties, _ in messages:
-            if len(properties) + crc_room > PROPERTIES_SIZE_MAX:
+        uniform = messages if isinstance(messages, UniformBatch) and not crc_room else None
+        if uniform is not None:
+            if uniform.properties_size > PROPERTIES_SIZE_MAX:
                 return _PROPERTIES_TOO_BIG
-            if len(body) > self.body_size_max:
+            if uniform.body_size_max > self.body_size_max:
                 return _TOO_BIG
-            size += len(body) + len(properties)
+            size += uniform.size
+        else:
+            for _, body, properties, _ in messages:
+                if len(properties) + crc_room > PROPERTIES_SIZE_MAX:
+                    return _PROPERTIES_TOO_BIG
+                if len(body) > self.body_size_max:
+                    return _TOO_BIG
+                size += len(body) + len(properties)
         if size + BLANK_SIZE > self.files.file_size or (queue.magic == MAGIC_V2 and not self._long_topics):
             return _TOO_BIG
         if self.offset_max + size + BLANK_SIZE > self._file_end:
             self._roll()
+        if uniform is not None:
+            return self._append_uniform(uniform, put, queue, sys_flag, fixed)
         phy_offset, store_ms = self.offset_max, self.clock.wall_ms
         first = queue_offset = queue.offset_next
         topic_field, magic, queue_id, born_ms = queue.topic_field, queue.magic, put.queue_id, put.born_ms
@@ -215,6 +233,29 @@ class CommitLog:
         self._run.append(b"".join(parts))
         queue.offset_next, self.offset_max = queue_offset, phy_offset
         return PutResult(_PUT_OK, phy_offsets[0], first, phy_offset, phy_offsets)
+
+    def _append_uniform(
+        self, batch: UniformBatch, put: Put, queue: ConsumeQueue, sys_flag: int, fixed_size: int
+    ) -> PutResult:
+        """Buffer the records of a uniform batch as one put."""
+        phy_offset, first, store_ms = self.offset_max, queue.offset_next, self.clock.wall_ms
+        data, phy_offsets, sizes = encode_records(
+            batch,
+            put,
+            queue,
+            sys_flag=sys_flag,
+            queue_offset=first,
+            phy_offset=phy_offset,
+            store_ms=store_ms,
+            fixed_size=fixed_size,
+        )
+        phy_next = phy_offset + len(data)
+        self._run.append(data)
+        fields = queue, first, phy_offsets, sizes, batch.tags_code, batch.properties, store_ms, phy_next
+        self._puts.append(_new(BatchPut, fields))
+        self._has_batches = True
+        queue.offset_next, self.offset_max = first + len(sizes), phy_next
+        return _new(PutResult, (_PUT_OK, phy_offset, first, phy_next, phy_offsets, 0))
 
     def append_inner_batch(self, put: Put, count: int) -> PutResult:
         """Buffer one record with `count` messages, which takes that many queue offsets.
@@ -334,22 +375,24 @@ class CommitLog:
                 self.disk.write(files.path(offset), offset % files.file_size, [bytes(size)])
             self._stale.pop()
 
-    def take_puts(self) -> tuple[list[QueuePut], bool]:
-        """Return the records written since the last call, and whether nothing else was written.
+    def take_puts(self) -> tuple[list[QueuePut | BatchPut], bool, bool]:
+        """Return the records written since the last call.
 
-        If replicated bytes were written too, the caller must read their records back.
+        Also whether nothing else was written, and whether any of the puts is a `BatchPut`. If
+        replicated bytes were written too, the caller must read their records back.
         """
         puts, self._puts = self._puts, []
         is_whole, self._is_raw = not self._is_raw, False
-        return puts, is_whole
+        has_batches, self._has_batches = self._has_batches, False
+        return puts, is_whole, has_batches
 
     def forget_queues(self, topics: set[str]) -> None:
         """Detach buffered records from the deleted queues of these topics: they get no unit."""
-        self._puts = [(put[0], PREPARED, *put[2:]) if put[0].topic in topics else put for put in self._puts]
+        self._puts = [_changed(put, put[0], PREPARED) if put[0].topic in topics else put for put in self._puts]
 
     def replace_queue(self, before: ConsumeQueue, after: ConsumeQueue) -> None:
         """Give the units of buffered records to the queue that replaces theirs."""
-        self._puts = [(after, *put[1:]) if put[0] is before else put for put in self._puts]
+        self._puts = [_changed(put, after, put[1]) if put[0] is before else put for put in self._puts]
 
     def move_to(self, offset: int) -> None:
         """Make `offset` the end of the log. Nothing may be buffered."""
@@ -404,6 +447,13 @@ def _head_of(born_host: bytes, store_host: bytes, sys_flag: int) -> tuple[Callab
     if len(store_host) == _V6:
         sys_flag |= MessageSysFlag.STORE_HOST_V6
     return head.pack, head.size, sys_flag
+
+
+def _changed(put: QueuePut | BatchPut, queue: ConsumeQueue, queue_offset: int) -> QueuePut | BatchPut:
+    """Return a put with another queue and queue offset."""
+    if isinstance(put, BatchPut):
+        return put._replace(queue=queue, queue_offset=queue_offset)
+    return queue, queue_offset, *put[2:]
 
 
 def _ignore(error: OSError | None) -> None:

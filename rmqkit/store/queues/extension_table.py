@@ -15,9 +15,10 @@ from rmqkit.runtime.ports import Disk
 from rmqkit.store.contract import Arrival, BitMap
 from rmqkit.store.log.files import LogFiles
 from rmqkit.store.log.scan import ScanResult
+from rmqkit.store.queues.batch_put import BatchPut, Put, rows_of
 from rmqkit.store.queues.consume_queue import UNIT_SIZE, ConsumeQueue
 from rmqkit.store.queues.extension import ADDRESS_MAX, QueueExt
-from rmqkit.store.queues.table import BatchFolder, Put, QueueTable
+from rmqkit.store.queues.table import BatchFolder, QueueTable
 from rmqkit.wire.topic_names import SCHEDULE_TOPIC
 
 
@@ -105,6 +106,9 @@ class ExtQueueTable(QueueTable):
         codes = iter([put[4] for put in puts if put[1] >= 0])
         # Arrivals carry the tags code, not the address: waiting pulls filter by it.
         arrivals[first:] = [arrival._replace(tags_code=next(codes)) for arrival in arrivals[first:]]
+
+    def extend_mixed(self, puts: Sequence[Put | BatchPut], arrivals: list[Arrival]) -> None:
+        self.extend(rows_of(puts), arrivals)
 
     def put(self, record: ScanResult) -> Arrival | None:
         if record.topic != SCHEDULE_TOPIC:

@@ -4,6 +4,7 @@ A queue is created by its first message and removed when its topic is deleted. U
 ways:
 
 - `extend` is the hot path: records of this turn whose queue, offset and tags code are known.
+  `extend_mixed` also takes uniform batches, whole.
 - `put` takes records read from the log (recovery, replication).
 
 A topic has queues of one kind: `ConsumeQueue`, or `BatchQueue` in `batchconsumequeue/` if its
@@ -22,6 +23,7 @@ Source: `store/.../queue/ConsumeQueueStore.java`.
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
+from itertools import repeat
 from struct import Struct
 from typing import NamedTuple
 
@@ -29,6 +31,7 @@ from rmqkit.runtime.ports import Disk
 from rmqkit.store.contract import Arrival, IsBatchTopic
 from rmqkit.store.log.files import LogFiles
 from rmqkit.store.log.scan import ScanResult, is_queued
+from rmqkit.store.queues.batch_put import BatchPut, Put, rows_of
 from rmqkit.store.queues.batch_queue import BatchQueue, message_count
 from rmqkit.store.queues.consume_queue import PRE_BLANK_SIZE, TOPIC_SIZE_MAX, UNIT, UNIT_SIZE, ConsumeQueue
 from rmqkit.store.queues.extension import ADDRESS_MAX, tags_code_at
@@ -38,10 +41,6 @@ from rmqkit.wire.codes import MessageSysFlag
 FILE_COST = 16
 #: in place of the queue offset: a record without a unit
 PREPARED, ROLLED_BACK = -1, -2
-#: queue, queue offset, physical offset, size, tags code, properties, store time: one record of a
-#: turn
-Put = tuple[ConsumeQueue, int, int, int, int, bytes, int]
-
 _UNIT = Struct(">qiq").pack
 _new = tuple.__new__
 _INNER_BATCH = MessageSysFlag.INNER_BATCH
@@ -169,8 +168,37 @@ class QueueTable:
             queue.offset_max = queue_offset + 1
             queue.phy_end = phy_offset + size
             # Half the cost of Arrival(...).
-            arrive(_new(Arrival, (topic, queue_id, queue_offset, tags_code)))
+            arrive(_new(Arrival, (topic, queue_id, queue_offset, tags_code, 1)))
         self.waiting += len(puts)
+
+    def extend_mixed(self, puts: Sequence[Put | BatchPut], arrivals: list[Arrival]) -> None:
+        """Like `extend`, for puts some of which are uniform batches."""
+        if self.has_batches:
+            self.extend(rows_of(puts), arrivals)
+            return
+        singles: list[Put] = []
+        for put in puts:
+            if not isinstance(put, BatchPut):
+                singles.append(put)
+                continue
+            if singles:
+                self.extend(singles, arrivals)
+                singles = []
+            self._extend_batch(put, arrivals)
+        self.extend(singles, arrivals)
+
+    def _extend_batch(self, put: BatchPut, arrivals: list[Arrival]) -> None:
+        """Add the units of a uniform batch, with one arrival for all."""
+        queue, queue_offset, phy_offsets, sizes, tags_code, _, _, phy_next = put
+        count = len(sizes)
+        self.waiting += count
+        if queue_offset < 0:
+            return
+        self._list(queue)
+        queue.tail += b"".join(map(_UNIT, phy_offsets, sizes, repeat(tags_code)))
+        queue.offset_max = queue_offset + count
+        queue.phy_end = phy_next
+        arrivals.append(Arrival(queue.topic, queue.queue_id, queue_offset, tags_code, count))
 
     def extend_batches(self, puts: Sequence[Put], arrivals: list[Arrival]) -> Sequence[Put]:
         """Add units to the queues of BatchCQ topics. Return the puts of the other queues."""

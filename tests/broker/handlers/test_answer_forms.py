@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from rmqkit.broker.handlers.messages.pull_answers import pull_head
-from rmqkit.broker.put_answers import TEMPLATE_SIZE_MAX, TEMPLATES_MAX, PutAnswers
+from rmqkit.broker.put_answers import IDS_MAX, TEMPLATES_MAX, PutAnswers
 from rmqkit.store.contract import GetStatus, PutResult, PutStatus, Read
 from rmqkit.wire.batch import BatchMessage, encode_batch
 from rmqkit.wire.codes import RequestCode, ResponseCode
@@ -92,10 +92,9 @@ def test_templates_are_bounded():
     for number in range(TEMPLATES_MAX * 2 + 10):
         answers.binary(PutStatus.PUT_OK, 1, number, b"a" * 20, PutResult(PutStatus.PUT_OK, 0, number, 200))
         assert len(answers._binary) <= TEMPLATES_MAX
-    before = dict(answers._binary)
-    answers.binary(PutStatus.PUT_OK, 1, 0, b"", PutResult(PutStatus.PUT_OK, 0, 0, 200, tuple(range(2000))))
-    assert answers._binary == before
-    assert all(len(each) <= TEMPLATE_SIZE_MAX for each in before.values())
+    for count in (IDS_MAX, IDS_MAX + 1, 2000):
+        answers.binary(PutStatus.PUT_OK, 1, 0, b"", PutResult(PutStatus.PUT_OK, 0, 0, 200, range(count)))
+    assert all(len(each) < 4096 for each in answers._binary.values())
 
 
 def test_batches_and_pulls_in_binary(broker):

@@ -135,4 +135,32 @@ def refused(make: EngineFactory = MAPPED) -> MasterWork:
     return work
 
 
-LIVES = {life.__name__: life for life in (mixed, small_files, sync_flush, recovering, refused, slave, slave_small_files)}
+def batches(make: EngineFactory = MAPPED) -> MasterWork:
+    """Uniform batches that meet the ends of files; a cut in the middle of one; a clean stop."""
+    work = MasterWork(make, config(4096), seed=11)
+    for number in range(12):
+        sizes = [SIZES[number % 4] + (each * 9 if number % 2 else 0) for each in range(3 + number % 4)]
+        work.put_batch("AB"[number % 3 == 2], number % 2, sizes, is_uniform=number % 6 != 5)
+        if number % 3:
+            work.put("A", 0, 30)
+        work.turn(1 + number * 9)
+    work.fail_put("A", 100, errno.ENOSPC)
+    work.sync()
+    work.run(600, 100)
+    work.put_batch("A", 0, [50] * 8, is_uniform=True)
+    work.turn()
+    work.cut(3)
+    work.put_batch("A", 0, [40] * 5, is_uniform=True)
+    work.sync()
+    work.restart()
+    for number in range(4):
+        work.put_batch("AB"[number % 2], 0, [70] * 4, is_uniform=True)
+        work.turn(30)
+    work.sync()
+    work.run(700, 100)
+    return work
+
+
+LIVES = {
+    life.__name__: life for life in (mixed, small_files, sync_flush, recovering, refused, batches, slave, slave_small_files)
+}

@@ -13,6 +13,7 @@ import copy
 from collections.abc import Callable, Iterator, Sequence
 from random import Random
 
+from rmqkit.broker.handlers.messages.batch_shape import of_messages
 from rmqkit.config import NodeConfig
 from rmqkit.sim.disk import SimDisk
 from rmqkit.sim.folder import SimFolder
@@ -171,9 +172,11 @@ class MasterWork(_Work):
         self.ledger.log.append(known)
         return known
 
-    def put_batch(self, topic: str, queue_id: int, sizes: Sequence[int]) -> None:
+    def put_batch(self, topic: str, queue_id: int, sizes: Sequence[int], *, is_uniform: bool = False) -> None:
         made = [self._next(size) for size in sizes]
-        messages = [(0, body, properties_of(key), 0) for body, key in made]
+        sent = [(0, body, properties_of(key)) for body, key in made]
+        messages = of_messages(sent) if is_uniform else [(*each, 0) for each in sent]
+        assert messages is not None
         result = self.engine.append_batch(put(topic, queue_id), messages)
         assert result.status is PutStatus.PUT_OK, result
         ends = [*result.phy_offsets[1:], result.phy_offset_next]

@@ -18,19 +18,30 @@ Source: `broker/.../processor/SendMessageProcessor.java`, `AbstractSendMessagePr
 `broker/.../util/HookUtils.java`.
 """
 
-import re
-from functools import lru_cache
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from rmqkit.broker.handlers.admin.table_saves import handled_when_saved
-from rmqkit.broker.handlers.messages import inner_batch, timer_sends
+from rmqkit.broker.handlers.messages import batch_shape, inner_batch, timer_sends
+from rmqkit.broker.handlers.messages.batch_shape import Sent
+from rmqkit.broker.handlers.messages.sent_properties import (
+    BEHIND_SIZE_MAX,
+    PLAIN_WAIT,
+    SPECIAL,
+    TAGS,
+    UNIQ,
+    UNIQ_PAIR,
+    UNIQ_SIZE,
+    behind_unique,
+)
 from rmqkit.broker.names import dlq_topic, topic_fault
 from rmqkit.broker.tables.attributes import BATCH_QUEUE, QUEUE_TYPE
 from rmqkit.errors import RemoteProtocolError
 from rmqkit.runtime.calls import LATER, Call, Handlers, Refused, Response
 from rmqkit.store.contract import Put, PutStatus
+from rmqkit.store.log.uniform_batch import UniformBatch
 from rmqkit.wire import properties as props
-from rmqkit.wire.batch import decode_batch
+from rmqkit.wire.batch import decode_batch, equal_sizes
 from rmqkit.wire.codes import MessageSysFlag, PermName, RequestCode, ResponseCode, Version
 from rmqkit.wire.javahash import tags_code
 from rmqkit.wire.schemas.send import SendMessageRequestV1, SendMessageRequestV2
@@ -46,21 +57,8 @@ rows = Handlers()
 
 PROPERTIES_SIZE_MAX = 32767
 
-#: names of special properties, with which a send leaves the fast path: the broker sets them itself,
-#: refuses them, or they change the put
-_SPECIAL = re.compile(
-    rb"[\x02](?:DELAY|TIMER_DELAY_SEC|TIMER_DELAY_MS|TIMER_DELIVER_MS|TRAN_MSG|MSG_REGION|TRACE_ON|CLUSTER|POP_CK|WAIT"
-    rb"|INNER_NUM|INNER_BASE|INNER_MULTI_DISPATCH|__CRC32#)\x01"
-).search
-_PLAIN_WAIT = b"\x02WAIT\x01true\x02"
-_TAGS = b"\x02TAGS\x01"
-_UNIQ = b"\x02UNIQ_KEY\x01"
-_UNIQ_PAIR = _UNIQ[1:]
-_UNIQ_SIZE = len(_UNIQ_PAIR)
 #: special properties that Java's hash map returns before the unique id
 _LEADING = (b"TIMER_DELIVER_MS\x01", b"TRAN_MSG\x01true\x02")
-#: bytes; longer properties behind a unique id are not cached
-BEHIND_SIZE_MAX = 128
 _new = tuple.__new__
 _BATCH_DELAYED = "a batch cannot be delayed (properties DELAY, TIMER_*): send delayed messages one by one"
 _BATCH_HALF = "a batch cannot be a transaction (property TRAN_MSG): send half messages one by one"
@@ -158,9 +156,9 @@ def _properties(broker: "BrokerView", args: SendRequest) -> tuple[bytes, bytes, 
     """
     sent = (args.properties or "").encode()
     head, _, behind = sent.partition(b"\x02")
-    known = _behind_unique(behind) if head[:_UNIQ_SIZE] == _UNIQ_PAIR and len(behind) <= BEHIND_SIZE_MAX else None
-    if known is not None and len(head) > _UNIQ_SIZE:
-        return head + known[0] + broker.own_properties, head[_UNIQ_SIZE:], known[1], True, 0
+    known = behind_unique(behind) if head[:UNIQ_SIZE] == UNIQ_PAIR and len(behind) <= BEHIND_SIZE_MAX else None
+    if known is not None and len(head) > UNIQ_SIZE:
+        return head + known[0] + broker.own_properties, head[UNIQ_SIZE:], known[1], True, 0
     if sent.startswith(_LEADING) and (led := _led(broker, head, behind)) is not None:
         return led
     wait, level = True, 0
@@ -169,18 +167,18 @@ def _properties(broker: "BrokerView", args: SendRequest) -> tuple[bytes, bytes, 
     text = b"\x02" + sent
     if text[-1] != 2:
         text += b"\x02"
-    text = text.replace(_PLAIN_WAIT, b"\x02", 1)
-    if _SPECIAL(text):
+    text = text.replace(PLAIN_WAIT, b"\x02", 1)
+    if SPECIAL(text):
         special, wait, level = _special(broker, args, text[1:])
         text = b"\x02" + special
     plain = text[1:]
     code = 0
-    if _TAGS in text:
+    if TAGS in text:
         tag = props.find(plain, b"TAGS")
         code = tags_code(tag.decode("utf-8", "replace")) if tag else 0
-    at = text.find(_UNIQ)
+    at = text.find(UNIQ)
     if at >= 0:
-        unique = text[at + len(_UNIQ) : text.find(b"\x02", at + 1)]
+        unique = text[at + len(UNIQ) : text.find(b"\x02", at + 1)]
     else:
         unique = broker.unique_id().encode()
         plain += b"UNIQ_KEY\x01" + unique + b"\x02"
@@ -198,9 +196,9 @@ def _led(broker: "BrokerView", leading: bytes, rest: bytes) -> tuple[bytes, byte
     Raises Refused.
     """
     unique, _, behind = rest.partition(b"\x02")
-    if unique[:_UNIQ_SIZE] != _UNIQ_PAIR or len(unique) == _UNIQ_SIZE or len(behind) > BEHIND_SIZE_MAX:
+    if unique[:UNIQ_SIZE] != UNIQ_PAIR or len(unique) == UNIQ_SIZE or len(behind) > BEHIND_SIZE_MAX:
         return None
-    known = _behind_unique(behind)
+    known = behind_unique(behind)
     if known is None or b"\x02TIMER_" in known[0]:
         return None
     if leading[:5] == b"TIMER":
@@ -212,21 +210,7 @@ def _led(broker: "BrokerView", leading: bytes, rest: bytes) -> tuple[bytes, byte
         _check_transactions(broker)
         level = HALF
     properties = leading + b"\x02" + unique + known[0] + broker.own_properties
-    return properties, unique[_UNIQ_SIZE:], known[1], True, level
-
-
-@lru_cache(maxsize=1024)
-def _behind_unique(behind: bytes) -> tuple[bytes, int] | None:
-    """Return the properties behind a unique id as stored, and the tag code; None if one is special.
-
-    Cached: Java clients write the unique id first, and the properties behind it are usually the
-    same from one message to the next.
-    """
-    text = (b"\x02" + behind).replace(_PLAIN_WAIT, b"\x02", 1)
-    if text[-1] != 2 or _SPECIAL(text):
-        return None
-    tag = props.find(text, b"TAGS")
-    return text, tags_code(tag.decode("utf-8", "replace")) if tag else 0
+    return properties, unique[UNIQ_SIZE:], known[1], True, level
 
 
 def _send_batch(broker: "BrokerView", call: Call[SendRequest], config: "TopicConfig", queue_id: int) -> Response:
@@ -234,46 +218,20 @@ def _send_batch(broker: "BrokerView", call: Call[SendRequest], config: "TopicCon
     args = call.args
     if args.topic.startswith((RETRY_PREFIX, DLQ_PREFIX)):
         raise Refused(ResponseCode.MESSAGE_ILLEGAL, "batch request does not support retry group")
-    shared = (args.properties or "").encode()
-    if args.sys_flag & MessageSysFlag.TRANSACTION_MASK or _is_half(args.properties or ""):
+    if args.sys_flag & MessageSysFlag.TRANSACTION_MASK:
         raise Refused(ResponseCode.MESSAGE_ILLEGAL, _BATCH_HALF)
-    if _level(props.find(shared, b"DELAY") or b"") or any(props.find(shared, name.encode()) for name in timer_sends.TIMERS):
-        raise Refused(ResponseCode.MESSAGE_ILLEGAL, _BATCH_DELAYED)
-    try:
-        entries = decode_batch(call.body)
-    except RemoteProtocolError as error:
-        raise Refused(ResponseCode.MESSAGE_ILLEGAL, f"the batch cannot be read: {error}") from None
+    unique, wait = _shared_properties(args.properties or "")
+    is_inner = bool(unique) and config.attributes.get(QUEUE_TYPE) == BATCH_QUEUE
+    entries = _decoded(call.body, is_inner)
     born_host, v6 = broker.hosts.of(call.conn)
     sys_flag = args.sys_flag & ~(MessageSysFlag.BORN_HOST_V6 | MessageSysFlag.STORE_HOST_V6) | v6
     if config.topic_filter_type == "MULTI_TAG":
         sys_flag |= MessageSysFlag.MULTI_TAGS
-    unique = props.find(shared, b"UNIQ_KEY") or b""
-    if unique and config.attributes.get(QUEUE_TYPE) == BATCH_QUEUE:
+    if is_inner:
         return inner_batch.store(broker, call, queue_id, sys_flag=sys_flag, born_host=born_host, count=len(entries))
     if sys_flag & MessageSysFlag.INNER_BATCH:
         raise Refused(ResponseCode.MESSAGE_ILLEGAL, _INNER_ALONE)
-    messages: list[tuple[int, bytes, bytes, int]] = []
-    last: bytes | None = None
-    known: tuple[bytes, int] | None = None
-    for flag, body, sent in entries:
-        head, _, behind = sent.partition(b"\x02")
-        if behind != last:
-            last = behind
-            known = _behind_unique(behind) if len(behind) <= BEHIND_SIZE_MAX else None
-        if known is not None and head.startswith(_UNIQ_PAIR):
-            messages.append((flag, body, head + known[0], known[1]))
-            continue
-        text = (b"\x02" + sent).replace(_PLAIN_WAIT, b"\x02", 1)
-        properties = text[1:]
-        if _SPECIAL(text):
-            properties, wait, level = _special(broker, args, properties)
-            if level:
-                raise Refused(ResponseCode.MESSAGE_ILLEGAL, _BATCH_HALF if level == HALF else _BATCH_DELAYED)
-            if not wait:
-                # Readers of a batched message see WAIT=false, as from Apache's broker.
-                properties += b"WAIT\x01false\x02"
-        tag = props.find(properties, b"TAGS")
-        messages.append((flag, body, properties, tags_code(tag.decode("utf-8", "replace")) if tag else 0))
+    messages = entries if isinstance(entries, UniformBatch) else _batch_messages(broker, args, entries)
     call.changed = True
     put = Put(
         args.topic,
@@ -292,8 +250,69 @@ def _send_batch(broker: "BrokerView", call: Call[SendRequest], config: "TopicCon
     result = broker.store.append_batch(put, messages)
     if result.status is not PutStatus.PUT_OK:
         return broker.puts.refusal(result.status)
-    broker.puts.park(call, queue_id, unique, result, props.waits_for_store(shared))
+    broker.puts.park(call, queue_id, unique, result, wait)
     return LATER
+
+
+def _shared_properties(sent: str) -> tuple[bytes, bool]:
+    """Return the unique id of a whole batch, and whether it waits for the disk. Raises Refused."""
+    shared = sent.encode()
+    head, _, behind = shared.partition(b"\x02")
+    if head.startswith(UNIQ_PAIR) and len(behind) <= BEHIND_SIZE_MAX and behind_unique(behind) and UNIQ not in shared:
+        return head[UNIQ_SIZE:], True
+    if _is_half(sent):
+        raise Refused(ResponseCode.MESSAGE_ILLEGAL, _BATCH_HALF)
+    if _level(props.find(shared, b"DELAY") or b"") or any(props.find(shared, name.encode()) for name in timer_sends.TIMERS):
+        raise Refused(ResponseCode.MESSAGE_ILLEGAL, _BATCH_DELAYED)
+    return props.find(shared, b"UNIQ_KEY") or b"", props.waits_for_store(shared)
+
+
+def _decoded(body: bytes, is_inner: bool) -> UniformBatch | Sequence[Sent]:
+    """Return a batch as a uniform one, or as its messages. An inner batch is always the latter.
+
+    Raises Refused.
+    """
+    sizes = None if is_inner else equal_sizes(body)
+    if sizes is not None and sizes.message_count >= batch_shape.COUNT_MIN:
+        found = batch_shape.of_equal_sizes(body, sizes)
+        if found is not None:
+            return found
+    try:
+        entries = decode_batch(body)
+    except RemoteProtocolError as error:
+        raise Refused(ResponseCode.MESSAGE_ILLEGAL, f"the batch cannot be read: {error}") from None
+    if is_inner or len(entries) < batch_shape.COUNT_MIN:
+        return entries
+    return batch_shape.of_messages(entries) or entries
+
+
+def _batch_messages(
+    broker: "BrokerView", args: SendRequest, entries: Sequence[Sent]
+) -> list[tuple[int, bytes, bytes, int]]:
+    """Return (flag, body, properties as stored, tags code) of each message. Raises Refused."""
+    messages: list[tuple[int, bytes, bytes, int]] = []
+    last: bytes | None = None
+    known: tuple[bytes, int] | None = None
+    for flag, body, sent in entries:
+        head, _, behind = sent.partition(b"\x02")
+        if behind != last:
+            last = behind
+            known = behind_unique(behind) if len(behind) <= BEHIND_SIZE_MAX else None
+        if known is not None and head.startswith(UNIQ_PAIR):
+            messages.append((flag, body, head + known[0], known[1]))
+            continue
+        text = (b"\x02" + sent).replace(PLAIN_WAIT, b"\x02", 1)
+        properties = text[1:]
+        if SPECIAL(text):
+            properties, wait, level = _special(broker, args, properties)
+            if level:
+                raise Refused(ResponseCode.MESSAGE_ILLEGAL, _BATCH_HALF if level == HALF else _BATCH_DELAYED)
+            if not wait:
+                # Readers of a batched message see WAIT=false, as from Apache's broker.
+                properties += b"WAIT\x01false\x02"
+        tag = props.find(properties, b"TAGS")
+        messages.append((flag, body, properties, tags_code(tag.decode("utf-8", "replace")) if tag else 0))
+    return messages
 
 
 def _check_bits(sys_flag: int, level: int) -> None:

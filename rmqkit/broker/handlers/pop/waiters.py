@@ -74,10 +74,10 @@ class PopWaiters:
         self._duties.wake(self.name, deadline_ms)
         return True
 
-    def arrived(self, topic: str, queue_id: int, tags_code: int) -> None:
-        """Note an arrival, for one waiter of each group that waits for it."""
+    def arrived(self, topic: str, queue_id: int, tags_code: int, record_count: int = 1) -> None:
+        """Note arrived records, each for one waiter of each group that waits for it."""
         if topic in self._pairs:
-            self._arrivals.append((topic, queue_id, tags_code))
+            self._arrivals += [(topic, queue_id, tags_code)] * record_count
             self._duties.wake(self.name, self._clock.mono_ms)
 
     def wake(self, topic: str, group: str, *queue_ids: int) -> None:

@@ -1,0 +1,110 @@
+"""Encodes the records of a uniform batch (`uniform_batch.py`), with the bytes of the general path.
+
+From one record to the next only these fields differ: the CRC of the body, both offsets, the body,
+and the own part of the properties. Everything between them is prepared once per batch:
+
+    constant                     differs per record
+    size, magic                  CRC of the body
+    queue id, flag               queue offset, physical offset
+    sysFlag up to body size      body
+    topic, size of properties    own part of the properties
+    behind, and the size and magic of the next record
+
+With bodies of one size, one `pack` encodes up to `RECORDS_PER_PACK` records: the layout of that
+many records is one cached `Struct`, and `zip` interleaves the columns. With bodies of different
+sizes, each record has a packed head of its own, and one `join` puts the pieces together.
+"""
+
+from collections.abc import Sequence
+from functools import lru_cache
+from itertools import accumulate, chain, islice, repeat
+from struct import Struct
+from zlib import crc32
+
+from rmqkit.store.contract import Put
+from rmqkit.store.log.uniform_batch import UniformBatch
+from rmqkit.store.queues.consume_queue import ConsumeQueue
+
+#: a layout of that many records takes 37 KiB of memory
+RECORDS_PER_PACK = 128
+_FIELDS = 9
+_FIRST = Struct(">II")
+_QUEUE_AND_FLAG = Struct(">ii")
+_BODY_SIZE = Struct(">i")
+
+
+def encode_records(
+    batch: UniformBatch,
+    put: Put,
+    queue: ConsumeQueue,
+    *,
+    sys_flag: int,
+    queue_offset: int,
+    phy_offset: int,
+    store_ms: int,
+    fixed_size: int,
+) -> tuple[bytes, Sequence[int], Sequence[int]]:
+    """Return the records of a batch that starts at `phy_offset`, end to end.
+
+    Also their offsets in the log and their sizes. `fixed_size` is the size of a record without body
+    and properties.
+    """
+    count, bodies = len(batch), batch.bodies
+    behind = batch.properties.behind
+    properties_size = batch.properties.own_size + len(behind)
+    crcs = [crc32(body) & 0x7FFFFFFF for body in bodies]
+    queue_and_flag = repeat(_QUEUE_AND_FLAG.pack(put.queue_id, batch.flag))
+    queue_offsets = range(queue_offset, queue_offset + count)
+    middle = _middle(len(put.born_host), len(put.store_host)).pack(
+        sys_flag, put.born_ms, put.born_host, store_ms, put.store_host, put.reconsume_times, 0
+    )
+    topic = queue.topic_field + properties_size.to_bytes(2, "big")
+    if batch.body_size:
+        size = fixed_size + batch.body_size + properties_size
+        phy_offsets: Sequence[int] = range(phy_offset, phy_offset + count * size, size)
+        first = _FIRST.pack(size, queue.magic)
+        middle += _BODY_SIZE.pack(batch.body_size)
+        last = behind + first
+        columns = zip(
+            crcs, queue_and_flag, queue_offsets, phy_offsets, repeat(middle), bodies, repeat(topic), batch.own,
+            repeat(last),
+        )  # fmt: skip
+        values = chain.from_iterable(columns)
+        sizes = len(middle), batch.body_size, len(topic), batch.properties.own_size, len(last)
+        data = [first]
+        for left in range(count, 0, -RECORDS_PER_PACK):
+            here = min(left, RECORDS_PER_PACK)
+            data.append(
+                _layout(here, *sizes, len(behind) if left == here else len(last)).pack(*islice(values, here * _FIELDS))
+            )
+        return b"".join(data), phy_offsets, [size] * count
+    body_sizes = list(map(len, bodies))
+    own_size = fixed_size + properties_size
+    record_sizes = [own_size + body_size for body_size in body_sizes]
+    phy_offsets = list(accumulate(record_sizes[:-1], initial=phy_offset))
+    heads = map(
+        _head(len(middle)).pack, record_sizes, repeat(queue.magic), crcs, queue_and_flag, queue_offsets, phy_offsets,
+        repeat(middle), body_sizes,
+    )  # fmt: skip
+    pieces = zip(heads, bodies, repeat(topic), batch.own, repeat(behind))
+    return b"".join(chain.from_iterable(pieces)), phy_offsets, record_sizes
+
+
+@lru_cache(maxsize=32)
+def _layout(count: int, middle: int, body: int, topic: int, own: int, last: int, very_last: int) -> Struct:
+    """Return the layout of `count` records, without the first two fields of the first one.
+
+    The last record ends with `very_last` bytes of what ends the others.
+    """
+    record = f"I8sqq{middle}s{body}s{topic}s{own}s"
+    return Struct(f">{(record + f'{last}s') * (count - 1)}{record}{very_last}s")
+
+
+@lru_cache(maxsize=4)
+def _middle(born_host: int, store_host: int) -> Struct:
+    return Struct(f">iq{born_host}sq{store_host}siq")
+
+
+@lru_cache(maxsize=4)
+def _head(middle: int) -> Struct:
+    return Struct(f">III8sqq{middle}si")

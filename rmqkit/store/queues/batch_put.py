@@ -1,0 +1,47 @@
+"""One put of a turn that stands for all records of a uniform batch (`uniform_batch.py`)."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from rmqkit.store.log.uniform_batch import BatchProperties
+from rmqkit.store.queues.consume_queue import ConsumeQueue
+
+#: queue, queue offset, physical offset, size, tags code, properties, store time: one record of a
+#: turn
+Put = tuple[ConsumeQueue, int, int, int, int, bytes, int]
+
+
+class BatchPut(NamedTuple):
+    """The records of a batch, in log order.
+
+    The first two fields are those of a `Put`, with the queue offset of the first record. A negative
+    `queue_offset` says that the records get no units, as in a `Put`.
+    """
+
+    queue: ConsumeQueue
+    queue_offset: int
+    phy_offsets: Sequence[int]
+    sizes: Sequence[int]
+    tags_code: int
+    properties: BatchProperties
+    store_ms: int
+    #: one past the last record. An eighth field also tells the index that this is no `Put`
+    phy_next: int
+
+    def rows(self) -> Iterator[Put]:
+        """Yield the records one by one, for what cannot take them by column."""
+        queue, first, phy_offsets, sizes, tags_code, properties, store_ms, _ = self
+        step = 1 if first >= 0 else 0
+        for number, (phy_offset, size) in enumerate(zip(phy_offsets, sizes, strict=True)):
+            yield queue, first + number * step, phy_offset, size, tags_code, properties[number], store_ms
+
+
+def rows_of(puts: Iterable[Put | BatchPut]) -> list[Put]:
+    """Return the puts with each batch in its records."""
+    rows: list[Put] = []
+    for put in puts:
+        if isinstance(put, BatchPut):
+            rows.extend(put.rows())
+        else:
+            rows.append(put)
+    return rows
