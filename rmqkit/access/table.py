@@ -12,6 +12,8 @@ refused here:
 
 - The last enabled super user cannot be deleted, disabled or made a normal one.
 - A user that is no super user can neither make one nor change one.
+- No request changes a user that a file of ACL 1.0 defines (`follow_files`): the file would win
+  later.
 - Deleting rules needs a readable resource; an unreadable one deletes nothing. A type of policy
   without a resource deletes the rules of that type only.
 
@@ -67,10 +69,14 @@ class Account:
     So decisions can be kept until the account goes: at most `DECISIONS_MAX`, then none are.
     """
 
-    __slots__ = ("_by_source", "_decisions", "key", "policies", "user")
+    __slots__ = ("_by_source", "_decisions", "is_from_file", "key", "policies", "user")
 
-    def __init__(self, user: User, policies: Policies | None = None, key: Key | None = None) -> None:
+    def __init__(
+        self, user: User, policies: Policies | None = None, key: Key | None = None, *, is_from_file: bool = False
+    ) -> None:
         self.user = user
+        #: whether a file of ACL 1.0 defines it
+        self.is_from_file = is_from_file
         self.key = key or Key(user.password)
         self.policies: Policies = policies or {}
         self._by_source = any(each.sources for entries in self.policies.values() for each in entries)
@@ -141,6 +147,7 @@ class AccessTable:
         return AccessTableBody(
             acls=[acl_info(each.user.name, each.policies) for each in accounts if each.policies],
             data_version=self.version,
+            file_users=[each.user.name for each in accounts if each.is_from_file],
             users=[each.user.info() for each in accounts],
         )
 
@@ -149,6 +156,39 @@ class AccessTable:
         self.version, self.accounts = _accounts(told)
         self.save()
         self.on_change()
+
+    # --- the files of ACL 1.0
+
+    def follow_files(self, users: Mapping[str, tuple[User, Policies]]) -> list[str]:
+        """Make `users` the users that come from files: add, replace and delete them.
+
+        Return the names that are skipped, because a request has created such a user. Raises
+        AccessConflict above a limit, and then changes nothing.
+        """
+        kept = {name: each for name, each in self.accounts.items() if not each.is_from_file}
+        after = kept | {
+            name: Account(user, policies, is_from_file=True) for name, (user, policies) in users.items() if name not in kept
+        }
+        self._take(after)
+        return [name for name in users if name in kept]
+
+    def adopt_files(self, users: Mapping[str, tuple[User, Policies]]) -> None:
+        """Add the users that are missing. From now on requests may change those from files.
+
+        Raises AccessConflict above a limit, and then changes nothing.
+        """
+        added = {name: each for name, each in users.items() if name not in self.accounts}
+        after = {name: Account(each.user, each.policies, each.key) for name, each in self.accounts.items()}
+        self._take(after | {name: Account(user, policies) for name, (user, policies) in added.items()})
+
+    def _take(self, accounts: dict[str, Account]) -> None:
+        if len(accounts) > USERS_MAX:
+            raise AccessConflict(f"this broker holds at most {USERS_MAX} users")
+        if sum(each.rule_count for each in accounts.values()) > RULES_TOTAL_MAX:
+            raise AccessConflict(f"this broker holds at most {RULES_TOTAL_MAX} rules")
+        before, self.accounts = self.accounts, accounts
+        if list(map(_content, before.values())) != list(map(_content, accounts.values())):
+            self._changed()
 
     # --- users
 
@@ -177,6 +217,7 @@ class AccessTable:
         user = User.read(asked)
         if (before.is_super or user.is_super) and not by_super:
             raise AccessConflict("The super user can only be update by super user")
+        _check_not_from_file(account)
         if not (user.is_super and user.is_enabled):
             self._check_not_last(before, "disabled or made a normal user")
         self.accounts[user.name] = Account(user, account.policies)
@@ -189,6 +230,7 @@ class AccessTable:
             return False
         if account.user.is_super and not by_super:
             raise AccessConflict("The super user can only be update by super user")
+        _check_not_from_file(account)
         self._check_not_last(account.user, "deleted")
         del self.accounts[name]
         self._changed()
@@ -209,6 +251,7 @@ class AccessTable:
         Raises BadAccessText or AccessConflict.
         """
         account = self._of(subject, by_super=by_super)
+        _check_not_from_file(account)
         after = dict(account.policies)
         for kind, entries in policies.items():
             after[kind] = merge(after.get(kind, ()), entries)
@@ -225,6 +268,7 @@ class AccessTable:
         With a resource the type is Custom unless given. Raises BadAccessText or AccessConflict.
         """
         account = self._of(subject, by_super=by_super)
+        _check_not_from_file(account)
         if not account.policies:
             raise AccessConflict("The acl is not exist.")
         after = dict(account.policies)
@@ -274,6 +318,15 @@ class AccessTable:
         self.on_change()
 
 
+def _check_not_from_file(account: Account) -> None:
+    if account.is_from_file:
+        raise AccessConflict(f"user {account.user.name} comes from a file of ACL 1.0 (plain_acl.yml): change that file")
+
+
+def _content(account: Account) -> tuple[User, Policies, bool]:
+    return account.user, account.policies, account.is_from_file
+
+
 def _read(data: bytes) -> tuple[DataVersion, dict[str, Account]]:
     return _accounts(AccessTableBody.decode(data))
 
@@ -282,7 +335,11 @@ def _accounts(body: AccessTableBody) -> tuple[DataVersion, dict[str, Account]]:
     """Return version and accounts. Raises RemoteProtocolError if the body is no valid table."""
     try:
         policies = _policies(body.acls)
-        accounts = {user.name: Account(user, policies.get(user.name)) for user in map(User.read, body.users)}
+        from_files = frozenset(body.file_users)
+        accounts = {
+            user.name: Account(user, policies.get(user.name), is_from_file=user.name in from_files)
+            for user in map(User.read, body.users)
+        }
     except BadAccessText as error:
         raise RemoteProtocolError(f"access table: {error}") from None
     return body.data_version, accounts

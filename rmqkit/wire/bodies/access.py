@@ -51,6 +51,8 @@ class AccessTableBody(Body, kw_only=True):
 
     acls: list[AclInfo] = field(default_factory=list)
     data_version: DataVersion = DataVersion()
+    #: the users whom the files of ACL 1.0 define
+    file_users: list[str] = field(default_factory=list)
     users: list[UserInfo] = field(default_factory=list)
 
 
