@@ -111,7 +111,7 @@ class AccessTable:
         self.is_copy = is_copy
         self.version = DataVersion()
         #: called after each change, also by `follow`: held calls have to be checked again
-        self.on_change: Callable[[], None] = lambda: None
+        self.on_change: list[Callable[[], None]] = []
         self._clock = clock
         self._file = AtomicFile(disk, f"{folder}/{FILE}")
 
@@ -155,7 +155,7 @@ class AccessTable:
         """Replace this table by another's. Raises RemoteProtocolError, and then changes nothing."""
         self.version, self.accounts = _accounts(told)
         self.save()
-        self.on_change()
+        self._tell()
 
     # --- the files of ACL 1.0
 
@@ -315,7 +315,11 @@ class AccessTable:
         if not self.is_copy:
             self.version = self.version.next_version(self._clock.wall_ms)
         self.save()
-        self.on_change()
+        self._tell()
+
+    def _tell(self) -> None:
+        for each in self.on_change:
+            each()
 
 
 def _check_not_from_file(account: Account) -> None:
