@@ -11,16 +11,25 @@ Source: `acl/.../plain/PlainPermissionManager.java` of 4.9.8 (`startWatch`); Apa
 each 500 ms, and takes what it finds.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from rmqkit.access.plain_acl import PlainAclError, read_plain_acl
 from rmqkit.access.table import AccessTable
 from rmqkit.errors import RmqkitError
-from rmqkit.runtime.ports import Log
+from rmqkit.runtime.ports import Log, ReadFiles
 
 POLL_MS = 1000
-#: returns path -> content of the files that exist; raises OSError
-ReadFiles = Callable[[], Mapping[str, bytes]]
+
+
+def read_files(read: ReadFiles) -> Mapping[str, bytes]:
+    """Return the files. Raises PlainAclError if there is none, or if one cannot be read."""
+    try:
+        content = read()
+    except OSError as error:
+        raise PlainAclError(f"{error.filename}: {error.strerror}") from None
+    if not content:
+        raise PlainAclError("there is no file of ACL 1.0: neither plain_acl.yml nor one in the folder acl beside it")
+    return content
 
 
 class PlainAclFiles:
@@ -36,19 +45,15 @@ class PlainAclFiles:
 
     def load(self) -> None:
         """Use the files. Raises PlainAclError, AccessConflict."""
-        self._tried = self._polled = self._content()
+        self._tried = self._polled = read_files(self._read)
         self._use(self._tried)
-
-    def adopt(self) -> None:
-        """Create the users that are missing, once. Raises PlainAclError, AccessConflict."""
-        self._table.adopt_files(read_plain_acl(self._content()))
 
     def poll(self, now_ms: int) -> int:
         """Use the files if they have changed since, and stand still now. Return the next time."""
         content: Mapping[str, bytes] | None
         why = ""
         try:
-            content = self._content()
+            content = read_files(self._read)
         except PlainAclError as error:
             content, why = None, str(error)
         is_still, self._polled = content == self._polled, content
@@ -61,16 +66,6 @@ class PlainAclFiles:
             except RmqkitError as error:
                 self._log.error("acl files not reloaded", reason=str(error))
         return now_ms + POLL_MS
-
-    def _content(self) -> Mapping[str, bytes]:
-        """Return the files. Raises PlainAclError if there is none."""
-        try:
-            content = self._read()
-        except OSError as error:
-            raise PlainAclError(f"{error.filename}: {error.strerror}") from None
-        if not content:
-            raise PlainAclError("there is no file of ACL 1.0: neither plain_acl.yml nor one in the folder acl beside it")
-        return content
 
     def _use(self, content: Mapping[str, bytes]) -> None:
         users = read_plain_acl(content)

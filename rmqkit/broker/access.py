@@ -16,6 +16,8 @@ from collections.abc import Callable, Sequence
 from rmqkit.access.audit import Audit
 from rmqkit.access.gate import AccessGate
 from rmqkit.access.model import Network, read_network, read_source
+from rmqkit.access.plain_acl import read_plain_acl
+from rmqkit.access.plain_acl_files import PlainAclFiles, read_files
 from rmqkit.access.signature import Credentials
 from rmqkit.access.table import AccessTable
 from rmqkit.config import BrokerRole, NodeConfig
@@ -31,6 +33,8 @@ class BrokerAccess:
         settings = self._settings = config.access
         self.table: AccessTable | None = None
         self.audit: Audit | None = None
+        #: the files of ACL 1.0, which a master polls; None without aclEnable
+        self.acl_files: PlainAclFiles | None = None
         self._replicas = _networks(settings.replica_addresses)
         self._metrics = _networks(settings.metrics_addresses)
         if settings.inner is not None:
@@ -57,13 +61,26 @@ class BrokerAccess:
             free_codes=settings.free_codes,
         )
         table.on_change.append(gate.changed)
+        self._read_acl = ports.read_acl
+        if settings.acl_enable and not table.is_copy:
+            self.acl_files = PlainAclFiles(ports.read_acl, table, ports.log)
 
     def load(self) -> None:
-        """Read the table, and create the first super user. Raises AtomicFileDamaged."""
-        if self.table is not None:
-            self.table.load()
-            if self._settings.init_user is not None:
-                self.table.ensure_super(*self._settings.init_user)
+        """Read the table, and create the first super user; on a master also the users of ACL 1.0.
+
+        Raises AtomicFileDamaged, PlainAclError, AccessConflict.
+        """
+        if self.table is None:
+            return
+        self.table.load()
+        if self._settings.init_user is not None:
+            self.table.ensure_super(*self._settings.init_user)
+        if self.table.is_copy:
+            return
+        if self.acl_files is not None:
+            self.acl_files.load()
+        else:
+            self.table.adopt_files(read_plain_acl(read_files(self._read_acl)) if self._settings.acl_migration else {})
 
     def save(self, then: Callable[[], None]) -> None:
         """Save the table; `then` is called once it is durable or the save has failed."""

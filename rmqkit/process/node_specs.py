@@ -7,6 +7,7 @@ runs.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from rmqkit.errors import ConfigError
@@ -109,6 +110,10 @@ def broker_spec(config: NodeConfig, name: str, path: str | None, sink: LogSink |
         check(drills.defects)
 
     def make(ports: Ports, numbers: Mapping[str, int]) -> Node:
+        if config.access.acl_file:
+            from rmqkit.process.acl_files import read_acl_files
+
+            ports = ports._replace(read_acl=partial(read_acl_files, config.access.acl_file))
         broker = Broker(name, ports, config, parts)
         if drills.defects:
             from rmqkit.drill.defects.table import plant

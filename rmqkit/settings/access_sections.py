@@ -12,8 +12,11 @@ from typing import NamedTuple
 
 from rmqkit.errors import ConfigError
 from rmqkit.settings.declaration import key, parts
-from rmqkit.settings.table import Value
+from rmqkit.settings.table import Type, Value
 
+ACL_FILE = "rocketmq.acl.plain.file"
+#: keys that aclEnable sets to true
+ACL_TURNS_ON = ("authenticationEnabled", "authorizationEnabled")
 _CODES = r"(?:[0-9]+(?:\s*,\s*[0-9]+)*)?"
 
 
@@ -96,6 +99,28 @@ class AccessSettings:
         pattern=_CODES,
         allowed="request codes separated by commas",
     )
+    acl_enable: bool = key(
+        "aclEnable",
+        False,
+        "a master's users and rules come from the files of ACL 1.0 too, which it reads again when they change; turns"
+        " authenticationEnabled and authorizationEnabled on",
+        only="broker",
+    )
+    acl_migration: bool = key(
+        "migrateAuthFromV1Enabled",
+        False,
+        "at its start a master creates the users of the files of ACL 1.0 that are missing, with their rules",
+        only="broker",
+    )
+    acl_file: str = key(
+        ACL_FILE,
+        None,
+        "file of ACL 1.0; the YAML files in the folder `acl` beside it belong to it. Unset:"
+        " `${ROCKETMQ_HOME}/conf/plain_acl.yml`",
+        type=Type.PATH,
+        unset="",
+        only="broker",
+    )
     failures_max: int = key(
         "authFailuresMax",
         100,
@@ -130,17 +155,20 @@ def check_access(written: Mapping[str, tuple[Value, str]]) -> None:
         except (ValueError, RecursionError):
             fields = '{"username":"…","password":"…"}' if convert is _user else '{"accessKey":"…","secretKey":"…"}'
             raise ConfigError(f"config: {name}{place}: must be {fields}, with both texts not empty") from None
-    is_on = {
-        name for name in ("authenticationEnabled", "authorizationEnabled") if written.get(name, (False, ""))[0] is True
-    }
+    acl_enable = written.get("aclEnable", (False, ""))[0] is True
+    for name in ACL_TURNS_ON:
+        if acl_enable and written.get(name, (True, ""))[0] is False:
+            raise ConfigError(f"config: aclEnable = true with {name} = false is refused: aclEnable turns it on")
+    is_on = {name for name in ACL_TURNS_ON if written.get(name, (acl_enable, ""))[0] is True}
     if is_on == {"authorizationEnabled"}:
         raise ConfigError(
             "config: authorizationEnabled = true without authenticationEnabled is refused: anyone could claim to be any"
             " user"
         )
     if "authenticationEnabled" in is_on and not written.get("innerClientAuthenticationCredentials", ("", ""))[0]:
+        turned_on = "aclEnable" if acl_enable else "authenticationEnabled"
         raise ConfigError(
-            "config: authenticationEnabled = true is refused: set innerClientAuthenticationCredentials, without which"
+            f"config: {turned_on} = true is refused: set innerClientAuthenticationCredentials, without which"
             " brokers can neither register nor follow their masters"
         )
     for name in ("haSlaveAddresses", "metricsSourceAddresses"):

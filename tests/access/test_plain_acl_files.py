@@ -3,7 +3,7 @@
 import pytest
 
 from rmqkit.access.model import PolicyType, Resource, read_policies
-from rmqkit.access.plain_acl import PlainAclError
+from rmqkit.access.plain_acl import PlainAclError, read_plain_acl
 from rmqkit.access.plain_acl_files import POLL_MS, PlainAclFiles
 from rmqkit.access.table import AccessConflict, AccessTable
 from rmqkit.process.acl_files import read_acl_files
@@ -81,7 +81,7 @@ def test_a_load_of_the_same_content_is_no_change(bench):
 
 def test_a_change_is_used_once_it_stands_still(bench):
     told = []
-    bench.table.on_change = lambda: told.append(bench.clock.mono_ms)
+    bench.table.on_change.append(lambda: told.append(bench.clock.mono_ms))
     bench.content = {"plain_acl.yml": accounts(account(perm="SUB"), account("other-app"))}
     bench.poll(1)
     assert bench.rules() == ["Allow Pub on Topic:orders"]
@@ -201,11 +201,11 @@ def test_a_migration_adds_the_missing_users_once():
     bench = Bench()
     bench.table.create_user(UserInfo(username="other-app", password="mine"), by_super=True)
     bench.content = {"plain_acl.yml": accounts(account(), account("other-app"))}
-    bench.files.adopt()
+    bench.table.adopt_files(read_plain_acl(bench.read()))
     assert bench.rules() == ["Allow Pub on Topic:orders"]
     assert bench.table.accounts["other-app"].user.password == "mine"
     bench.table.put_rules("User:orders-app", RULES, by_super=True)
-    bench.files.adopt()
+    bench.table.adopt_files(read_plain_acl(bench.read()))
     assert bench.rules() == ["Allow Pub on Topic:orders", "Allow Pub on Topic:T"]
 
 
