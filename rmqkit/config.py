@@ -16,7 +16,7 @@ from pathlib import Path
 
 from rmqkit.errors import ConfigError
 from rmqkit.settings import build, properties
-from rmqkit.settings.access_sections import check_access
+from rmqkit.settings.access_sections import AccessSettings, check_access
 from rmqkit.settings.broker_sections import BrokerRole, FilterSettings, PullSettings
 from rmqkit.settings.host import Host, here
 from rmqkit.settings.keys import find, rows
@@ -143,6 +143,7 @@ def parse_properties(text: str) -> dict[str, str]:
 
 
 __all__ = [
+    "AccessSettings",
     "ActingSettings",
     "BrokerRole",
     "ConsumeQueueSettings",

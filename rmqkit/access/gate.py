@@ -25,7 +25,7 @@ from rmqkit.access.caller import Caller, Known
 from rmqkit.access.model import read_source
 from rmqkit.access.rules import any_user
 from rmqkit.access.signature import ACCESS_KEY, SIGNATURE, Key
-from rmqkit.access.table import AccessTable
+from rmqkit.access.table import Accounts
 from rmqkit.runtime.calls import HandlerRow, Refused
 from rmqkit.runtime.connection import Connection
 from rmqkit.wire.codes import ResponseCode
@@ -41,7 +41,7 @@ class AccessGate:
 
     def __init__(
         self,
-        tables: Callable[[], Sequence[AccessTable]],
+        tables: Callable[[], Sequence[Accounts]],
         audit: Audit,
         *,
         has_rules: bool,

@@ -31,6 +31,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from rmqkit.broker.access import BrokerAccess
+from rmqkit.broker.access_sender import AccessSender
 from rmqkit.broker.client_calls import ClientCalls
 from rmqkit.broker.context import BrokerContext
 from rmqkit.broker.escape import Escape, EscapeStrategy, Inbox
@@ -216,6 +217,8 @@ class Broker(BaseNode):
         )
         if self.role.is_enabled:
             destinations[Role.MASTER] = GuardedStore(self.puts.put, self.roles.contact)
+        if self.access.table is not None:
+            AccessSender(context, self.registration, self.access.table)
         self._liveness = self.roles.liveness
         self._wire()
         self.metrics = self._metrics_endpoint()

@@ -43,7 +43,7 @@ ATTACKERS = {
     "app": APP,
 }
 #: files that change with the time alone
-CLOCKED = ("/s/checkpoint", "config/x")
+CLOCKED = ("/s/checkpoint", "/s/config/consumeQueueEnds.json")
 SECRETS = tuple(secret for _, secret in (INNER, ROOT, *RULES))
 
 
@@ -225,7 +225,7 @@ def test_2023_37582_the_name_server():
     values["authFailuresMax"] = "100000"
     script = Script(lambda ports: NameServer("ns-0", ports, from_values("nameserver", values)))
     client = script.connect()
-    body = register_body(("T1",))
+    body = register_body(("T1", "T2"))
     identity = {**IDENTITY, "bodyCrc32": str(zlib.crc32(body) & 0x7FFFFFFF)}
     assert ask(client, INNER, RequestCode.REGISTER_BROKER, identity, body).code == 0
     before = state(script)
