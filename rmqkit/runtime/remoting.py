@@ -19,6 +19,10 @@ Limits: the size of a frame, the time to complete a frame, the bytes in incomple
 connections, and the pending bytes of responses to one peer. The connection that exceeds a limit is
 closed, with a log line; other connections are not affected.
 
+With `sign`, every request on a dialled connection is signed. Requests to a peer that connected to
+this node (a client of a broker) are not: they need no signature, and the peer could send a signed
+request of the broker again in the broker's name.
+
 Source for the rules: `remoting/.../netty/NettyRemotingAbstract.java`.
 """
 
@@ -57,6 +61,9 @@ from rmqkit.wire.remoting.headers import (
     peek_code,
 )
 from rmqkit.wire.schema import Ext, to_ext
+
+#: (extFields, body) -> the extFields with the signature
+Sign = Callable[[Mapping[str, str], bytes], Mapping[str, str]]
 
 TAG = "remoting"
 _OPAQUE_MAX = 2**31 - 1
@@ -112,10 +119,11 @@ class Remoting:
         partial_bytes_max: int = 256 * 1024 * 1024,
         unread_bytes_max: int = 64 * 1024 * 1024,
         on_closed: Callable[[Connection, Peer], None] | None = None,
+        sign: Sign | None = None,
     ) -> None:
         """Serve requests from `tables`: handlers by connection tag.
 
-        Dialled connections use the tag `remoting`.
+        Dialled connections use the tag `remoting`. None as `sign` leaves requests unsigned.
         """
         self.node = node
         self.outbox = outbox
@@ -130,6 +138,7 @@ class Remoting:
         self.partial_bytes = 0
         #: why requests get SERVICE_NOT_AVAILABLE (e.g. the node is stopping); "" while it serves
         self.unavailable = ""
+        self.sign = sign
         #: codes that are served even while `unavailable`
         self.served: Set[int] = frozenset()
         #: connections we dialled, by address
@@ -229,7 +238,10 @@ class Remoting:
             return
         waiting = _PendingCall(conn, opaque, then, peer.received_count)
         peer.calls[opaque] = waiting
-        self.outbox.send(conn, frame(encode_request(code, opaque, _flat(ext)), body))
+        fields = _flat(ext)
+        if self.sign is not None and conn.dialled:
+            fields = self.sign(fields or {}, body)
+        self.outbox.send(conn, frame(encode_request(code, opaque, fields), body))
         self._sequence += 1
         due_ms = self.clock.mono_ms + timeout_ms
         heappush(self._deadlines, (due_ms, self._sequence, waiting))
@@ -242,7 +254,10 @@ class Remoting:
         """Send a request that gets no response. Nothing reports whether it arrived."""
         conn = to if isinstance(to, Connection) else self.link(to)
         self._opaque = self._opaque % _OPAQUE_MAX + 1
-        self.outbox.send(conn, frame(encode_request(code, self._opaque, _flat(ext), oneway=True), body))
+        fields = _flat(ext)
+        if self.sign is not None and conn.dialled:
+            fields = self.sign(fields or {}, body)
+        self.outbox.send(conn, frame(encode_request(code, self._opaque, fields, oneway=True), body))
 
     # --- frames
 
