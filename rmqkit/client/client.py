@@ -42,7 +42,7 @@ from rmqkit.runtime.calls import CallFailed, Outcome, Reply
 from rmqkit.runtime.connection import Address, Connection
 from rmqkit.runtime.node import BaseNode
 from rmqkit.runtime.ports import Ports
-from rmqkit.runtime.remoting import TAG, Peer, Remoting
+from rmqkit.runtime.remoting import TAG, Peer, Remoting, Sign
 from rmqkit.wire.bodies import ConsumerData, ConsumerRunningInfo
 from rmqkit.wire.codes import RequestCode, ResponseCode
 from rmqkit.wire.fastjson import MessageQueue
@@ -84,6 +84,8 @@ class ClientSettings:
     heartbeat_ms: int = 30_000
     #: Timeout of calls that specify none.
     call_timeout_ms: int = 3000
+    #: Signs every request. None: requests are not signed.
+    sign: Sign | None = None
 
 
 class ConsumerPart(Protocol):
@@ -126,6 +128,7 @@ class Client(BaseNode):
             log=self.log,
             tables={TAG: PEER_CALLS},
             on_closed=self._link_closed,
+            sign=settings.sign,
         )
         self.name_servers = NameServers(self, settings.namesrv)
         self.routes = Routes(self)
