@@ -29,6 +29,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
+from rmqkit.client.access_denials import FailureLog, denial_of
 from rmqkit.client.flow import Deferred, start
 from rmqkit.client.heartbeats import Heartbeats
 from rmqkit.client.name_servers import NameServers
@@ -119,6 +120,7 @@ class Client(BaseNode):
         super().__init__(name, ports)
         self.settings = settings
         self.log = ports.log
+        self.failures = FailureLog(self.log, self.clock)
         self.timers = Timers(self.clock, self.duties)
         self.remoting = Remoting(
             self,
@@ -249,8 +251,8 @@ class Client(BaseNode):
     ) -> Deferred[Reply]:
         """Return a promise of a broker's response.
 
-        It fails with BrokerError if the code is not in `accept`, or with PeerUnreachable if there
-        is no response.
+        It fails with BrokerError if the code is not in `accept` (AccessDenied if access control
+        refused), or with PeerUnreachable if there is no response.
         """
         promise: Deferred[Reply] = Deferred()
 
@@ -260,7 +262,7 @@ class Client(BaseNode):
             elif outcome.code in accept:
                 promise.resolve(outcome)
             else:
-                promise.fail(refused(outcome))
+                promise.fail(refused(outcome, code))
 
         self.remoting.call(to, code, ext, body, timeout_ms=timeout_ms or self.settings.call_timeout_ms, then=ended)
         return promise
@@ -363,8 +365,12 @@ def _ignore(outcome: Outcome) -> None:
     pass
 
 
-def refused(reply: Reply) -> BrokerError:
-    """Return the exception for a response with an error code."""
+def refused(reply: Reply, request: int) -> BrokerError:
+    """Return the exception for a response with an error code; AccessDenied if the user lacks a
+    right. `request` is the request's code.
+    """
+    if (denial := denial_of(reply, request)) is not None:
+        return denial
     name = str(reply.code)
     if reply.code in _CODE_NAMES:
         name += f" {_CODE_NAMES[reply.code]}"
