@@ -1,0 +1,263 @@
+"""AccessTable: the users of a cluster and their rules, and the file access.json.
+
+The table is a broker's. A slave's is a copy of its master's (`follow`). A name server keeps one for
+each broker group that registers with it (`nameserver/access.py`).
+
+The file has the passwords in plain text, because HMAC needs the secret itself. So the shell creates
+it with mode 0600 (`ports.PRIVATE_FILES`).
+
+What a change does follows Apache: create merges with what exists, an update replaces only what it
+names, and a rule replaces the rule for an equal resource. What Apache permits and is not safe is
+refused here:
+
+- The last enabled super user cannot be deleted, disabled or made a normal one.
+- A user that is no super user can neither make one nor change one.
+- Deleting rules needs a readable resource; an unreadable one deletes nothing. A type of policy
+  without a resource deletes the rules of that type only.
+
+Source: `auth/.../manager/{AuthenticationMetadataManagerImpl,AuthorizationMetadataManagerImpl}.java`.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+
+from rmqkit.access.model import (
+    BadAccessText,
+    Policies,
+    PolicyType,
+    Resource,
+    User,
+    UserStatus,
+    UserType,
+    acl_info,
+    merge,
+    read_policies,
+    read_subject,
+    read_word,
+)
+from rmqkit.access.signature import Key
+from rmqkit.errors import RemoteProtocolError, RmqkitError
+from rmqkit.runtime.atomic_file import AtomicFile
+from rmqkit.runtime.ports import Clock, Disk
+from rmqkit.wire.bodies.access import AccessTableBody, AclInfo, UserInfo
+from rmqkit.wire.bodies.versions import DataVersion
+
+FILE = "access.json"
+USERS_MAX = 10_000
+#: rules of one user, of both types
+RULES_MAX = 1_000
+#: rules of all users
+RULES_TOTAL_MAX = 20_000
+
+
+class AccessConflict(RmqkitError):
+    """A change that the state of the table forbids; the message says why."""
+
+
+class Account:
+    """A user, its key for signatures, and its rules."""
+
+    __slots__ = ("key", "policies", "user")
+
+    def __init__(self, user: User, policies: Policies | None = None) -> None:
+        self.user = user
+        self.key = Key(user.password)
+        self.policies: Policies = policies or {}
+
+    @property
+    def rule_count(self) -> int:
+        return sum(map(len, self.policies.values()))
+
+
+class AccessTable:
+    """Users and rules by user name."""
+
+    def __init__(self, disk: Disk, clock: Clock, folder: str, *, is_copy: bool = False) -> None:
+        self.accounts: dict[str, Account] = {}
+        self.is_copy = is_copy
+        self.version = DataVersion()
+        #: called after each change, also by `follow`: held calls have to be checked again
+        self.on_change: Callable[[], None] = lambda: None
+        self._clock = clock
+        self._file = AtomicFile(disk, f"{folder}/{FILE}")
+
+    # --- the file
+
+    def load(self) -> None:
+        """Read the file. Raises AtomicFileDamaged if no copy of it can be read."""
+        loaded = self._file.load(_read)
+        if loaded is not None:
+            self.version, self.accounts = loaded
+
+    def ensure_super(self, name: str, password: str) -> bool:
+        """Create a super user unless the name exists. Return whether it was created.
+
+        On a copy it is there until the master's table comes, so that the node can be reached.
+        """
+        if name in self.accounts:
+            return False
+        self.accounts[name] = Account(User(name, password, UserType.SUPER))
+        self._changed()
+        return True
+
+    @property
+    def save_error(self) -> OSError | None:
+        """The error of the last save; None if it succeeded."""
+        return self._file.error
+
+    def save(self, then: Callable[[], None] | None = None) -> None:
+        self._file.save(lambda: self.snapshot().pretty().encode(), then)
+
+    def snapshot(self) -> AccessTableBody:
+        accounts = self.accounts.values()
+        return AccessTableBody(
+            acls=[acl_info(each.user.name, each.policies) for each in accounts if each.policies],
+            data_version=self.version,
+            users=[each.user.info() for each in accounts],
+        )
+
+    def follow(self, told: AccessTableBody) -> None:
+        """Replace this table by another's. Raises RemoteProtocolError, and then changes nothing."""
+        self.version, self.accounts = _accounts(told)
+        self.save()
+        self.on_change()
+
+    # --- users
+
+    def create_user(self, info: UserInfo, *, by_super: bool) -> None:
+        """Add a user. Raises BadAccessText or AccessConflict."""
+        user = User.read(info)
+        if user.is_super and not by_super:
+            raise AccessConflict("The super user can only be create by super user")
+        if user.name in self.accounts:
+            raise AccessConflict("The user is existed")
+        if len(self.accounts) >= USERS_MAX:
+            raise AccessConflict(f"this broker holds {USERS_MAX} users already")
+        self.accounts[user.name] = Account(user)
+        self._changed()
+
+    def update_user(self, info: UserInfo, *, by_super: bool) -> None:
+        """Change what `info` names of a user. Raises BadAccessText or AccessConflict."""
+        account = self.accounts.get(info.username or "")
+        if account is None:
+            raise AccessConflict("The user is not exist")
+        before = account.user
+        kind = read_word(UserType, info.user_type, "user type") if info.user_type else before.type
+        status = read_word(UserStatus, info.user_status, "user status") if info.user_status else before.status
+        password = info.password if info.password and info.password.strip() else before.password
+        asked = UserInfo(username=before.name, password=password, user_type=kind.value, user_status=status.value)
+        user = User.read(asked)
+        if (before.is_super or user.is_super) and not by_super:
+            raise AccessConflict("The super user can only be update by super user")
+        if not (user.is_super and user.is_enabled):
+            self._check_not_last(before, "disabled or made a normal user")
+        self.accounts[user.name] = Account(user, account.policies)
+        self._changed()
+
+    def delete_user(self, name: str, *, by_super: bool) -> bool:
+        """Delete a user and its rules. Return whether it existed. Raises AccessConflict."""
+        account = self.accounts.get(name)
+        if account is None:
+            return False
+        if account.user.is_super and not by_super:
+            raise AccessConflict("The super user can only be update by super user")
+        self._check_not_last(account.user, "deleted")
+        del self.accounts[name]
+        self._changed()
+        return True
+
+    def _check_not_last(self, user: User, what: str) -> None:
+        """Raise AccessConflict if `user` is the only enabled super user."""
+        if user.is_super and user.is_enabled:
+            others = (each.user for each in self.accounts.values() if each.user.name != user.name)
+            if not any(each.is_super and each.is_enabled for each in others):
+                raise AccessConflict(f"user {user.name} is the last enabled super user, which cannot be {what}")
+
+    # --- rules
+
+    def put_rules(self, subject: str, policies: Policies, *, by_super: bool) -> None:
+        """Add rules to a subject, `User:<name>`; one for an equal resource is replaced.
+
+        Raises BadAccessText or AccessConflict.
+        """
+        account = self._of(subject, by_super=by_super)
+        after = dict(account.policies)
+        for kind, entries in policies.items():
+            after[kind] = merge(after.get(kind, ()), entries)
+        count = sum(map(len, after.values()))
+        if count > RULES_MAX:
+            raise AccessConflict(f"a user has at most {RULES_MAX} rules")
+        if sum(each.rule_count for each in self.accounts.values()) - account.rule_count + count > RULES_TOTAL_MAX:
+            raise AccessConflict(f"this broker holds at most {RULES_TOTAL_MAX} rules")
+        account.policies = after
+        self._changed()
+
+    def delete_rules(self, subject: str, kind: PolicyType | None, resource: Resource | None, *, by_super: bool) -> None:
+        """Delete a subject's rule for a resource, those of one type, or all.
+
+        With a resource the type is Custom unless given. Raises BadAccessText or AccessConflict.
+        """
+        account = self._of(subject, by_super=by_super)
+        if not account.policies:
+            raise AccessConflict("The acl is not exist.")
+        after = dict(account.policies)
+        if resource is not None:
+            kind = kind or PolicyType.CUSTOM
+            after[kind] = tuple(each for each in after.get(kind, ()) if each.resource != resource)
+        elif kind is not None:
+            after[kind] = ()
+        else:
+            after = {}
+        account.policies = {each: entries for each, entries in after.items() if entries}
+        self._changed()
+
+    def acl(self, subject: str) -> AclInfo | None:
+        """Return a subject's rules, None if it has none. Raises BadAccessText or AccessConflict."""
+        account = self._of(subject, by_super=True)
+        return acl_info(account.user.name, account.policies) if account.policies else None
+
+    def acls(self, subject_filter: str, resource_filter: str) -> list[AclInfo]:
+        """Return the rules whose subject and resource contain the filters."""
+        found: list[AclInfo] = []
+        for name, account in sorted(self.accounts.items()):
+            kept = {
+                kind: tuple(each for each in entries if resource_filter in str(each.resource))
+                for kind, entries in account.policies.items()
+            }
+            kept = {kind: entries for kind, entries in kept.items() if entries}
+            if kept and subject_filter in f"User:{name}":
+                found.append(acl_info(name, kept))
+        return found
+
+    def _of(self, subject: str, *, by_super: bool) -> Account:
+        account = self.accounts.get(read_subject(subject))
+        if account is None:
+            raise AccessConflict(f"The subject of {subject} is not exist.")
+        if account.user.is_super and not by_super:
+            raise AccessConflict("The super user can only be update by super user")
+        return account
+
+    def _changed(self) -> None:
+        if not self.is_copy:
+            self.version = self.version.next_version(self._clock.wall_ms)
+        self.save()
+        self.on_change()
+
+
+def _read(data: bytes) -> tuple[DataVersion, dict[str, Account]]:
+    return _accounts(AccessTableBody.decode(data))
+
+
+def _accounts(body: AccessTableBody) -> tuple[DataVersion, dict[str, Account]]:
+    """Return version and accounts. Raises RemoteProtocolError if the body is no valid table."""
+    try:
+        accounts = {user.name: Account(user) for user in map(User.read, body.users)}
+        for name, policies in _policies(body.acls).items():
+            if name in accounts:
+                accounts[name].policies = policies
+    except BadAccessText as error:
+        raise RemoteProtocolError(f"access table: {error}") from None
+    return body.data_version, accounts
+
+
+def _policies(acls: Iterable[AclInfo]) -> Mapping[str, Policies]:
+    return {read_subject(each.subject): read_policies(each.policies or ()) for each in acls}
