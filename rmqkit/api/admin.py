@@ -4,8 +4,8 @@
         admin.create_topic("T", queue_nums=4)
 
 The methods are coroutines of `rmqkit.client.admin`: of the class `AdminCore`, and functions of
-`messages`, `stats`, `dead_letters`, `transactions` and `pop`. `AdminFlows` lists them, and `Flow`
-makes a method of each.
+`messages`, `stats`, `dead_letters`, `transactions`, `pop` and `access`. `AdminFlows` lists them,
+and `Flow` makes a method of each.
 """
 
 import os
@@ -16,8 +16,8 @@ from types import MethodType
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
 from rmqkit.api.io_thread import User, acquire, release
+from rmqkit.client.admin import access, messages, pop, stats, transactions
 from rmqkit.client.admin import dead_letters as letters
-from rmqkit.client.admin import messages, pop, stats, transactions
 from rmqkit.client.admin.groups import AdminCore as Core
 from rmqkit.client.flow import Deferred, start
 from rmqkit.errors import ClientClosed
@@ -142,6 +142,15 @@ class AdminFlows:
     pop_in_flight = Flow(pop.pop_in_flight)
     request_modes = Flow(pop.request_modes)
     set_request_mode = Flow(pop.set_request_mode)
+
+    create_user = Flow(access.create_user)
+    update_user = Flow(access.update_user)
+    delete_user = Flow(access.delete_user)
+    users = Flow(access.users)
+    put_rules = Flow(access.put_rules)
+    delete_rules = Flow(access.delete_rules)
+    rules = Flow(access.rules)
+    all_rules = Flow(access.all_rules)
 
 
 class Admin(User, BlockingAdmin, AdminFlows):
