@@ -273,7 +273,10 @@ def read_policies(infos: Iterable[PolicyInfo]) -> Policies:
 
 
 def merge(entries: tuple[Entry, ...], changes: Iterable[Entry]) -> tuple[Entry, ...]:
-    """Return the rules after a change: one for an equal resource is replaced (`Policy.updateEntry`)."""
+    """Return the rules after a change; each replaces one for an equal resource.
+
+    Source: `Policy.updateEntry`.
+    """
     merged = {each.resource: each for each in entries}
     merged.update((each.resource, each) for each in changes)
     return tuple(merged.values())

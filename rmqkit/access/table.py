@@ -15,16 +15,22 @@ refused here:
 - Deleting rules needs a readable resource; an unreadable one deletes nothing. A type of policy
   without a resource deletes the rules of that type only.
 
-Source: `auth/.../manager/{AuthenticationMetadataManagerImpl,AuthorizationMetadataManagerImpl}.java`.
+Source: `auth/.../authentication/manager/AuthenticationMetadataManagerImpl.java`,
+`auth/.../authorization/manager/AuthorizationMetadataManagerImpl.java`.
 """
 
 from collections.abc import Callable, Iterable, Mapping
 
+from rmqkit.access.decision import Verdict, decide
 from rmqkit.access.model import (
+    Action,
     BadAccessText,
+    Pattern,
     Policies,
     PolicyType,
     Resource,
+    ResourceType,
+    Source,
     User,
     UserStatus,
     UserType,
@@ -43,6 +49,8 @@ from rmqkit.wire.bodies.versions import DataVersion
 
 FILE = "access.json"
 USERS_MAX = 10_000
+#: decisions that an account keeps
+DECISIONS_MAX = 4096
 #: rules of one user, of both types
 RULES_MAX = 1_000
 #: rules of all users
@@ -54,24 +62,45 @@ class AccessConflict(RmqkitError):
 
 
 class Account:
-    """A user, its key for signatures, and its rules."""
+    """A user, its key for signatures, and its rules. A change creates another account.
 
-    __slots__ = ("key", "policies", "user")
+    So decisions can be kept until the account goes: at most `DECISIONS_MAX`, then none are.
+    """
 
-    def __init__(self, user: User, policies: Policies | None = None) -> None:
+    __slots__ = ("_by_source", "_decisions", "key", "policies", "user")
+
+    def __init__(self, user: User, policies: Policies | None = None, key: Key | None = None) -> None:
         self.user = user
-        self.key = Key(user.password)
+        self.key = key or Key(user.password)
         self.policies: Policies = policies or {}
+        self._by_source = any(each.sources for entries in self.policies.values() for each in entries)
+        self._decisions: dict[tuple[object, ...], Verdict] = {}
 
     @property
     def rule_count(self) -> int:
         return sum(map(len, self.policies.values()))
 
+    def decide(self, kind: ResourceType, name: str, actions: frozenset[Action], source: Source | None) -> Verdict:
+        """Return whether one of the actions is allowed. Without a name, on all of the type."""
+        asked = (kind, name, actions, source if self._by_source else None)
+        verdict = self._decisions.get(asked)
+        if verdict is None:
+            pattern = Pattern.LITERAL if name else Pattern.ANY
+            verdict = decide(self.policies, Resource(kind, name, pattern), actions, source)
+            if len(self._decisions) >= DECISIONS_MAX:
+                self._decisions.clear()
+            self._decisions[asked] = verdict
+        return verdict
+
 
 class AccessTable:
     """Users and rules by user name."""
 
-    def __init__(self, disk: Disk, clock: Clock, folder: str, *, is_copy: bool = False) -> None:
+    def __init__(
+        self, disk: Disk, clock: Clock, folder: str, *, cluster: str = "DefaultCluster", is_copy: bool = False
+    ) -> None:
+        #: the name of the resource Cluster that rules of this table mean
+        self.cluster = cluster
         self.accounts: dict[str, Account] = {}
         self.is_copy = is_copy
         self.version = DataVersion()
@@ -188,8 +217,7 @@ class AccessTable:
             raise AccessConflict(f"a user has at most {RULES_MAX} rules")
         if sum(each.rule_count for each in self.accounts.values()) - account.rule_count + count > RULES_TOTAL_MAX:
             raise AccessConflict(f"this broker holds at most {RULES_TOTAL_MAX} rules")
-        account.policies = after
-        self._changed()
+        self._use(account, after)
 
     def delete_rules(self, subject: str, kind: PolicyType | None, resource: Resource | None, *, by_super: bool) -> None:
         """Delete a subject's rule for a resource, those of one type, or all.
@@ -207,8 +235,7 @@ class AccessTable:
             after[kind] = ()
         else:
             after = {}
-        account.policies = {each: entries for each, entries in after.items() if entries}
-        self._changed()
+        self._use(account, {each: entries for each, entries in after.items() if entries})
 
     def acl(self, subject: str) -> AclInfo | None:
         """Return a subject's rules, None if it has none. Raises BadAccessText or AccessConflict."""
@@ -236,6 +263,10 @@ class AccessTable:
             raise AccessConflict("The super user can only be update by super user")
         return account
 
+    def _use(self, account: Account, policies: Policies) -> None:
+        self.accounts[account.user.name] = Account(account.user, policies, account.key)
+        self._changed()
+
     def _changed(self) -> None:
         if not self.is_copy:
             self.version = self.version.next_version(self._clock.wall_ms)
@@ -250,10 +281,8 @@ def _read(data: bytes) -> tuple[DataVersion, dict[str, Account]]:
 def _accounts(body: AccessTableBody) -> tuple[DataVersion, dict[str, Account]]:
     """Return version and accounts. Raises RemoteProtocolError if the body is no valid table."""
     try:
-        accounts = {user.name: Account(user) for user in map(User.read, body.users)}
-        for name, policies in _policies(body.acls).items():
-            if name in accounts:
-                accounts[name].policies = policies
+        policies = _policies(body.acls)
+        accounts = {user.name: Account(user, policies.get(user.name)) for user in map(User.read, body.users)}
     except BadAccessText as error:
         raise RemoteProtocolError(f"access table: {error}") from None
     return body.data_version, accounts

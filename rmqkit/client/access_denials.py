@@ -24,6 +24,8 @@ LOG_AGAIN_MS = 600_000
 LOGGED_MAX = 1000
 
 _NO_RIGHT = re.compile(r"User:(?P<user>.*) has no permission to access (?P<resource>.*) from (?P<source>.*?), (?P<why>.*)")
+#: rmqkit's own
+_NOT_INNER = re.compile(r"User:(?P<user>.*) (?P<why>is neither a node of the cluster nor a super user), which .* needs\.")
 _NO_USER = re.compile(r"User:(?P<user>.*?) (?:is not found|is disabled|not found)\.?")
 _WHY = {"no matched policies.": "no rule allows it", "the decision is deny.": "a rule denies it"}
 _UNSIGNED = "username cannot be null."
@@ -48,6 +50,9 @@ def denial_of(reply: Reply, request: int) -> AccessDenied | None:
         user, resource = found["user"], found["resource"]
         why = _WHY.get(found["why"], found["why"])
         text = f"user {user} has no right to {resource} (from {found['source']}): {why}"
+    elif found := _NOT_INNER.fullmatch(remark):
+        user = found["user"]
+        text = f"user {user} {found['why']}"
     elif found := _NO_USER.fullmatch(remark):
         user = found["user"]
         text = f"user {user} is {'disabled' if 'disabled' in remark else 'unknown'}"

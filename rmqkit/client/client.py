@@ -130,8 +130,8 @@ class Client(BaseNode):
             log=self.log,
             tables={TAG: PEER_CALLS},
             on_closed=self._link_closed,
-            sign=settings.sign,
         )
+        self.remoting.sign = settings.sign
         self.name_servers = NameServers(self, settings.namesrv)
         self.routes = Routes(self)
         self.heartbeats = Heartbeats(self)

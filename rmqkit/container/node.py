@@ -22,6 +22,7 @@ from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
+from rmqkit.access.rules import GET, UPDATE, on_cluster
 from rmqkit.config import NetworkLimits
 from rmqkit.container.container import BrokerKey
 from rmqkit.runtime.calls import LATER, Call, Handlers, Refused, Response
@@ -186,7 +187,7 @@ def _answer(call: Call[Any], outcome: ChangeResult) -> Response:
     return call.error(outcome.code, outcome.for_others if hides else outcome.error)
 
 
-@rows.handles(RequestCode.ADD_BROKER, AddBrokerRequest)
+@rows.handles(RequestCode.ADD_BROKER, AddBrokerRequest, access=on_cluster(UPDATE))
 def add_broker(node: ContainerNode, call: Call[AddBrokerRequest]) -> Response:
     node.check_allowed(call)
     path = (call.args.config_path or "").strip()
@@ -198,7 +199,7 @@ def add_broker(node: ContainerNode, call: Call[AddBrokerRequest]) -> Response:
     return LATER
 
 
-@rows.handles(RequestCode.REMOVE_BROKER, RemoveBrokerRequest)
+@rows.handles(RequestCode.REMOVE_BROKER, RemoveBrokerRequest, access=on_cluster(UPDATE))
 def remove_broker(node: ContainerNode, call: Call[RemoveBrokerRequest]) -> Response:
     node.check_allowed(call)
     args = call.args
@@ -207,12 +208,12 @@ def remove_broker(node: ContainerNode, call: Call[RemoveBrokerRequest]) -> Respo
     return LATER
 
 
-@rows.handles(RequestCode.GET_BROKER_CONFIG, NoFields)
+@rows.handles(RequestCode.GET_BROKER_CONFIG, NoFields, access=on_cluster(GET))
 def get_config(node: ContainerNode, call: Call[NoFields]) -> Response:
     return call.ok(body=properties_text.encode(node.housing.settings()).encode())
 
 
-@rows.handles(RequestCode.GET_BROKER_RUNTIME_INFO, NoFields)
+@rows.handles(RequestCode.GET_BROKER_RUNTIME_INFO, NoFields, access=on_cluster(GET))
 def runtime_info(node: ContainerNode, call: Call[NoFields]) -> Response:
     brokers = [each._asdict() for each in node.housing.shown()]
     return call.ok(body=KVTable(table={"containerBrokers": msgspec.json.encode(brokers).decode()}).encode())

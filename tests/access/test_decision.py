@@ -1,4 +1,4 @@
-"""The order of rules: `AclAuthorizationHandler.comparePolicyEntries`, and Deny first among equals."""
+"""The order of rules (`AclAuthorizationHandler.comparePolicyEntries`); Deny is first of equals."""
 
 import pytest
 

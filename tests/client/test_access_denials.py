@@ -33,6 +33,12 @@ def reply(remark: str, code: int = DENIED) -> Reply:
             "Group:g, from here",
             "a rule denies it",
         ),
+        (
+            "User:app is neither a node of the cluster nor a super user, which PULL_MESSAGE needs.",
+            "app",
+            "",
+            "user app is neither a node of the cluster nor a super user",
+        ),
         ("User:app is not found.", "app", "", "user app is unknown"),
         ("User:app not found.", "app", "", "user app is unknown"),
         ("User:app is disabled.", "app", "", "user app is disabled"),

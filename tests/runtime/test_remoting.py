@@ -142,7 +142,8 @@ def test_what_came_with_a_call_is_let_go_when_it_ends(script, answered):
     assert len(script.node.ended) == 1
 
 
-def sealed(fields: Mapping[str, str], body: bytes) -> dict[str, str]:
+def sealed(fields: Mapping[str, str] | None, body: bytes) -> dict[str, str]:
+    fields = fields or {}
     return {**fields, "Signature": f"over {sorted(fields.values())} and {body!r}"}
 
 

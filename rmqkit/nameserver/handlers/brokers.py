@@ -8,6 +8,7 @@ Source: `namesrv/.../processor/DefaultRequestProcessor.java`.
 
 from typing import TYPE_CHECKING
 
+from rmqkit.access.rules import GET, either, inner, on_cluster
 from rmqkit.errors import RemoteProtocolError
 from rmqkit.nameserver.kv import ORDER_TOPIC_CONFIG
 from rmqkit.nameserver.registration import Newcomer, RegistrationResult, check, enter
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 rows = Handlers()
 
 
-@rows.handles(RequestCode.REGISTER_BROKER, schemas.RegisterBrokerRequest)
+@rows.handles(RequestCode.REGISTER_BROKER, schemas.RegisterBrokerRequest, access=inner)
 def register_broker(ns: "NameServerView", call: Call[schemas.RegisterBrokerRequest]) -> Response:
     args = call.args
     if args.body_crc32 and args.body_crc32 != body_crc(call.body):
@@ -54,7 +55,7 @@ def register_broker(ns: "NameServerView", call: Call[schemas.RegisterBrokerReque
     return Response(ResponseCode.SUCCESS, ext, body, registered.remark)
 
 
-@rows.handles(RequestCode.UNREGISTER_BROKER, schemas.UnregisterBrokerRequest)
+@rows.handles(RequestCode.UNREGISTER_BROKER, schemas.UnregisterBrokerRequest, access=inner)
 def unregister_broker(ns: "NameServerView", call: Call[schemas.UnregisterBrokerRequest]) -> Response:
     args = call.args
     call.changing()
@@ -63,7 +64,7 @@ def unregister_broker(ns: "NameServerView", call: Call[schemas.UnregisterBrokerR
     return call.ok()
 
 
-@rows.handles(RequestCode.QUERY_DATA_VERSION, schemas.QueryDataVersionRequest)
+@rows.handles(RequestCode.QUERY_DATA_VERSION, schemas.QueryDataVersionRequest, access=either(inner, on_cluster(GET)))
 def query_data_version(ns: "NameServerView", call: Call[schemas.QueryDataVersionRequest]) -> Response:
     args = call.args
     asked = DataVersion.decode(call.body) if call.body else None
@@ -74,7 +75,7 @@ def query_data_version(ns: "NameServerView", call: Call[schemas.QueryDataVersion
     return call.ok(schemas.QueryDataVersionResponse(changed=asked != member.data_version), member.data_version.encode())
 
 
-@rows.handles(RequestCode.BROKER_HEARTBEAT, schemas.BrokerHeartbeatRequest)
+@rows.handles(RequestCode.BROKER_HEARTBEAT, schemas.BrokerHeartbeatRequest, access=inner)
 def broker_heartbeat(ns: "NameServerView", call: Call[schemas.BrokerHeartbeatRequest]) -> Response:
     """Record a heartbeat.
 

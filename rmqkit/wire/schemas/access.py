@@ -40,7 +40,7 @@ class ListAclsRequest(Ext, kw_only=True):
 
 
 class GetAccessTableRequest(Ext, kw_only=True):
-    """60004: with `known_version` equal to the table's (a DataVersion as JSON) the body is empty."""
+    """60004. The body is empty if `known_version`, a DataVersion as JSON, is the table's."""
 
     known_version: str | None = None
 

@@ -22,6 +22,7 @@ import re
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from rmqkit.access.rules import PUB, on_topic
 from rmqkit.broker.handlers.admin.table_saves import handled_when_saved
 from rmqkit.broker.handlers.messages import inner_batch, timer_sends
 from rmqkit.broker.names import dlq_topic, topic_fault
@@ -74,9 +75,9 @@ _CHECKED_BITS = MessageSysFlag.TRANSACTION_MASK | MessageSysFlag.INNER_BATCH
 _OWN = ("MSG_REGION", "TRACE_ON", "CLUSTER", "POP_CK", "WAIT", "__CRC32#")
 
 
-@rows.handles(RequestCode.SEND_MESSAGE, SendMessageRequestV1)
-@rows.handles(RequestCode.SEND_MESSAGE_V2, SendMessageRequestV2)
-@rows.handles(RequestCode.SEND_BATCH_MESSAGE, SendMessageRequestV2)
+@rows.handles(RequestCode.SEND_MESSAGE, SendMessageRequestV1, access=on_topic(PUB))
+@rows.handles(RequestCode.SEND_MESSAGE_V2, SendMessageRequestV2, access=on_topic(PUB))
+@rows.handles(RequestCode.SEND_BATCH_MESSAGE, SendMessageRequestV2, access=on_topic(PUB))
 def send(broker: "BrokerView", call: Call[SendRequest]) -> Response:
     """Append a message or a batch, and park the call until its record is durable enough."""
     args = call.args
