@@ -220,11 +220,12 @@ def _put(
     policy = PolicyType.DEFAULT if default else PolicyType.CUSTOM
     with admin_of(namesrv) as admin:
         brokers = masters_of(admin, broker)
-        found = asked_of_each(brokers, lambda each: (user_at(admin, each, user), admin.rules(each, user)))
-        missing = [each for each, (info, _) in found.items() if info is None]
+        users = asked_of_each(brokers, lambda each: user_at(admin, each, user))
+        missing = [each for each, info in users.items() if info is None]
         if missing:
             raise Failed(f"there is no user {user} at {', '.join(missing)}; `rmqkit user add {user}` adds it")
-        rules = {each: _merged(rule, policies.get(policy, ())) for each, (_, policies) in found.items()}
+        found = asked_of_each(list(users), lambda each: admin.rules(each, user))
+        rules = {each: _merged(rule, policies.get(policy, ())) for each, policies in found.items()}
         for each, (_, replaced) in rules.items():
             if replaced is not None:
                 output.note(f"{each}: this replaces the rule {replaced!s}")
