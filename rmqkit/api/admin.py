@@ -21,7 +21,7 @@ from rmqkit.client.admin import dead_letters as letters
 from rmqkit.client.admin.groups import AdminCore as Core
 from rmqkit.client.flow import Deferred, start
 from rmqkit.errors import ClientClosed
-from rmqkit.shell.client_keys import choose_keys
+from rmqkit.settings.client_keys import choose_keys
 from rmqkit.tls.client_choice import Tls
 
 P = ParamSpec("P")
@@ -169,18 +169,16 @@ class Admin(User, BlockingAdmin, AdminFlows):
             process with the same name servers share one client id.
         tls: Whether to connect with TLS: true, false, the path of a file with Java's `tls.client.*`
             keys, or a mapping of them. Default: the environment variable RMQKIT_TLS, or else false.
-        access_key: Name of the user in whose name requests are signed. Default: the environment
-            variable RMQKIT_ACCESS_KEY, else the file that RMQKIT_ACCESS_FILE names. Without any,
-            requests are not signed.
+        access_key: User in whose name requests are signed. Default: RMQKIT_ACCESS_KEY, else the
+            file that RMQKIT_ACCESS_FILE names, else requests are not signed.
         secret_key: Password of this user. Default: RMQKIT_SECRET_KEY, else the same file.
-        security_token: Token of temporary keys, which some services demand with them.
+        security_token: Token of temporary keys, which some services demand.
 
     Raises:
         ClientError: If a name server address is invalid. Methods raise it too, most often one of
             its subclasses: BrokerError (a peer answered with an error code), PeerUnreachable (no
             response) or NoRoute (unknown topic).
-        ConfigError: If a file of `tls` cannot be used, or one of
-            the two keys is missing.
+        ConfigError: If a file of `tls` cannot be used, or a key is missing.
 
     Example:
         Create a topic, and print how far a group is behind:

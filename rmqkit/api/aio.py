@@ -536,11 +536,10 @@ class Admin(_AsyncCloser, AsyncAdmin, AdminFlows):
         instance_name: Part of the client id, as in `rmqkit.Admin`.
         tls: Whether to connect with TLS: true, false, the path of a file with Java's `tls.client.*`
             keys, or a mapping of them. Default: the environment variable RMQKIT_TLS, or else false.
-        access_key: Name of the user in whose name requests are signed. Default: the environment
-            variable RMQKIT_ACCESS_KEY, else the file that RMQKIT_ACCESS_FILE names. Without any,
-            requests are not signed.
+        access_key: User in whose name requests are signed. Default: RMQKIT_ACCESS_KEY, else the
+            file that RMQKIT_ACCESS_FILE names, else requests are not signed.
         secret_key: Password of this user. Default: RMQKIT_SECRET_KEY, else the same file.
-        security_token: Token of temporary keys, which some services demand with them.
+        security_token: Token of temporary keys, which some services demand.
 
     Raises:
         ClientError: As in `rmqkit.Admin`.

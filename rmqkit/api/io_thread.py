@@ -28,6 +28,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
 
+from rmqkit.access.signature import Credentials
 from rmqkit.api.identity import local_month_bounds, name_servers, new_instance_name, own_ip
 from rmqkit.api.log import StdlibLog, logger
 from rmqkit.client.client import Client, ClientSettings
@@ -35,7 +36,7 @@ from rmqkit.client.flow import Deferred, start
 from rmqkit.config import NetworkLimits, TlsClientSettings, TlsServerSettings
 from rmqkit.errors import ClientClosed, ClientError, ClientForked, RmqkitError
 from rmqkit.runtime.connection import Address
-from rmqkit.shell.client_keys import ClientKeys
+from rmqkit.settings.client_keys import ClientKeys
 from rmqkit.shell.loop import Loop
 from rmqkit.tls.client_choice import Tls, choose_tls
 from rmqkit.wire.msgid import ip_bytes
@@ -104,7 +105,7 @@ class IoThread:
         # A client only writes the offset files of broadcasting consumers, whose paths are absolute.
         # With the file system's root as its folder, the disk creates no folder of its own.
         ports = self.loop.ports(os.path.abspath(os.sep), self.log)
-        sign = keys.credentials().sign if keys is not None else None
+        sign = Credentials(*keys).sign if keys is not None else None
         self.client = Client("client", ports, ClientSettings(client_id=self.client_id, namesrv=namesrv, sign=sign))
         self.client.stacks = _stacks
         self.ids = UniqueIds(ip_bytes(ip), self.pid, ports.entropy.getrandbits(32), local_month_bounds)

@@ -72,7 +72,7 @@ def use_settings_of(cluster: "Cluster") -> None:
 
     What the user has set in the environment stays.
     """
-    from rmqkit.shell import client_keys
+    from rmqkit.settings import client_keys
     from rmqkit.tls.client_choice import TLS_VARIABLE
 
     if cluster.client_tls:
@@ -83,7 +83,7 @@ def use_settings_of(cluster: "Cluster") -> None:
 
 def use_tools_file() -> None:
     """Let clients use the keys of mqadmin's tools.yml, if nothing else has set keys."""
-    from rmqkit.shell import client_keys
+    from rmqkit.settings import client_keys
 
     has_keys = any(os.environ.get(name) for name in client_keys.VARIABLES)
     if not has_keys and (path := client_keys.tools_file(os.environ)):

@@ -23,9 +23,10 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from rmqkit.access.signature import Credentials
 from rmqkit.errors import PeerUnreachable, RemoteProtocolError
 from rmqkit.runtime.connection import Address
-from rmqkit.shell.client_keys import choose_keys
+from rmqkit.settings.client_keys import choose_keys
 from rmqkit.tls.client_choice import choose_tls, encrypted
 from rmqkit.wire.remoting.frames import CODEC_JSON, CODEC_ROCKETMQ, Frame, frame
 from rmqkit.wire.remoting.headers import FLAG_RESPONSE, Head, decode_head, encode_request
@@ -94,7 +95,7 @@ def _marks(codec: int, header: bytes) -> tuple[int, int, int]:
 
 class Link:
     """One connection, with TLS if RMQKIT_TLS says so (`rmqkit.tls.client_choice`), and with the
-    keys that `rmqkit.shell.client_keys` finds in the environment.
+    keys that `rmqkit.settings.client_keys` finds in the environment.
 
     Methods that send or receive raise PeerUnreachable or RemoteProtocolError. After that the link
     can only be closed.
@@ -113,7 +114,7 @@ class Link:
         self._at = self._filled = 0
         keys = choose_keys()
         #: Signs extFields. None: requests are not signed.
-        self.sign = keys.credentials().sign if keys is not None else None
+        self.sign = Credentials(*keys).sign if keys is not None else None
         tls = choose_tls(None)
         try:
             self._socket = socket.create_connection(address, timeout=timeout_s)

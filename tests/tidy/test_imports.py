@@ -27,7 +27,7 @@ MAY_IMPORT = {
     "sim": {"wire", "runtime", "access", "tls", "store", "nameserver", "broker", "client"},
     "cluster": {"wire", "runtime", "access", "client", "tls", "shell", "api"},
     "drill": {"wire", "runtime", "store", "client", "shell", "api", "cluster", "sim", "plugins", "broker"},
-    "spark": {"wire", "runtime", "store", "client", "tls", "shell", "api"},
+    "spark": {"wire", "runtime", "store", "access", "client", "tls", "api"},
 }
 #: module of a package -> packages that it may import in addition
 MAY_IMPORT_TOO = {"rmqkit.spark.audit": {"drill"}}

@@ -135,6 +135,11 @@ def name_and_selector(words: list[str] | None, option: str | None = None, *, cha
     return cluster_name(words[0], option), "all"
 
 
+Insecure = Annotated[
+    bool, typer.Option("--insecure", help="Listen beyond this machine although there is no access control.")
+]
+
+
 @app.command()
 def up(
     name: UpName = None,
@@ -165,9 +170,7 @@ def up(
     any_port: Annotated[bool, typer.Option("--any-port", help="Use the next port if one is in use.")] = False,
     bind: Annotated[str | None, typer.Option("--bind", help="Address to listen on (127.0.0.1).")] = None,
     advertise: Annotated[str | None, typer.Option("--advertise", help="Address that clients connect to.")] = None,
-    insecure: Annotated[
-        bool, typer.Option("--insecure", help="Listen beyond this machine although there is no access control.")
-    ] = False,
+    insecure: Insecure = False,
     log_format: Annotated[
         str | None, typer.Option("--log-format", metavar="text|json", help="Format of log lines (text).")
     ] = None,
@@ -196,8 +199,7 @@ def up(
         }
         given["groups"] = groups_of(groups, cluster, file, with_preset(preset, given).get("replicas"))
         wanted = with_preset(preset, given)
-        if not insecure:
-            check_doors(cluster, file, wanted)
+        check_doors(cluster, file, wanted, is_accepted=insecure)
         started = cluster.up(file=file, timeout_s=timeout, **wanted)
     warn_of_open_doors(cluster.description)
     status = document(cluster)
@@ -241,8 +243,9 @@ def layout_of(container: bool, layout: str | None) -> str | None:
     return "all" if container else layout
 
 
-def check_doors(cluster: "Cluster", file: Path | None, given: Mapping[str, Any]) -> None:
-    """Raises UsageError if the cluster is to listen beyond this machine without access control.
+def check_doors(cluster: "Cluster", file: Path | None, given: Mapping[str, Any], *, is_accepted: bool) -> None:
+    """Raises UsageError if the cluster is to listen beyond this machine without access control,
+    unless that is accepted.
 
     A cluster that has been started like this before is not asked about again.
     """
@@ -251,7 +254,7 @@ def check_doors(cluster: "Cluster", file: Path | None, given: Mapping[str, Any])
     before = cluster.description if cluster.exists else None
     known = read(file) if file else before or Description()
     wanted = known.changed(**{key: given.get(key) for key in ("bind", "secure", "settings")})
-    if is_open(wanted) and not (before and is_open(before) and before.bind == wanted.bind):
+    if not is_accepted and is_open(wanted) and not (before and is_open(before) and before.bind == wanted.bind):
         raise UsageError(
             f"--bind {wanted.bind} opens the cluster to others, and without access control all of them may do everything:"
             " use --preset secure, or --insecure if the network is trusted"
@@ -406,7 +409,7 @@ def env(
         word = "" if name == "default" else f" {name}"
         raise NoSuchCluster(f"cluster {name} is down; start it with `rmqkit cluster up{word}`")
     from rmqkit.cluster.users import APP, OPERATOR
-    from rmqkit.shell.client_keys import ACCESS_FILE_VARIABLE
+    from rmqkit.settings.client_keys import ACCESS_FILE_VARIABLE
     from rmqkit.tls.client_choice import TLS_VARIABLE
 
     variables = {"NAMESRV_ADDR": cluster.namesrv}

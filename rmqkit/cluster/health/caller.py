@@ -10,8 +10,9 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import NamedTuple, Self
 
+from rmqkit.access.signature import Credentials
 from rmqkit.errors import RemoteProtocolError, RmqkitError
-from rmqkit.shell.client_keys import choose_keys, keys_of_file
+from rmqkit.settings.client_keys import choose_keys, keys_of_file
 from rmqkit.tls.client_choice import Tls, choose_tls, encrypted
 from rmqkit.wire.remoting.frames import FrameBuffer, frame
 from rmqkit.wire.remoting.headers import Head, decode_head, encode_request
@@ -42,7 +43,7 @@ class Caller:
         self._buffer = FrameBuffer()
         self._opaque = 0
         found = keys_of_file(keys) if keys else choose_keys()
-        self._sign = found.credentials().sign if found is not None else None
+        self._sign = Credentials(*found).sign if found is not None else None
         settings = choose_tls(tls)
         try:
             self._socket = socket.create_connection((host, port), timeout=self._left_s())

@@ -16,9 +16,8 @@ Source: `client/.../acl/common/AclUtils.java` (`getAclRPCHook`),
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from typing import NamedTuple
 
-from rmqkit.access.signature import Credentials
 from rmqkit.errors import ConfigError
 
 ACCESS_KEY_VARIABLE = "RMQKIT_ACCESS_KEY"
@@ -29,17 +28,15 @@ ACCESS_FILE_VARIABLE = "RMQKIT_ACCESS_FILE"
 VARIABLES = (ACCESS_KEY_VARIABLE, SECRET_KEY_VARIABLE, ACCESS_FILE_VARIABLE)
 
 
-@dataclass(frozen=True, slots=True)
-class ClientKeys:
-    """The keys of one user. Its text shows neither secret nor token."""
+class ClientKeys(NamedTuple):
+    """The keys of one user, the arguments of `Credentials`. Its text shows no secret."""
 
     access_key: str
-    secret_key: str = field(repr=False)
-    security_token: str = field(default="", repr=False)
+    secret_key: str
+    security_token: str = ""
 
-    def credentials(self) -> Credentials:
-        """Return what signs requests with these keys."""
-        return Credentials(self.access_key, self.secret_key, self.security_token)
+    def __repr__(self) -> str:
+        return f"ClientKeys({self.access_key!r})"
 
 
 def choose_keys(

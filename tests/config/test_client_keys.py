@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from rmqkit.errors import ConfigError
-from rmqkit.shell.client_keys import (
+from rmqkit.settings.client_keys import (
     ACCESS_FILE_VARIABLE,
     ACCESS_KEY_VARIABLE,
     SECRET_KEY_VARIABLE,
@@ -80,7 +80,7 @@ def test_half_of_the_keys_is_an_error(monkeypatch: pytest.MonkeyPatch, file: Pat
 
 def test_no_text_shows_the_secret():
     keys = ClientKeys("user", SECRET, "token-text")
-    for text in (repr(keys), str(keys), repr(keys.credentials()), f"{keys}"):
+    for text in (repr(keys), str(keys), f"{keys}", f"{[keys]}"):
         assert "user" in text
         assert SECRET not in text
         assert "token-text" not in text
