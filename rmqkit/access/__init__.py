@@ -5,6 +5,9 @@
 - `decision`: decides by the rules whether a user may do something, and why.
 - `table`: users and rules of one cluster, saved and copied to slaves.
 - `rules`: what the row of a request code demands of its caller.
+- `caller`: who sent a request, and what it may do.
+- `listeners`: what admits a peer on each port.
+- `audit`: lines and counters of refusals and changes.
 - `gate`: checks every request that a node receives, before its handler runs.
 
 Nothing in this package does I/O. Source of the model: Apache's `auth` module, 5.5.0.

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from rmqkit.access.decision import may_some
 from rmqkit.access.model import Action, ResourceType, Source
-from rmqkit.access.table import AccessTable, Account
+from rmqkit.access.table import Account, Accounts
 from rmqkit.runtime.calls import AccessRule, Call, Refused
 from rmqkit.runtime.connection import Address
 from rmqkit.wire.codes import ResponseCode
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from rmqkit.access.gate import AccessGate
 
 #: one table that knows the user, and the user's account there
-Known = tuple[AccessTable, Account]
+Known = tuple[Accounts, Account]
 
 _SUB = frozenset((Action.SUB,))
 _LIST = frozenset((Action.LIST,))

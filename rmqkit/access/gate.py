@@ -17,14 +17,15 @@ The remarks are Apache's. Source: `auth/.../provider/DefaultAuthenticationProvid
 `auth/.../chain/DefaultAuthenticationHandler.java`.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Any
 
 from rmqkit.access.audit import Audit
 from rmqkit.access.caller import Caller, Known
 from rmqkit.access.model import read_source
+from rmqkit.access.rules import any_user
 from rmqkit.access.signature import ACCESS_KEY, SIGNATURE, Key
-from rmqkit.access.table import AccessTable
+from rmqkit.access.table import Accounts
 from rmqkit.runtime.calls import HandlerRow, Refused
 from rmqkit.runtime.connection import Connection
 from rmqkit.wire.codes import ResponseCode
@@ -40,17 +41,20 @@ class AccessGate:
 
     def __init__(
         self,
-        tables: Callable[[], Sequence[AccessTable]],
+        tables: Callable[[], Sequence[Accounts]],
         audit: Audit,
         *,
         has_rules: bool,
         inner: tuple[str, str] | None = None,
         hint_hosts: Callable[[], Sequence[str]] = tuple,
+        unsigned_codes: Set[int] = frozenset(),
+        free_codes: Set[int] = frozenset(),
     ) -> None:
         """Check against the tables that `tables` returns.
 
         `has_rules` is whether authorization is on. `inner` is the access key and the secret of the
-        cluster's nodes. `hint_hosts` returns the hosts of name servers.
+        cluster's nodes. `hint_hosts` returns the hosts of name servers. `unsigned_codes` need no
+        signature (authenticationWhitelist), `free_codes` no right (authorizationWhitelist).
         """
         self._tables = tables
         self.audit = audit
@@ -60,6 +64,8 @@ class AccessGate:
         self._inner_name = inner[0] if inner else ""
         self._inner_key = Key(inner[1]) if inner else None
         self._hint_hosts = hint_hosts
+        self._unsigned_codes = unsigned_codes
+        self._free_codes = free_codes
 
     def changed(self) -> None:
         """Note that a table has changed."""
@@ -88,6 +94,8 @@ class AccessGate:
         if not isinstance(name, str) or not name:
             if row.access.is_hint and SIGNATURE not in fields and conn.peer.host in self._hint_hosts():
                 return self._caller("", (), conn, row, is_inner=True)
+            if row.code in self._unsigned_codes and SIGNATURE not in fields:
+                return self._caller("", (), conn, row, is_inner=False)
             raise self._failed("", conn, row, "no-user", NO_USER)
         if self._inner_key is not None and name == self._inner_name:
             if not self._inner_key.verify(fields, body):
@@ -106,7 +114,8 @@ class AccessGate:
 
     def _caller(self, name: str, accounts: Sequence[Known], conn: Connection, row: HandlerRow, *, is_inner: bool) -> Caller:
         peer = conn.peer
-        return Caller(self, name, accounts, peer, read_source(peer.host), row.access, row.name, is_inner=is_inner)
+        rule = any_user if row.code in self._free_codes else row.access
+        return Caller(self, name, accounts, peer, read_source(peer.host), rule, row.name, is_inner=is_inner)
 
     def _failed(self, name: str, conn: Connection, row: HandlerRow, reason: str, remark: str) -> Refused:
         closes = self.audit.failed(name, conn.peer, row.name, reason, remark)

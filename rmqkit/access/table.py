@@ -93,19 +93,30 @@ class Account:
         return verdict
 
 
-class AccessTable:
-    """Users and rules by user name."""
+class Accounts:
+    """The accounts of one cluster by user name, and the version of the table they come from."""
+
+    def __init__(self, cluster: str) -> None:
+        #: the name of the resource Cluster that the rules mean
+        self.cluster = cluster
+        self.accounts: dict[str, Account] = {}
+        self.version = DataVersion()
+
+    def take(self, told: AccessTableBody) -> None:
+        """Replace the accounts. Raises RemoteProtocolError, and then changes nothing."""
+        self.version, self.accounts = _accounts(told)
+
+
+class AccessTable(Accounts):
+    """The users and rules of a broker, and their file."""
 
     def __init__(
         self, disk: Disk, clock: Clock, folder: str, *, cluster: str = "DefaultCluster", is_copy: bool = False
     ) -> None:
-        #: the name of the resource Cluster that rules of this table mean
-        self.cluster = cluster
-        self.accounts: dict[str, Account] = {}
+        super().__init__(cluster)
         self.is_copy = is_copy
-        self.version = DataVersion()
         #: called after each change, also by `follow`: held calls have to be checked again
-        self.on_change: Callable[[], None] = lambda: None
+        self.on_change: list[Callable[[], None]] = []
         self._clock = clock
         self._file = AtomicFile(disk, f"{folder}/{FILE}")
 
@@ -146,9 +157,9 @@ class AccessTable:
 
     def follow(self, told: AccessTableBody) -> None:
         """Replace this table by another's. Raises RemoteProtocolError, and then changes nothing."""
-        self.version, self.accounts = _accounts(told)
+        self.take(told)
         self.save()
-        self.on_change()
+        self._tell()
 
     # --- users
 
@@ -271,7 +282,11 @@ class AccessTable:
         if not self.is_copy:
             self.version = self.version.next_version(self._clock.wall_ms)
         self.save()
-        self.on_change()
+        self._tell()
+
+    def _tell(self) -> None:
+        for each in self.on_change:
+            each()
 
 
 def _read(data: bytes) -> tuple[DataVersion, dict[str, Account]]:

@@ -30,6 +30,8 @@ Source: `broker/.../BrokerController.java`.
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
+from rmqkit.broker.access import BrokerAccess
+from rmqkit.broker.access_sender import AccessSender
 from rmqkit.broker.client_calls import ClientCalls
 from rmqkit.broker.context import BrokerContext
 from rmqkit.broker.escape import Escape, EscapeStrategy, Inbox
@@ -37,7 +39,7 @@ from rmqkit.broker.filters.filter_cache import Filters
 from rmqkit.broker.filters.pull_filter import ArrivedProperties
 from rmqkit.broker.filters.table import SAVE_MS as FILTERS_SAVE_MS
 from rmqkit.broker.filters.table import FilterTable
-from rmqkit.broker.handlers.admin import broker, groups, topics
+from rmqkit.broker.handlers.admin import access, broker, groups, topics
 from rmqkit.broker.handlers.consumers import clients, locks, offsets, relays
 from rmqkit.broker.handlers.members import metadata, replicas, roles, special_progress
 from rmqkit.broker.handlers.messages import pull, recall, reply, send, send_back, transactions
@@ -108,6 +110,7 @@ AREAS = Handlers(
     topics.rows,
     groups.rows,
     broker.rows,
+    access.rows,
     pops.rows,
     acks.rows,
     lookups.rows,
@@ -168,6 +171,7 @@ class Broker(BaseNode):
         context = self.context = BrokerContext(ports, self.duties, self.outbox, config, self.remoting)
         disk, clock = ports.disk, ports.clock
         self._hosts = Hosts(context.address)
+        self.access = view.access = BrokerAccess(ports, config, self.remoting, CONFIG_FOLDER)
         self.topics = TopicTable(disk, clock, config, CONFIG_FOLDER)
         self.groups = GroupTable(disk, clock, config, CONFIG_FOLDER)
         step = config.offsets.consumer_offset_update_version_step
@@ -194,7 +198,7 @@ class Broker(BaseNode):
         )
         self.special = SpecialDuties(table.SPECIAL_DUTIES, special_parts)
         view.leases = LockTable() if lock_mode_of(config) == "loose" else None
-        tables = CopiedTables(self.topics, self.groups, self.offsets, self.special, view.leases)
+        tables = CopiedTables(self.topics, self.groups, self.offsets, self.special, view.leases, self.access.table)
         self.replication = Replication(
             context, self.store, self.role, self.registration, tables, CONFIG_FOLDER, lambda: self.roles
         )
@@ -213,6 +217,8 @@ class Broker(BaseNode):
         )
         if self.role.is_enabled:
             destinations[Role.MASTER] = GuardedStore(self.puts.put, self.roles.contact)
+        if self.access.table is not None:
+            AccessSender(context, self.registration, self.access.table)
         self._liveness = self.roles.liveness
         self._wire()
         self.metrics = self._metrics_endpoint()
@@ -226,10 +232,13 @@ class Broker(BaseNode):
         # Imported only if enabled: its libraries cost start-up time and memory.
         from rmqkit.broker import metrics
 
-        return metrics.endpoint(self.view, self.outbox)
+        endpoint = metrics.endpoint(self.view, self.outbox)
+        endpoint.admission = self.access.metrics_fault
+        return endpoint
 
     def _wire(self) -> None:
         """Connect parts with parts that are built after them."""
+        self.replication.accept.admission = self.access.replica_fault
         self.replication.metadata.on_topic_gone = self.view.delete_topic
         self.replication.metadata.on_group_gone = self.statistics.forget_group
         self.replication.acks.on_blocked = self.derive_blocked
@@ -309,6 +318,7 @@ class Broker(BaseNode):
         self.store.start()
         self.topics.load()
         self.groups.load()
+        self.access.load()
         self.offsets.load()
         self.filters.load()
         self._pop_orders.load()
@@ -359,6 +369,7 @@ class Broker(BaseNode):
         waiting: list[Callable[[Callable[[], None]], None]] = [
             self.topics.save,
             self.groups.save,
+            self.access.save,
             self.offsets.save,
             self.filters.save,
             self._pop_orders.save,

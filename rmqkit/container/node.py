@@ -22,8 +22,11 @@ from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
+from rmqkit.access.audit import Audit
+from rmqkit.access.gate import AccessGate
 from rmqkit.access.rules import GET, UPDATE, on_cluster
-from rmqkit.config import NetworkLimits
+from rmqkit.access.table import Accounts
+from rmqkit.config import AccessSettings, NetworkLimits
 from rmqkit.container.container import BrokerKey
 from rmqkit.runtime.calls import LATER, Call, Handlers, Refused, Response
 from rmqkit.runtime.connection import Connection
@@ -84,6 +87,9 @@ class BrokerHost(Protocol):
         """Start the broker of a configuration file."""
 
     def remove(self, identity: BrokerKey, then: Then) -> None: ...
+    def tables(self) -> Sequence[Accounts]:
+        """Return the users and rules of the brokers that have access control."""
+
     def shown(self) -> Sequence[BrokerSummary]: ...
     def settings(self) -> Mapping[str, str]:
         """Return the container's own settings by Apache's names."""
@@ -96,8 +102,16 @@ class ContainerNode(BaseNode):
     """The node behind the container's port."""
 
     def __init__(
-        self, name: str, ports: Ports, housing: BrokerHost, *, limits: NetworkLimits, remote_update: bool = False
+        self,
+        name: str,
+        ports: Ports,
+        housing: BrokerHost,
+        *,
+        limits: NetworkLimits,
+        remote_update: bool = False,
+        access: AccessSettings | None = None,
     ) -> None:
+        """`access` are the settings of the first broker. A user is known by the tables of all."""
         super().__init__(name, ports)
         self.housing = housing
         self.remote_update = remote_update
@@ -116,6 +130,13 @@ class ContainerNode(BaseNode):
             partial_bytes_max=limits.partial_bytes_max,
             unread_bytes_max=limits.outbox_max,
         )
+        if access is not None and access.authentication:
+            self.remoting.gate = AccessGate(
+                housing.tables,
+                Audit(ports.log, ports.clock, access.failures_max),
+                has_rules=access.authorization,
+                inner=access.inner,
+            )
         self.duties.add(LATE_DUTY, self._answer_late, None)
 
     def opened(self, conn: Connection) -> None:

@@ -62,6 +62,10 @@ class Entropy(Protocol):
     def getrandbits(self, k: int, /) -> int: ...
 
 
+#: names of files that hold secrets: the shell creates them for the node's own user only
+PRIVATE_FILES = frozenset(("access.json",))
+
+
 class Disk(Protocol):
     """The files of a node; the module describes the guarantees."""
 

@@ -55,7 +55,7 @@ def test_the_first_super_user_keeps_its_password(table):
 
 def test_a_change_raises_the_version_and_tells(table):
     told = []
-    table.on_change = lambda: told.append(table.version.counter)
+    table.on_change.append(lambda: told.append(table.version.counter))
     table.update_user(UserInfo(username="u", password="q"), by_super=False)
     table.put_rules("User:u", rule(), by_super=False)
     assert told == [3, 4]
@@ -193,7 +193,7 @@ def test_a_copy_follows_and_keeps_the_version(table, disk):
     copy = AccessTable(heap(), Clock(), "config", is_copy=True)
     copy.ensure_super("root", "local")
     told = []
-    copy.on_change = lambda: told.append(True)
+    copy.on_change.append(lambda: told.append(True))
     copy.follow(AccessTableBody.decode(table.snapshot().encode()))
     assert copy.snapshot() == table.snapshot()
     assert told == [True]

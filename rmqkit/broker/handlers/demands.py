@@ -17,6 +17,7 @@ from rmqkit.access.rules import (
     SUB,
     UPDATE,
     Rule,
+    after_read,
     every,
     first_refusal,
     in_body,
@@ -48,6 +49,8 @@ _UPDATE = frozenset((UPDATE,))
 _GET = frozenset((GET,))
 
 _PUB = frozenset((PUB,))
+#: stands in a row whose handler demands it (`stored_topic`)
+STORED_SUB = after_read("T:S of the stored message")
 _REAL_TOPIC = props.PROPERTY_REAL_TOPIC.encode()
 
 

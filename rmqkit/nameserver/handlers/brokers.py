@@ -1,4 +1,4 @@
-"""Requests of brokers: 103 register, 104 unregister, 322 query data version, 904 heartbeat.
+"""Requests of brokers: 103 register, 104 unregister, 322 data version, 904 heartbeat, 60005 users.
 
 Apache queues unregistrations and handles them in batches. Here each is handled at once, with the
 same result.
@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING
 from rmqkit.access.rules import GET, either, inner, on_cluster
 from rmqkit.errors import RemoteProtocolError
 from rmqkit.nameserver.kv import ORDER_TOPIC_CONFIG
+from rmqkit.nameserver.names import check_name
 from rmqkit.nameserver.registration import Newcomer, RegistrationResult, check, enter
 from rmqkit.runtime.calls import Call, Handlers, Refused, Response
-from rmqkit.wire.bodies import DataVersion, KVTable, RegisterBrokerBody, TopicConfigAndMappingTable
-from rmqkit.wire.codes import RequestCode, ResponseCode, Version
+from rmqkit.wire.bodies import AccessTableBody, DataVersion, KVTable, RegisterBrokerBody, TopicConfigAndMappingTable
+from rmqkit.wire.codes import OwnRequestCode, RequestCode, ResponseCode, Version
 from rmqkit.wire.record import body_crc
 from rmqkit.wire.schemas import nameserver as schemas
+from rmqkit.wire.schemas.access import PutAccessTableRequest
 
 if TYPE_CHECKING:
     from rmqkit.nameserver.view import NameServerView
@@ -86,6 +88,18 @@ def broker_heartbeat(ns: "NameServerView", call: Call[schemas.BrokerHeartbeatReq
     call.changing()
     ns.routes.heard(args.cluster_name, args.broker_name, args.broker_addr, ns.clock.mono_ms)
     return call.ok()
+
+
+@rows.handles(OwnRequestCode.PUT_ACCESS_TABLE, PutAccessTableRequest, access=inner)
+def put_access_table(ns: "NameServerView", call: Call[PutAccessTableRequest]) -> Response:
+    """Keep the users and rules of a broker group."""
+    if not ns.access.is_on:
+        return call.error(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, "authentication is off (authenticationEnabled)")
+    args, table = call.args, AccessTableBody.decode(call.body)
+    check_name("cluster", args.cluster_name)
+    check_name("broker", args.broker_name)
+    refusal = ns.access.put(args.cluster_name, args.broker_name, args.broker_id, table)
+    return call.error(ResponseCode.SYSTEM_ERROR, refusal) if refusal else call.ok()
 
 
 def _newcomer(ns: "NameServerView", call: Call[schemas.RegisterBrokerRequest]) -> Newcomer:

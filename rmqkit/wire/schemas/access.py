@@ -1,9 +1,9 @@
-"""Users and access rules: 3001 to 3010, and 60004 of rmqkit's own.
+"""Users and access rules: 3001 to 3010, 60004 and 60005.
 
 Source: `remoting/.../protocol/header/{CreateUser,DeleteAcl,ListAcls,...}RequestHeader.java`.
 """
 
-from rmqkit.wire.schema import Ext
+from rmqkit.wire.schema import Ext, Int64
 
 
 class UserRequest(Ext, kw_only=True):
@@ -43,6 +43,14 @@ class GetAccessTableRequest(Ext, kw_only=True):
     """60004. The body is empty if `known_version`, a DataVersion as JSON, is the table's."""
 
     known_version: str | None = None
+
+
+class PutAccessTableRequest(Ext, kw_only=True):
+    """60005, from a broker to a name server; the body is its table."""
+
+    cluster_name: str
+    broker_name: str
+    broker_id: Int64
 
 
 class GetAccessTableResponse(Ext, kw_only=True):

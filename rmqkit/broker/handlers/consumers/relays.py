@@ -16,9 +16,9 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
-from rmqkit.access.rules import GET, SUB, named, on_group, on_topic
+from rmqkit.access.rules import GET, SUB, every, named, on_group, on_topic
 from rmqkit.broker.client_calls import is_older
-from rmqkit.broker.handlers.demands import stored_in
+from rmqkit.broker.handlers.demands import STORED_SUB, stored_in
 from rmqkit.broker.tables.clients import ClientChannel, ConsumerGroup
 from rmqkit.errors import RemoteProtocolError
 from rmqkit.runtime.calls import Answer, Call, CallFailed, Handlers, Outcome, Refused, Response
@@ -43,7 +43,7 @@ def running_info(broker: "BrokerView", call: Call[GetConsumerRunningInfoRequest]
     return broker.client_calls.forward(call, call.args.consumer_group, call.args.client_id)
 
 
-@rows.handles(RequestCode.CONSUME_MESSAGE_DIRECTLY, ConsumeMessageDirectlyRequest, access=on_group(SUB))
+@rows.handles(RequestCode.CONSUME_MESSAGE_DIRECTLY, ConsumeMessageDirectlyRequest, access=every(on_group(SUB), STORED_SUB))
 def consume_directly(broker: "BrokerView", call: Call[ConsumeMessageDirectlyRequest]) -> Response:
     """Let a member consume one stored message and return its answer.
 
