@@ -16,7 +16,7 @@ from typing import Any
 
 import psutil
 
-from rmqkit.cluster import processes, restart, security
+from rmqkit.cluster import processes, restart, security, users
 from rmqkit.cluster.deferred_signals import signals_held
 from rmqkit.cluster.errors import ClusterError, NoSuchCluster, UsageProblem
 from rmqkit.cluster.health import isolated_nodes, readiness, takeover
@@ -92,6 +92,10 @@ class Cluster:
     def client_tls(self) -> str:
         """The file with the TLS settings of its clients, "" if it has no TLS of its own."""
         return security.client_file(self.folder)
+
+    def client_keys(self, user: str = users.OPERATOR) -> str:
+        """Return the file with the keys of a user, "" without access control of its own."""
+        return users.keys_file(self.folder, user)
 
     def node_folder(self, node: str) -> Path:
         return node_folder(self.folder, node)
@@ -227,6 +231,7 @@ class Cluster:
                 isolated_nodes.remove_left(folder)
         shutil.rmtree(self.folder / homes.NODES, ignore_errors=True)
         shutil.rmtree(self.folder / homes.TLS, ignore_errors=True)
+        shutil.rmtree(self.folder / homes.ACCESS, ignore_errors=True)
         for name in (homes.DESCRIPTION, homes.STATE, homes.LOCK):
             (self.folder / name).unlink(missing_ok=True)
         with suppress(OSError):

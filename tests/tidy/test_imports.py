@@ -22,12 +22,12 @@ MAY_IMPORT = {
     "container": {"wire", "runtime", "access", "broker"},
     "client": {"wire", "runtime", "access"},
     "tls": {"runtime"},
-    "shell": {"wire", "runtime", "tls"},
+    "shell": {"wire", "runtime", "access", "tls"},
     "api": {"wire", "runtime", "access", "client", "tls", "shell", "plugins"},
     "sim": {"wire", "runtime", "access", "tls", "store", "nameserver", "broker", "client"},
     "cluster": {"wire", "runtime", "access", "client", "tls", "shell", "api"},
     "drill": {"wire", "runtime", "store", "client", "shell", "api", "cluster", "sim", "plugins", "broker"},
-    "spark": {"wire", "runtime", "store", "client", "tls", "api"},
+    "spark": {"wire", "runtime", "store", "access", "client", "tls", "api"},
 }
 #: module of a package -> packages that it may import in addition
 MAY_IMPORT_TOO = {"rmqkit.spark.audit": {"drill"}}

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rmqkit.cli import output
-from rmqkit.cli.cluster_lookup import Json
+from rmqkit.cli.cluster_lookup import Json, use_settings_of
 from rmqkit.cli.commands import group
 from rmqkit.cli.complete import cluster_names, preset_names, setting_keys
 from rmqkit.cli.drills import drill_output
@@ -111,6 +111,7 @@ def fail_master(
     if not found.is_running:
         name = "" if cluster == "default" else f" {cluster}"
         raise Unreachable(f"no cluster {cluster} is running here; start one with `rmqkit cluster up{name}`")
+    use_settings_of(found)
     groups = list(dict.fromkeys(plan.broker_name for plan in found.description.nodes() if plan.is_broker))
     if broker_group is not None and broker_group not in groups:
         raise UsageError(f"cluster {cluster} has no group {broker_group}; there are {', '.join(groups)}")
