@@ -93,6 +93,11 @@ class Caller:
         self._gate.audit.refused(self.name, self.peer, self.code_name, "permission", remark)
         raise Refused(ResponseCode.NO_PERMISSION, remark)
 
+    def answered(self, call: Call[Any], code: int) -> None:
+        """Note a change that has succeeded in the audit, with the fields of its header."""
+        if code == ResponseCode.SUCCESS and getattr(self.rule, "is_change", False):
+            self._gate.audit.changed(self.name, self.peer, self.code_name, f"{call.args!r}, body of {len(call.body)} bytes")
+
     def demand(self, rule: AccessRule, call: Call[Any]) -> None:
         """Raise Refused unless a further rule allows the request: one about what a read showed."""
         refusal = rule.refusal(self, call)

@@ -100,6 +100,9 @@ class CallerRights(Protocol):
     def check(self, call: "Call[Any]") -> None:
         """Raise Refused unless the rule of the request code allows the call."""
 
+    def answered(self, call: "Call[Any]", code: int) -> None:
+        """Note the outcome of the call, if it was a change."""
+
     def demand(self, rule: AccessRule, call: "Call[Any]") -> None: ...
     def visible(self, kind: Any, names: Collection[str]) -> Collection[str]: ...
 

@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
 rows = Handlers()
 
+#: C:u. These handlers note their changes in the audit themselves, with the users and rules in them
+CHANGE = on_cluster(UPDATE)._replace(is_change=False)
 _OFF = "authentication is off (authenticationEnabled): users and rules can be neither read nor changed"
 
 
@@ -64,8 +66,7 @@ def _is_super(call: Call[Any]) -> bool:
 
 
 def _kept(broker: "BrokerView", call: Call[Any], table: AccessTable, what: str) -> Response:
-    if broker.access.audit is not None:
-        broker.access.audit.changed(call.user, call.conn.peer, RequestCode(call.code).name, what)
+    broker.access.audit.changed(call.user, call.conn.peer, RequestCode(call.code).name, what)
     return answer_when_kept(call, table, table.save, "access.json")
 
 
@@ -78,8 +79,8 @@ def _user(call: Call[UserRequest]) -> UserInfo:
     return user
 
 
-@rows.handles(RequestCode.AUTH_CREATE_USER, UserRequest, access=on_cluster(UPDATE))
-@rows.handles(RequestCode.AUTH_UPDATE_USER, UserRequest, access=on_cluster(UPDATE))
+@rows.handles(RequestCode.AUTH_CREATE_USER, UserRequest, access=CHANGE)
+@rows.handles(RequestCode.AUTH_UPDATE_USER, UserRequest, access=CHANGE)
 def put_user(broker: "BrokerView", call: Call[UserRequest]) -> Response:
     user = _user(call)
     table = _changed_table(broker, user.username)
@@ -91,7 +92,7 @@ def put_user(broker: "BrokerView", call: Call[UserRequest]) -> Response:
     return _kept(broker, call, table, repr(user))
 
 
-@rows.handles(RequestCode.AUTH_DELETE_USER, UserRequest, access=on_cluster(UPDATE))
+@rows.handles(RequestCode.AUTH_DELETE_USER, UserRequest, access=CHANGE)
 def delete_user(broker: "BrokerView", call: Call[UserRequest]) -> Response:
     """Delete a user and its rules; an unknown one is no error."""
     name = call.args.username or ""
@@ -129,8 +130,8 @@ def _shown(call: Call[Any], user: UserInfo) -> UserInfo:
     return user
 
 
-@rows.handles(RequestCode.AUTH_CREATE_ACL, AclRequest, access=on_cluster(UPDATE))
-@rows.handles(RequestCode.AUTH_UPDATE_ACL, AclRequest, access=on_cluster(UPDATE))
+@rows.handles(RequestCode.AUTH_CREATE_ACL, AclRequest, access=CHANGE)
+@rows.handles(RequestCode.AUTH_UPDATE_ACL, AclRequest, access=CHANGE)
 def put_acl(broker: "BrokerView", call: Call[AclRequest]) -> Response:
     """Merge rules into those of a subject; the subject of the body wins."""
     acl = AclInfo.decode(call.body) if call.body else AclInfo()
@@ -145,7 +146,7 @@ def put_acl(broker: "BrokerView", call: Call[AclRequest]) -> Response:
     return _kept(broker, call, table, f"{subject}: {rules}")
 
 
-@rows.handles(RequestCode.AUTH_DELETE_ACL, DeleteAclRequest, access=on_cluster(UPDATE))
+@rows.handles(RequestCode.AUTH_DELETE_ACL, DeleteAclRequest, access=CHANGE)
 def delete_acl(broker: "BrokerView", call: Call[DeleteAclRequest]) -> Response:
     """Delete a rule of a subject, those of a type of policy, or all."""
     args = call.args
