@@ -87,6 +87,10 @@ class AccessRule(Protocol):
         """Whether a name server may send it without a signature."""
 
     @property
+    def is_change(self) -> bool:
+        """Whether the audit notes the request when it has succeeded."""
+
+    @property
     def refusal(self) -> Callable[[Any, "Call[Any]"], str | None]:
         """Function that returns why a caller may not make a call, None if it may."""
 

@@ -293,7 +293,8 @@ def test_lists_are_filtered(client):
 
 
 def test_mqadmin_s_life_of_a_user(client):
-    assert add_user(client).remark == "The user is existed"
+    assert add_user(client).code == 0
+    assert add_user(client, password="other").remark == "The user is existed"
     assert ask(client, ROOT, RequestCode.AUTH_GET_USER, {"username": "ann"}).json == {
         "password": "ann-secret",
         "userStatus": "enable",

@@ -136,3 +136,30 @@ def test_a_group_works_with_and_without_rules(authorization):
     cluster = SimCluster(world, replicas=2, settings=values, nameserver_settings=values)
     cluster.ready()
     cluster.in_sync()
+
+
+def test_mqadmin_may_send_a_change_to_every_broker_of_a_group():
+    """`CreateUserSubCommand` sends it to masters and slaves, in no order."""
+    group = SecureGroup(5)
+    user = (RequestCode.AUTH_CREATE_USER, {"username": "ann"}, b'{"password":"ann-secret"}')
+    acl = json.dumps({"policies": [{"entries": [{"resource": "*", "actions": ["All"], "decision": "Allow"}]}]}).encode()
+    rules = (RequestCode.AUTH_CREATE_ACL, {"subject": "User:ann"}, acl)
+    gone = (RequestCode.AUTH_DELETE_ACL, {"subject": "User:ann"}, b"")
+    for change in (user, rules, gone):
+        for node in (SLAVE, MASTER, SLAVE):
+            group.ask(node, ROOT, *change)
+        group.until(lambda: group.is_copied)
+    accounts = group.cluster.broker(SLAVE).view.access.table.accounts
+    assert sorted(accounts) == ["ann", "root"]
+
+
+def test_a_slave_relays_for_super_users_only():
+    """The master sees the slave's credentials, which may do everything."""
+    group = SecureGroup(6)
+    group.add_ann()
+    acl = json.dumps({"policies": [{"entries": [{"resource": "*", "actions": ["All"], "decision": "Allow"}]}]}).encode()
+    group.ask(MASTER, ROOT, RequestCode.AUTH_CREATE_ACL, {"subject": "User:ann"}, acl)
+    group.until(lambda: group.is_copied)
+    change = (RequestCode.AUTH_CREATE_USER, {"username": "eve"}, b'{"password":"x","userType":"Super"}')
+    assert "at the master" in group.ask(SLAVE, ANN, *change, ok=False).remark
+    assert "super user" in group.ask(MASTER, ANN, *change, ok=False).remark
