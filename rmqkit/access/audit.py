@@ -12,9 +12,13 @@ Source of what is worth a line: `auth/.../provider/Default*Provider.java` (doAud
 signatures, and no changes.
 """
 
+from collections.abc import Iterator
+
 from rmqkit.runtime.connection import Address
 from rmqkit.runtime.ports import Clock, Log
 
+#: why requests and connections are refused
+REASONS = ("no-user", "user", "signature", "permission", "address")
 WINDOW_MS = 60_000
 #: addresses whose failures are counted at a time; beyond it the oldest is forgotten
 ADDRESSES_MAX = 10_000
@@ -73,3 +77,9 @@ class Audit:
         if count == self.failures_max:
             self._log.warning("access-guessing", peer=peer.host, failures=count, window_ms=WINDOW_MS)
         return True
+
+
+def refusals(audit: Audit) -> Iterator[tuple[tuple[str], int]]:
+    """Yield the number of refusals for each reason, as samples of a metric."""
+    for reason in REASONS:
+        yield (reason,), audit.counts.get(reason, 0)

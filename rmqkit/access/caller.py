@@ -93,6 +93,11 @@ class Caller:
         self._gate.audit.refused(self.name, self.peer, self.code_name, "permission", remark)
         raise Refused(ResponseCode.NO_PERMISSION, remark)
 
+    def answered(self, call: Call[Any], code: int) -> None:
+        """Note a change that has succeeded in the audit, with the fields of its header."""
+        if code == ResponseCode.SUCCESS and self.rule.is_change:
+            self._gate.audit.changed(self.name, self.peer, self.code_name, f"{call.args!r}, body of {len(call.body)} bytes")
+
     def demand(self, rule: AccessRule, call: Call[Any]) -> None:
         """Raise Refused unless a further rule allows the request: one about what a read showed."""
         refusal = rule.refusal(self, call)
@@ -107,7 +112,7 @@ class Caller:
             return None
         if topic.startswith(RETRY_PREFIX):
             group = topic[len(RETRY_PREFIX) :].partition(_POP_SEPARATOR)[0]
-            return self.on_group(group, _SUB if _PUB in actions else actions)
+            return self.on_group(group, actions | _SUB if _PUB in actions else actions)
         if is_internal(topic):
             return self._text("Topic", topic, "it is internal: only the cluster's own nodes and super users use it.")
         return self._decide(ResourceType.TOPIC, topic, actions)

@@ -31,6 +31,7 @@ DELETE, GET, LIST = Action.DELETE, Action.GET, Action.LIST
 TOPIC, GROUP = ResourceType.TOPIC, ResourceType.GROUP
 
 _LETTERS = {PUB: "P", SUB: "S", CREATE: "c", UPDATE: "u", DELETE: "d", GET: "g", LIST: "l"}
+_CHANGES = frozenset((CREATE, UPDATE, DELETE))
 #: returns why a caller may not make a call, None if it may
 Check = Callable[[Any, Call[Any]], str | None]
 
@@ -42,6 +43,8 @@ class Rule(NamedTuple):
     refusal: Check
     #: a name server that does not sign may send it: it only hints that a route has changed
     is_hint: bool = False
+    #: a change by an administrator, which the audit notes when it has succeeded
+    is_change: bool = False
 
 
 def on_topic(*actions: Action, field: str = "topic") -> Rule:
@@ -51,7 +54,7 @@ def on_topic(*actions: Action, field: str = "topic") -> Rule:
     def refusal(caller: Caller, call: Call[Any]) -> str | None:
         return caller.on_topic(getattr(call.args, field) or "", wanted)
 
-    return Rule(f"T:{_short(actions)}", refusal)
+    return Rule(f"T:{_short(actions)}", refusal, is_change=wanted <= _CHANGES)
 
 
 def on_group(*actions: Action, field: str = "consumer_group") -> Rule:
@@ -61,13 +64,13 @@ def on_group(*actions: Action, field: str = "consumer_group") -> Rule:
     def refusal(caller: Caller, call: Call[Any]) -> str | None:
         return caller.on_group(getattr(call.args, field) or "", wanted)
 
-    return Rule(f"G:{_short(actions)}", refusal)
+    return Rule(f"G:{_short(actions)}", refusal, is_change=wanted <= _CHANGES)
 
 
 def on_cluster(*actions: Action) -> Rule:
     """Demand one of the actions on the broker's cluster."""
     wanted = frozenset(actions)
-    return Rule(f"C:{_short(actions)}", lambda caller, call: caller.on_cluster(wanted))
+    return Rule(f"C:{_short(actions)}", lambda caller, call: caller.on_cluster(wanted), is_change=wanted <= _CHANGES)
 
 
 def lists(kind: ResourceType) -> Rule:
@@ -110,7 +113,7 @@ def every(*rules: Rule) -> Rule:
                 return why
         return None
 
-    return Rule(" + ".join(each.text for each in rules), refusal)
+    return Rule(" + ".join(each.text for each in rules), refusal, is_change=any(each.is_change for each in rules))
 
 
 def either(*rules: Rule) -> Rule:
@@ -141,9 +144,9 @@ def named(*parts: tuple[str, Rule]) -> Rule:
     return Rule(" + ".join(each.text for _, each in parts) + " of what is named", refusal)
 
 
-def in_body(text: str, check: Check) -> Rule:
+def in_body(text: str, check: Check, *, is_change: bool = False) -> Rule:
     """Demand what `check` finds in the body. It may raise RemoteProtocolError for a bad body."""
-    return Rule(text, check)
+    return Rule(text, check, is_change=is_change)
 
 
 def first_refusal(refusals: Iterable[str | None]) -> str | None:

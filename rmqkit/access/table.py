@@ -12,6 +12,8 @@ refused here:
 
 - The last enabled super user cannot be deleted, disabled or made a normal one.
 - A user that is no super user can neither make one nor change one.
+- A user that exists as asked, and rules that are gone already, are no error: mqadmin sends a change
+  to each broker of a group, and slaves relay it to their master.
 - Deleting rules needs a readable resource; an unreadable one deletes nothing. A type of policy
   without a resource deletes the rules of that type only.
 
@@ -164,11 +166,17 @@ class AccessTable(Accounts):
     # --- users
 
     def create_user(self, info: UserInfo, *, by_super: bool) -> None:
-        """Add a user. Raises BadAccessText or AccessConflict."""
+        """Add a user. One that is there as asked is no error.
+
+        Raises BadAccessText or AccessConflict.
+        """
         user = User.read(info)
         if user.is_super and not by_super:
             raise AccessConflict("The super user can only be create by super user")
-        if user.name in self.accounts:
+        known = self.accounts.get(user.name)
+        if known is not None:
+            if known.user == user:
+                return  # mqadmin sends the same to each broker of a group, and slaves relay it
             raise AccessConflict("The user is existed")
         if len(self.accounts) >= USERS_MAX:
             raise AccessConflict(f"this broker holds {USERS_MAX} users already")
@@ -231,13 +239,11 @@ class AccessTable(Accounts):
         self._use(account, after)
 
     def delete_rules(self, subject: str, kind: PolicyType | None, resource: Resource | None, *, by_super: bool) -> None:
-        """Delete a subject's rule for a resource, those of one type, or all.
+        """Delete a subject's rule for a resource, those of one type, or all. None is no error.
 
         With a resource the type is Custom unless given. Raises BadAccessText or AccessConflict.
         """
         account = self._of(subject, by_super=by_super)
-        if not account.policies:
-            raise AccessConflict("The acl is not exist.")
         after = dict(account.policies)
         if resource is not None:
             kind = kind or PolicyType.CUSTOM

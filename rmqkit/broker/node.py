@@ -30,8 +30,8 @@ Source: `broker/.../BrokerController.java`.
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from rmqkit.broker.access import BrokerAccess
-from rmqkit.broker.access_sender import AccessSender
+from rmqkit.broker.access.access_sender import AccessSender
+from rmqkit.broker.access.broker_access import BrokerAccess
 from rmqkit.broker.client_calls import ClientCalls
 from rmqkit.broker.context import BrokerContext
 from rmqkit.broker.escape import Escape, EscapeStrategy, Inbox
@@ -152,13 +152,7 @@ class BrokerParts(Protocol):
 class Broker(BaseNode):
     """One broker. Builds and connects the parts, and runs them in turns."""
 
-    def __init__(
-        self,
-        name: str,
-        ports: Ports,
-        config: NodeConfig,
-        parts: BrokerParts,
-    ) -> None:
+    def __init__(self, name: str, ports: Ports, config: NodeConfig, parts: BrokerParts) -> None:
         super().__init__(name, ports)
         #: given to handlers, lock modes, escape strategies and plug-ins
         self.view = view = BrokerView(name)
@@ -171,7 +165,7 @@ class Broker(BaseNode):
         context = self.context = BrokerContext(ports, self.duties, self.outbox, config, self.remoting)
         disk, clock = ports.disk, ports.clock
         self._hosts = Hosts(context.address)
-        self.access = view.access = BrokerAccess(ports, config, self.remoting, CONFIG_FOLDER)
+        self._access = view.access = BrokerAccess(ports, config, self.remoting, CONFIG_FOLDER)
         self.topics = TopicTable(disk, clock, config, CONFIG_FOLDER)
         self.groups = GroupTable(disk, clock, config, CONFIG_FOLDER)
         step = config.offsets.consumer_offset_update_version_step
@@ -198,7 +192,8 @@ class Broker(BaseNode):
         )
         self.special = SpecialDuties(table.SPECIAL_DUTIES, special_parts)
         view.leases = LockTable() if lock_mode_of(config) == "loose" else None
-        tables = CopiedTables(self.topics, self.groups, self.offsets, self.special, view.leases, self.access.table)
+        users = self._access.table
+        tables = CopiedTables(self.topics, self.groups, self.offsets, self.special, view.leases, users)
         self.replication = Replication(
             context, self.store, self.role, self.registration, tables, CONFIG_FOLDER, lambda: self.roles
         )
@@ -217,8 +212,6 @@ class Broker(BaseNode):
         )
         if self.role.is_enabled:
             destinations[Role.MASTER] = GuardedStore(self.puts.put, self.roles.contact)
-        if self.access.table is not None:
-            AccessSender(context, self.registration, self.access.table)
         self._liveness = self.roles.liveness
         self._wire()
         self.metrics = self._metrics_endpoint()
@@ -233,12 +226,14 @@ class Broker(BaseNode):
         from rmqkit.broker import metrics
 
         endpoint = metrics.endpoint(self.view, self.outbox)
-        endpoint.admission = self.access.metrics_fault
+        endpoint.admission = self._access.metrics_fault
         return endpoint
 
     def _wire(self) -> None:
         """Connect parts with parts that are built after them."""
-        self.replication.accept.admission = self.access.replica_fault
+        if self._access.table is not None:
+            AccessSender(self.context, self.registration, self._access.table)
+        self.replication.accept.admission = self._access.replica_fault
         self.replication.metadata.on_topic_gone = self.view.delete_topic
         self.replication.metadata.on_group_gone = self.statistics.forget_group
         self.replication.acks.on_blocked = self.derive_blocked
@@ -318,7 +313,7 @@ class Broker(BaseNode):
         self.store.start()
         self.topics.load()
         self.groups.load()
-        self.access.load()
+        self._access.load()
         self.offsets.load()
         self.filters.load()
         self._pop_orders.load()
@@ -369,7 +364,7 @@ class Broker(BaseNode):
         waiting: list[Callable[[Callable[[], None]], None]] = [
             self.topics.save,
             self.groups.save,
-            self.access.save,
+            self._access.save,
             self.offsets.save,
             self.filters.save,
             self._pop_orders.save,

@@ -87,6 +87,10 @@ class AccessRule(Protocol):
         """Whether a name server may send it without a signature."""
 
     @property
+    def is_change(self) -> bool:
+        """Whether the audit notes the request when it has succeeded."""
+
+    @property
     def refusal(self) -> Callable[[Any, "Call[Any]"], str | None]:
         """Function that returns why a caller may not make a call, None if it may."""
 
@@ -99,6 +103,9 @@ class CallerRights(Protocol):
 
     def check(self, call: "Call[Any]") -> None:
         """Raise Refused unless the rule of the request code allows the call."""
+
+    def answered(self, call: "Call[Any]", code: int) -> None:
+        """Note the outcome of the call, if it was a change."""
 
     def demand(self, rule: AccessRule, call: "Call[Any]") -> None: ...
     def visible(self, kind: Any, names: Collection[str]) -> Collection[str]: ...

@@ -364,6 +364,8 @@ class Remoting:
         call.finished = True
         if self._answered is not None:
             self._answered(call, response.code, self.clock.mono_ms)
+        if call.caller is not None:
+            call.caller.answered(call, response.code)
         if not call.flag & FLAG_ONEWAY and not call.conn.closing:
             self._send(call.conn, call.opaque, call.codec, response)
 

@@ -293,7 +293,8 @@ def test_lists_are_filtered(client):
 
 
 def test_mqadmin_s_life_of_a_user(client):
-    assert add_user(client).remark == "The user is existed"
+    assert add_user(client).code == 0
+    assert add_user(client, password="other").remark == "The user is existed"
     assert ask(client, ROOT, RequestCode.AUTH_GET_USER, {"username": "ann"}).json == {
         "password": "ann-secret",
         "userStatus": "enable",
@@ -332,9 +333,9 @@ def test_mqadmin_s_life_of_a_user(client):
 )
 def test_bad_changes_change_nothing(broker, client, code, fields, body, answer):
     allow(client, ("Topic:T", "Pub"))
-    before = broker.node.access.table.snapshot().encode()
+    before = broker.node.view.access.table.snapshot().encode()
     assert ask(client, ROOT, code, fields, body).code == answer
-    assert broker.node.access.table.snapshot().encode() == before
+    assert broker.node.view.access.table.snapshot().encode() == before
 
 
 def test_who_may_update_the_cluster_sees_no_password_and_makes_no_super_user(client):
@@ -427,3 +428,35 @@ def test_a_node_does_not_sign_what_it_sends_to_its_clients(broker, client):
     (notice,) = client.take()
     assert notice.code == RequestCode.NOTIFY_CONSUMER_IDS_CHANGED
     assert notice.ext == {"consumerGroup": "CG"}
+
+
+# --- the audit
+
+
+def audit(broker, event):
+    return [fields for _, found, fields in broker.log.lines if found == event]
+
+
+def test_a_refusal_is_one_line_with_who_where_what_and_why(broker, client):
+    before = len(audit(broker, "access-refused"))
+    send(client, ANN)
+    (line,) = audit(broker, "access-refused")[before:]
+    assert (line["user"], line["peer"], line["request"]) == ("ann", str(client.conn.peer), "SEND_MESSAGE_V2")
+    assert line["reason"] == "permission"
+    assert "Topic:T" in line["why"]
+    assert broker.node.view.access.audit.counts["permission"] == 1
+
+
+def test_changes_by_administrators_are_noted_and_reads_and_sends_are_not(broker, client):
+    before = len(audit(broker, "access-changed"))
+    send(client, ROOT)
+    ask(client, ROOT, RequestCode.GET_ALL_TOPIC_CONFIG)
+    ask(client, ROOT, RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "T"})
+    ask(client, ROOT, RequestCode.UPDATE_BROKER_CONFIG, {}, b"nonsense=1")
+    ask(client, ROOT, RequestCode.UPDATE_BROKER_CONFIG, {}, b"traceOn=false")
+    allow(client, ("Topic:T", "Pub"))
+    lines = audit(broker, "access-changed")[before:]
+    assert [line["request"] for line in lines] == ["DELETE_TOPIC_IN_BROKER", "UPDATE_BROKER_CONFIG", "AUTH_CREATE_ACL"]
+    assert lines[0]["what"] == "DeleteTopicRequest(topic='T'), body of 0 bytes"
+    assert lines[2]["what"] == "User:ann: Allow Pub on Topic:T"
+    assert {line["user"] for line in lines} == {"root"}

@@ -78,7 +78,7 @@ def state(script: Script) -> Any:
         node.topics.snapshot().encode(),
         node.groups.snapshot().encode(),
         node.offsets.snapshot().encode(),
-        node.access.table.snapshot().encode(),
+        node.view.access.table.snapshot().encode(),
         node.replication.request_modes.table.encode(),
         node.store.offset_written,
         node.clients.count,
@@ -137,7 +137,7 @@ def only(table: AccessTable, client: Client) -> Callable[..., None]:
 @pytest.mark.parametrize(("code", "case"), ids(BROKER))
 def test_a_broker_refuses(broker: Script, code: int, case: Case):
     client = broker.connect()
-    grant = only(broker.node.access.table, client)
+    grant = only(broker.node.view.access.table, client)
     refused_to_all_but_the_least(client, code, case, grant, lambda: state(broker)[:-1])
 
 
@@ -145,7 +145,7 @@ def test_a_broker_refuses(broker: Script, code: int, case: Case):
 def test_a_broker_allows_the_least(broker: Script, code: int, case: Case):
     client = broker.connect()
     if case.rules is not None:
-        only(broker.node.access.table, client)(*case.rules)
+        only(broker.node.view.access.table, client)(*case.rules)
         allowed(client, ANN, code, case)
     else:
         allowed(client, INNER, code, case)
@@ -167,7 +167,7 @@ def test_the_vip_port_is_checked_like_the_main_port(broker: Script):
 
 def test_only_this_broker_locks_are_for_nodes(broker: Script):
     client = broker.connect()
-    grant = only(broker.node.access.table, client)
+    grant = only(broker.node.view.access.table, client)
     grant(("*", "All"))
     body = json.dumps({**json.loads(BROKER[41].data), "onlyThisBroker": True}).encode()
     assert ask(client, ANN, 41, {}, body).code == NO

@@ -78,7 +78,7 @@ def test_an_update_keeps_the_rules_and_changes_the_key(table):
 @pytest.mark.parametrize(
     "change",
     [
-        lambda table: table.create_user(UserInfo(username="u", password="p"), by_super=True),
+        lambda table: table.create_user(UserInfo(username="u", password="q"), by_super=True),
         lambda table: table.create_user(UserInfo(username="v", password="p", user_type="Super"), by_super=False),
         lambda table: table.update_user(UserInfo(username="nobody"), by_super=True),
         lambda table: table.update_user(UserInfo(username="u", user_type="Super"), by_super=False),
@@ -89,7 +89,7 @@ def test_an_update_keeps_the_rules_and_changes_the_key(table):
         lambda table: table.delete_user("root", by_super=False),
         lambda table: table.put_rules("User:nobody", rule(), by_super=True),
         lambda table: table.put_rules("User:root", rule(), by_super=False),
-        lambda table: table.delete_rules("User:u", None, None, by_super=True),
+        lambda table: table.delete_rules("User:nobody", None, None, by_super=True),
         lambda table: table.acl("User:nobody"),
     ],
 )

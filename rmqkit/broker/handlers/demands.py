@@ -186,10 +186,12 @@ LOCKED = in_body("G:S + T:S; onlyThisBroker int", _locked)
 TOPICS_LISTED = in_body("T:g of each", _topics_listed)
 GROUPS_FILTERED = in_body("filterGroups G:u", _groups_filtered)
 GROUP_CREATED = in_body(
-    "G:c", lambda caller, call: caller.on_group(SubscriptionGroupConfig.decode(call.body).group_name, _CREATE)
+    "G:c",
+    lambda caller, call: caller.on_group(SubscriptionGroupConfig.decode(call.body).group_name, _CREATE),
+    is_change=True,
 )
-GROUPS_CREATED = in_body("G:c each", _groups_created)
-TOPICS_CREATED = in_body("T:c each", _topics_created)
-MODE_SET = in_body("T:S + G:u", _mode_set)
+GROUPS_CREATED = in_body("G:c each", _groups_created, is_change=True)
+TOPICS_CREATED = in_body("T:c each", _topics_created, is_change=True)
+MODE_SET = in_body("T:S + G:u", _mode_set, is_change=True)
 ASSIGNED = in_body("T:S + G:S", _assigned)
 TRANSACTION = in_body("T:P, also of the stored message", _transaction)

@@ -22,8 +22,8 @@ class GetConsumeStatsInBrokerRequest(Ext, kw_only=True):
     is_order: bool = False
 
 
-class CheckRocksdbProgressRequest(Ext, kw_only=True):
-    """354: `CheckRocksdbCqWriteProgressRequestHeader`. Without a topic, all topics are checked."""
+class CheckRocksdbCqWriteProgressRequest(Ext, kw_only=True):
+    """354. Without a topic, all topics are checked."""
 
     topic: str | None = None
     check_store_time: Int64 | None = None

@@ -1,7 +1,8 @@
 """Users (3001 to 3005), access rules (3006 to 3010), and the table of both for slaves (60004).
 
-A change is answered once it is on disk, and takes effect at once. A slave refuses changes: it
-copies the table from its master.
+A change is answered once it is on disk, and takes effect at once. A slave copies the table from its
+master. It relays a super user's change to the master, because mqadmin sends one to every broker of
+a group, and refuses that of another user.
 
 Deviations: passwords are shown to super users only; an unknown word is an error; what
 `rmqkit.access.table` lists as not safe is refused; while authentication is off nothing can be read
@@ -18,7 +19,7 @@ from rmqkit.access.model import BadAccessText, PolicyType, Resource, read_polici
 from rmqkit.access.rules import GET, UPDATE, inner, on_cluster
 from rmqkit.access.table import AccessConflict, AccessTable
 from rmqkit.broker.handlers.admin.table_saves import answer_when_kept
-from rmqkit.runtime.calls import Call, Handlers, Refused, Response
+from rmqkit.runtime.calls import Answer, Call, CallFailed, Handler, Handlers, Outcome, Refused, Response
 from rmqkit.wire.bodies import AclInfo, UserInfo
 from rmqkit.wire.bodies.access import encode_acls, encode_users
 from rmqkit.wire.codes import OwnRequestCode, RequestCode, ResponseCode
@@ -37,6 +38,10 @@ if TYPE_CHECKING:
 
 rows = Handlers()
 
+#: C:u. These handlers note their changes in the audit themselves, with the users and rules in them
+CHANGE = on_cluster(UPDATE)._replace(is_change=False)
+#: how long a slave waits for its master
+RELAY_MS = 2500
 _OFF = "authentication is off (authenticationEnabled): users and rules can be neither read nor changed"
 
 
@@ -50,13 +55,41 @@ def _table(broker: "BrokerView") -> AccessTable:
 def _changed_table(broker: "BrokerView", name: str | None) -> AccessTable:
     """Return the table, to change a user or its rules. Raises Refused."""
     table = _table(broker)
-    if broker.replication.is_slave:
-        remark = "users and rules are changed at the master of the group: this slave copies them"
-        raise Refused(ResponseCode.SYSTEM_ERROR, remark)
     if name and name == broker.access.inner_name:
         remark = f"user {name} has the inner credentials (innerClientAuthenticationCredentials), which the settings change"
         raise Refused(ResponseCode.NO_PERMISSION, remark)
     return table
+
+
+def relayed(handler: Handler) -> Handler:
+    """Wrap the handler of a change: a slave relays the request to its master.
+
+    The master sees the inner credentials of the slave, so only super users may cause that.
+    """
+
+    def handle(broker: "BrokerView", call: Call[Any]) -> Response:
+        if not broker.replication.is_slave:
+            return handler(broker, call)
+        master = broker.replication.master_address
+        if not _is_super(call) or broker.role.is_acting or master is None:
+            remark = "users and rules are changed at the master of the group: this slave copies them"
+            raise Refused(ResponseCode.SYSTEM_ERROR, remark)
+        _table(broker)
+        address = master
+
+        def begin(answer: Answer) -> None:
+            def ended(outcome: Outcome) -> None:
+                if isinstance(outcome, CallFailed):
+                    remark = f"the master {outcome.address} gave no answer: {outcome.text}"
+                    answer(call.error(ResponseCode.SYSTEM_ERROR, remark))
+                else:
+                    answer(Response(outcome.code, remark=outcome.remark or None))
+
+            broker.remoting.call(address, call.code, call.args, call.body, timeout_ms=RELAY_MS, then=ended)
+
+        return call.later(begin)
+
+    return handle
 
 
 def _is_super(call: Call[Any]) -> bool:
@@ -64,8 +97,7 @@ def _is_super(call: Call[Any]) -> bool:
 
 
 def _kept(broker: "BrokerView", call: Call[Any], table: AccessTable, what: str) -> Response:
-    if broker.access.audit is not None:
-        broker.access.audit.changed(call.user, call.conn.peer, RequestCode(call.code).name, what)
+    broker.access.audit.changed(call.user, call.conn.peer, RequestCode(call.code).name, what)
     return answer_when_kept(call, table, table.save, "access.json")
 
 
@@ -78,8 +110,9 @@ def _user(call: Call[UserRequest]) -> UserInfo:
     return user
 
 
-@rows.handles(RequestCode.AUTH_CREATE_USER, UserRequest, access=on_cluster(UPDATE))
-@rows.handles(RequestCode.AUTH_UPDATE_USER, UserRequest, access=on_cluster(UPDATE))
+@rows.handles(RequestCode.AUTH_CREATE_USER, UserRequest, access=CHANGE)
+@rows.handles(RequestCode.AUTH_UPDATE_USER, UserRequest, access=CHANGE)
+@relayed
 def put_user(broker: "BrokerView", call: Call[UserRequest]) -> Response:
     user = _user(call)
     table = _changed_table(broker, user.username)
@@ -91,7 +124,8 @@ def put_user(broker: "BrokerView", call: Call[UserRequest]) -> Response:
     return _kept(broker, call, table, repr(user))
 
 
-@rows.handles(RequestCode.AUTH_DELETE_USER, UserRequest, access=on_cluster(UPDATE))
+@rows.handles(RequestCode.AUTH_DELETE_USER, UserRequest, access=CHANGE)
+@relayed
 def delete_user(broker: "BrokerView", call: Call[UserRequest]) -> Response:
     """Delete a user and its rules; an unknown one is no error."""
     name = call.args.username or ""
@@ -129,8 +163,9 @@ def _shown(call: Call[Any], user: UserInfo) -> UserInfo:
     return user
 
 
-@rows.handles(RequestCode.AUTH_CREATE_ACL, AclRequest, access=on_cluster(UPDATE))
-@rows.handles(RequestCode.AUTH_UPDATE_ACL, AclRequest, access=on_cluster(UPDATE))
+@rows.handles(RequestCode.AUTH_CREATE_ACL, AclRequest, access=CHANGE)
+@rows.handles(RequestCode.AUTH_UPDATE_ACL, AclRequest, access=CHANGE)
+@relayed
 def put_acl(broker: "BrokerView", call: Call[AclRequest]) -> Response:
     """Merge rules into those of a subject; the subject of the body wins."""
     acl = AclInfo.decode(call.body) if call.body else AclInfo()
@@ -145,7 +180,8 @@ def put_acl(broker: "BrokerView", call: Call[AclRequest]) -> Response:
     return _kept(broker, call, table, f"{subject}: {rules}")
 
 
-@rows.handles(RequestCode.AUTH_DELETE_ACL, DeleteAclRequest, access=on_cluster(UPDATE))
+@rows.handles(RequestCode.AUTH_DELETE_ACL, DeleteAclRequest, access=CHANGE)
+@relayed
 def delete_acl(broker: "BrokerView", call: Call[DeleteAclRequest]) -> Response:
     """Delete a rule of a subject, those of a type of policy, or all."""
     args = call.args

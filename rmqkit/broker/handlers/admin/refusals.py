@@ -15,7 +15,7 @@ from rmqkit.runtime.calls import Call, Handlers, Response
 from rmqkit.wire import fastjson
 from rmqkit.wire.codes import RequestCode, ResponseCode
 from rmqkit.wire.schema import NoFields
-from rmqkit.wire.schemas.admin import CheckRocksdbProgressRequest
+from rmqkit.wire.schemas.admin import CheckRocksdbCqWriteProgressRequest
 
 if TYPE_CHECKING:
     from rmqkit.broker.view import BrokerView
@@ -42,8 +42,8 @@ for _code in REFUSED:
     rows.handles(_code, NoFields, access=on_cluster(UPDATE))(refuse)
 
 
-@rows.handles(RequestCode.CHECK_ROCKSDB_CQ_WRITE_PROGRESS, CheckRocksdbProgressRequest, access=on_topic(GET))
-def check_rocksdb(broker: "BrokerView", call: Call[CheckRocksdbProgressRequest]) -> Response:
+@rows.handles(RequestCode.CHECK_ROCKSDB_CQ_WRITE_PROGRESS, CheckRocksdbCqWriteProgressRequest, access=on_topic(GET))
+def check_rocksdb(broker: "BrokerView", call: Call[CheckRocksdbCqWriteProgressRequest]) -> Response:
     """Answer that there is nothing to check without RocksDB.
 
     (Apache answers that its check has begun, and logs this text.)

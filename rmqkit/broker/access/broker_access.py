@@ -1,4 +1,4 @@
-"""BrokerAccess: access control of a broker, None of it while `authenticationEnabled` is false.
+"""BrokerAccess: access control of a broker. It is off while `authenticationEnabled` is false.
 
 - `table` has users and rules. A master saves it; its slaves copy it (`metadata_copy`).
 - `gate` admits every request, on the ports P and P - 2.
@@ -25,12 +25,12 @@ from rmqkit.runtime.remoting import Remoting
 
 
 class BrokerAccess:
-    """The parts of access control of one broker. `gate` and `table` are None if it is off."""
+    """The parts of access control of one broker. `table` is None if it is off."""
 
     def __init__(self, ports: Ports, config: NodeConfig, remoting: Remoting, folder: str) -> None:
         settings = self._settings = config.access
         self.table: AccessTable | None = None
-        self.audit: Audit | None = None
+        self.audit = Audit(ports.log, ports.clock, settings.failures_max)
         self._replicas = _networks(settings.replica_addresses)
         self._metrics = _networks(settings.metrics_addresses)
         if settings.inner is not None:
@@ -45,7 +45,6 @@ class BrokerAccess:
             cluster=identity.broker_cluster_name,
             is_copy=identity.broker_role is BrokerRole.SLAVE,
         )
-        self.audit = Audit(ports.log, ports.clock, settings.failures_max)
         hosts = tuple(each.rpartition(":")[0].strip("[]") for each in config.network.namesrv_addrs)
         gate = remoting.gate = AccessGate(
             lambda: (table,),
@@ -92,8 +91,7 @@ class BrokerAccess:
         return "metricsSourceAddresses does not list its address"
 
     def _note(self, conn: Connection, port: str) -> None:
-        if self.audit is not None:
-            self.audit.refused("", conn.peer, f"{port} connection", "address", "the address is not allowed")
+        self.audit.refused("", conn.peer, f"{port} connection", "address", "the address is not allowed")
 
 
 def _networks(texts: Sequence[str]) -> tuple[Network, ...]:
