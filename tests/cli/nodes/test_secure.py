@@ -158,7 +158,9 @@ def test_a_user_may_do_what_its_rules_allow(secure):
     secure.run("user", "password", "billing", input="another\n")
     assert "the signature is wrong" in secure.error("send", "bills", "x", code=1, env=env)
     secure.run("acl", "revoke", "billing", "--all")
-    assert "user billing has no custom rule for Topic:bills" in secure.error("acl", "revoke", "billing", "Topic:bills", code=1)
+    assert "user billing has no custom rule for Topic:bills" in secure.error(
+        "acl", "revoke", "billing", "Topic:bills", code=1
+    )
     secure.run("user", "delete", "billing")
     assert "there is no user billing" in secure.error("user", "show", "billing", code=1)
 
