@@ -73,12 +73,11 @@ def use_settings_of(cluster: "Cluster") -> None:
     What the user has set in the environment stays.
     """
     from rmqkit.settings import client_keys
-    from rmqkit.tls.client_choice import TLS_VARIABLE
 
-    if cluster.client_tls:
-        os.environ.setdefault(TLS_VARIABLE, cluster.client_tls)
-    if (keys := cluster.client_keys()) and not any(os.environ.get(name) for name in client_keys.VARIABLES):
-        os.environ[client_keys.ACCESS_FILE_VARIABLE] = keys
+    has_keys = any(os.environ.get(name) for name in client_keys.VARIABLES)
+    for name, value in cluster.client_variables().items():
+        if name != client_keys.ACCESS_FILE_VARIABLE or not has_keys:
+            os.environ.setdefault(name, value)
 
 
 def use_tools_file() -> None:

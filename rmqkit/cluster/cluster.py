@@ -28,7 +28,9 @@ from rmqkit.cluster.layout import nodefile, selectors, state
 from rmqkit.cluster.layout.description import Description, NodePlan
 from rmqkit.cluster.layout.names import DEFAULT, check_cluster_name
 from rmqkit.cluster.layout.state import ProcessRecord
+from rmqkit.settings.client_keys import ACCESS_FILE_VARIABLE
 from rmqkit.suggestions import suggest
+from rmqkit.tls.client_choice import TLS_VARIABLE
 
 UP_TIMEOUT_S = 60.0
 GRACE_S = 10.0
@@ -92,6 +94,11 @@ class Cluster:
     def client_tls(self) -> str:
         """The file with the TLS settings of its clients, "" if it has no TLS of its own."""
         return security.client_file(self.folder)
+
+    def client_variables(self, user: str = users.OPERATOR) -> dict[str, str]:
+        """Return the environment variables that clients of a secure cluster need; {} for others."""
+        found = {TLS_VARIABLE: self.client_tls, ACCESS_FILE_VARIABLE: self.client_keys(user)}
+        return {name: value for name, value in found.items() if value}
 
     def client_keys(self, user: str = users.OPERATOR) -> str:
         """Return the file with the keys of a user, "" without access control of its own."""

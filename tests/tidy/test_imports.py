@@ -26,7 +26,7 @@ MAY_IMPORT = {
     "api": {"wire", "runtime", "access", "client", "tls", "shell", "plugins"},
     "sim": {"wire", "runtime", "access", "tls", "store", "nameserver", "broker", "client"},
     "cluster": {"wire", "runtime", "access", "client", "tls", "shell", "api"},
-    "drill": {"wire", "runtime", "store", "client", "shell", "api", "cluster", "sim", "plugins", "broker"},
+    "drill": {"wire", "runtime", "store", "client", "tls", "shell", "api", "cluster", "sim", "plugins", "broker"},
     "spark": {"wire", "runtime", "store", "access", "client", "tls", "api"},
 }
 #: module of a package -> packages that it may import in addition

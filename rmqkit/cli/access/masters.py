@@ -1,7 +1,8 @@
 """Shared by the commands for users and rules: they ask and change every master of the cluster.
 
 Each broker group keeps its own users and rules, and a client meets all groups. So a command that
-reached only some masters says which, and fails.
+reached only some masters says which, and fails. A group without a master is read from its slave
+with the smallest id, which has a copy.
 """
 
 from __future__ import annotations
@@ -28,14 +29,23 @@ User = Annotated[str, typer.Argument(metavar="USER", help="The user's name, the 
 
 
 def masters_of(admin: Admin, broker: str | None) -> list[str]:
-    """Return the broker, or all masters. Raises Failed if there is none."""
+    """Return the broker, or all masters, to change them. Raises Failed if a group has none."""
+    brokers = readers_of(admin, broker)
+    slaves = [each for each in brokers if broker is None and ":" in each]
+    if slaves:
+        names = ", ".join(each.partition(":")[0] for each in slaves)
+        raise Failed(f"{names} has no master now, so users and rules cannot be changed there; nothing was changed")
+    return brokers
+
+
+def readers_of(admin: Admin, broker: str | None) -> list[str]:
+    """Return the broker, or of each group the one with the smallest id: its master, if it is up."""
     if broker is not None:
         return [broker]
     check_brokers(admin)
-    masters = sorted(admin.masters())
-    if not masters:
-        raise Failed("no broker group has a master now, so users and rules cannot be read or changed")
-    return masters
+    groups = admin.cluster_info().broker_addr_table
+    first = {name: min(groups[name].broker_addrs) for name in sorted(groups) if groups[name].broker_addrs}
+    return [f"{name}:{broker_id}" if broker_id else name for name, broker_id in first.items()]
 
 
 def change_each(

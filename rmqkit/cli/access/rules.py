@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rmqkit.cli import output
-from rmqkit.cli.access.masters import Broker, User, asked_of_each, change_each, masters_of, user_at, where, word
+from rmqkit.cli.access.masters import Broker, User, asked_of_each, change_each, masters_of, readers_of, user_at, where, word
 from rmqkit.cli.admin_session import admin_of
 from rmqkit.cli.cluster_lookup import Json, Namesrv
 from rmqkit.cli.commands import group
@@ -106,7 +106,7 @@ def list_rules(
 ) -> None:
     """List the rules, and at which masters each one exists."""
     with admin_of(namesrv) as admin:
-        found = asked_of_each(masters_of(admin, broker), lambda each: admin.all_rules(each, user, resource))
+        found = asked_of_each(readers_of(admin, broker), lambda each: admin.all_rules(each, user, resource))
     output.report(rule_rows(found), RULE_COLUMNS, as_json=json, none="no such rule")
 
 
@@ -163,7 +163,7 @@ def explain(
         raise UsageError(f"--from {source} is no IP address")
     with admin_of(namesrv) as admin:
         verdicts = asked_of_each(
-            masters_of(admin, broker), lambda each: _verdict(admin, each, user, asked, wanted, address)
+            readers_of(admin, broker), lambda each: _verdict(admin, each, user, asked, wanted, address)
         )
     rows = _verdict_rows(verdicts)
     if json:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rmqkit.cli import output
-from rmqkit.cli.access.masters import Broker, User, asked_of_each, change_each, masters_of, user_at, where
+from rmqkit.cli.access.masters import Broker, User, asked_of_each, change_each, masters_of, readers_of, user_at, where
 from rmqkit.cli.admin_session import admin_of
 from rmqkit.cli.cluster_lookup import Json, Namesrv
 from rmqkit.cli.commands import group
@@ -70,7 +70,7 @@ def list_users(
 ) -> None:
     """List the users, and at which masters each one exists."""
     with admin_of(namesrv) as admin:
-        found = asked_of_each(masters_of(admin, broker), lambda each: admin.users(each, part))
+        found = asked_of_each(readers_of(admin, broker), lambda each: admin.users(each, part))
     rows = _rows(found)
     output.report(rows, COLUMNS, as_json=json, none=f"no user{f' has {part} in its name' if part else ''}")
 
@@ -81,7 +81,7 @@ def show(name: User, broker: Broker = None, namesrv: Namesrv = None, json: Json 
     from rmqkit.cli.access.rules import RULE_COLUMNS, rule_rows
 
     with admin_of(namesrv) as admin:
-        brokers = masters_of(admin, broker)
+        brokers = readers_of(admin, broker)
         found = asked_of_each(brokers, lambda each: user_at(admin, each, name))
         there = {each: [info] for each, info in found.items() if info is not None}
         if not there:

@@ -66,7 +66,8 @@ LoadNames = Annotated[
 ]
 Replicas = Annotated[int, typer.Option("--replicas", min=1, help="Brokers in each group.")]
 PresetName = Annotated[
-    str | None, typer.Option("--preset", help="A named set of settings: fast-failover.", autocompletion=preset_names)
+    str | None,
+    typer.Option("--preset", help="A named set of settings: fast-failover, secure.", autocompletion=preset_names),
 ]
 
 
@@ -219,6 +220,7 @@ def run_command(plan: Plan) -> str:
     """Return the `rmqkit drill run` command for a plan."""
     words = [f"--fault {plan.fault} --target {plan.target} --mode {plan.mode} --replicas {plan.replicas}"]
     words += [f"--groups {plan.groups}{_lasting(plan)} --send-timeout {plan.send_timeout_ms / 1000:g}{_loaded(plan)}"]
+    words += ["--preset secure"] if plan.secure else []
     words += [f"--set {shlex.quote(f'{key}={value}')}" for key, value in plan.settings.items()]
     words += [f"--break {each}" for each in plan.breaks]
     return f"rmqkit drill run {' '.join(words)} --seed {plan.seed}"
@@ -402,15 +404,13 @@ def _plan(mode: str, pairs: list[str] | None, preset: str | None, **given: Any) 
     from rmqkit.settings.table import show
 
     asked = with_preset(preset, {"settings": parse_settings(pairs or ())})
-    if asked.get("secure"):
-        raise UsageError(f"--preset {preset}: drills run without TLS")
-    if set(asked) - {"settings"}:
+    if set(asked) - {"settings", "secure"}:
         raise UsageError(
             f"--preset {preset}: drills choose groups and replicas with --groups and --replicas, one broker a process"
         )
     chosen = asked["settings"]
     settings = {key: show(value) for key, value in chosen.items()}
-    plan = Plan(mode=Mode.parse(mode), settings=settings, **given).checked()
+    plan = Plan(mode=Mode.parse(mode), settings=settings, secure=asked.get("secure", False), **given).checked()
     nodes = Description(groups=plan.groups, replicas=plan.replicas).nodes()
     if not any(node.is_broker for node in select(nodes, plan.target)):
         brokers = ", ".join(node.node for node in nodes if node.is_broker)

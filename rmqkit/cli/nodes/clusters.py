@@ -409,14 +409,8 @@ def env(
         word = "" if name == "default" else f" {name}"
         raise NoSuchCluster(f"cluster {name} is down; start it with `rmqkit cluster up{word}`")
     from rmqkit.cluster.users import APP, OPERATOR
-    from rmqkit.settings.client_keys import ACCESS_FILE_VARIABLE
-    from rmqkit.tls.client_choice import TLS_VARIABLE
 
-    variables = {"NAMESRV_ADDR": cluster.namesrv}
-    if cluster.client_tls:
-        variables[TLS_VARIABLE] = cluster.client_tls
-    if keys := cluster.client_keys(OPERATOR if operator else APP):
-        variables[ACCESS_FILE_VARIABLE] = keys
+    variables = {"NAMESRV_ADDR": cluster.namesrv, **cluster.client_variables(OPERATOR if operator else APP)}
     lines = "\n".join(f"export {key}='{value}'" for key, value in variables.items())
     output.answer(variables, lines, as_json=json)
     warn_of_open_doors(description)
