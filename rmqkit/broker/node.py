@@ -337,8 +337,8 @@ class Broker(BaseNode):
         self.duties.add("pull-hold-scan", lambda now: pull.hold_scan(self.view, now), None)
         self.duties.add("lock-sweep", self._sweep_locks, now_ms + LOCK_SWEEP_MS)
         self.duties.add("statistics", self.statistics.sample, now_ms)
-        if self.access.acl_files is not None:
-            self.duties.add("acl-files", self.access.acl_files.poll, now_ms)
+        if self._access.acl_files is not None:
+            self.duties.add("acl-files", self._access.acl_files.poll, now_ms)
         for name, run in self._plugin_duties.items():
             self.duties.add(name, run, now_ms)
         self.replication.start()

@@ -109,7 +109,7 @@ def test_a_slave_reads_no_file():
     files = Files()
     files.content = {}
     script = files.broker(*ACL, "brokerRole=SLAVE", "brokerId=1")
-    assert list(script.node.access.table.accounts) == ["root"]
+    assert list(script.node.view.access.table.accounts) == ["root"]
 
 
 @pytest.mark.parametrize(

@@ -85,7 +85,7 @@ def broker(kept: Script[Broker]) -> Iterator[Script[Broker]]:
 
 
 def whole_state(script: Script[Broker]) -> dict[str, Any]:
-    table = script.node.access.table
+    table = script.node.view.access.table
     assert table is not None
     found = {**state(script), "access": table.snapshot().encode()}
     found["files"] = {path: data for path, data in found["files"].items() if path not in CLOCKED}
@@ -123,7 +123,7 @@ def test_2019_17572_names_of_users_and_resources_are_no_paths():
     """Users and rules of any name stay in the one file of all of them."""
     script = make_broker()
     files = set(script.disk.files)
-    table = script.node.access.table
+    table = script.node.view.access.table
     assert table is not None
     body = json.dumps({"password": "x"}).encode()
     for name in CLIMBING:
