@@ -6,7 +6,7 @@ report. It closes a connection, and logs the reason, in these cases:
 - The slave reports an offset beyond the end of this log. That is no acknowledgement: the peer is no
   slave of this master, or it has bytes that this master never had.
 - The slave's reports go backwards.
-- Access control does not admit the connection (`broker/access.py`).
+- Access control does not admit the connection (`broker/access/broker_access.py`).
 - The slave needs bytes that retention has already removed here.
 
 Source: `store/.../ha/DefaultHAService.java`, `store/.../ha/DefaultHAConnection.java`.
