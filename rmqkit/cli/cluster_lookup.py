@@ -76,8 +76,9 @@ def use_settings_of(cluster: "Cluster") -> None:
 
     has_keys = any(os.environ.get(name) for name in client_keys.VARIABLES)
     for name, value in cluster.client_variables().items():
-        if name != client_keys.ACCESS_FILE_VARIABLE or not has_keys:
-            os.environ.setdefault(name, value)
+        is_set = has_keys if name == client_keys.ACCESS_FILE_VARIABLE else bool(os.environ.get(name))
+        if not is_set:
+            os.environ[name] = value
 
 
 def use_tools_file() -> None:

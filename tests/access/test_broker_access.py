@@ -278,6 +278,37 @@ def test_a_group_reads_its_own_retry_topic(client):
     assert answer.code == ResponseCode.TOPIC_NOT_EXIST
 
 
+@pytest.mark.parametrize(("topic", "by", "refusal"), [
+    ("T", ANN, ""),
+    # Java's answer to a check of the broker names the topic of the question
+    ("RMQ_SYS_TRANS_HALF_TOPIC", ANN, ""),
+    ("", ANN, ""),
+    ("RMQ_SYS_TRANS_HALF_TOPIC", ("bob", "bob-secret"), "User:bob has no permission to access Topic:T"),
+    ("", ("bob", "bob-secret"), "User:bob has no permission to access Topic:T"),
+    ("T", ("bob", "bob-secret"), "User:bob has no permission to access Topic:T"),
+])  # fmt: skip
+def test_an_outcome_needs_pub_on_the_topic_of_its_half_message(client, topic, by, refusal):
+    allow(client, ("Topic:T", "Pub"))
+    add_user(client, "bob", password="bob-secret")
+    text = "UNIQ_KEY\x010A000201000029FF0000000000000001\x02TRAN_MSG\x01true\x02PGROUP\x01PG\x02"
+    fields = requests.send_fields("T") | {"i": text, "f": "4"}
+    half = ask(client, ANN, RequestCode.SEND_MESSAGE_V2, fields, b"half")
+    assert half.code == 0, half
+    outcome = {
+        "topic": topic,
+        "producerGroup": "PG",
+        "tranStateTableOffset": half.ext["queueOffset"],
+        "commitLogOffset": str(int(half.ext["msgId"][-16:], 16)),
+        "commitOrRollback": "12",
+        "fromTransactionCheck": "false",
+        "msgId": half.ext["transactionId"],
+        "transactionId": half.ext["transactionId"],
+    }
+    answer = ask(client, by, RequestCode.END_TRANSACTION, {key: value for key, value in outcome.items() if value})
+    assert answer.code == (NO if refusal else 0), answer
+    assert (answer.remark or "").startswith(refusal)
+
+
 def test_lists_are_filtered(client):
     for topic in ("secret", "shown"):
         send(client, ROOT, topic)

@@ -41,7 +41,7 @@ from rmqkit.wire.bodies import (
 )
 from rmqkit.wire.codes import ResponseCode
 from rmqkit.wire.record import Record, decode_record
-from rmqkit.wire.topic_names import RETRY_PREFIX
+from rmqkit.wire.topic_names import HALF_TOPIC, RETRY_PREFIX
 
 _SUB = frozenset((SUB,))
 _CREATE = frozenset((CREATE,))
@@ -174,8 +174,13 @@ def _assigned(caller: Caller, call: Call[Any]) -> str | None:
 
 
 def _transaction(caller: Caller, call: Call[Any]) -> str | None:
-    """Older clients name no topic; the handler demands it of the stored message anyway."""
-    return caller.on_topic(call.args.topic, _PUB) if call.args.topic else None
+    """Demand Pub on the topic, which older clients do not name.
+
+    The handler demands it of the stored message anyway. Java's answer to a check repeats the topic
+    of the question, which is that of half messages.
+    """
+    topic = call.args.topic
+    return caller.on_topic(topic, _PUB) if topic and topic != HALF_TOPIC else None
 
 
 BATCH_ACKS = in_body("T:S + G:S of each", _batch_acks)
