@@ -169,7 +169,8 @@ class Cluster:
         before = self.description if self.exists else None
         wanted = descriptions.read(file).changed(name=self.name) if file else before or Description(name=self.name)
         wanted = wanted.changed(**given)
-        nodefile.check_settings(wanted.settings, wanted.replicas)
+        assumed = users.ASSUMED if wanted.secure else {}
+        nodefile.check_settings({**assumed, **wanted.settings}, wanted.replicas)
         _ = wanted.bound, wanted.advertised  # fail on unknown hosts before anything changes
         there = self.running(before.nodes()) if before else {}
         if before is not None and there and replace(wanted, any_port=before.any_port) != before:

@@ -32,6 +32,12 @@ GROUPS_FILE = "groups"
 FOLDER_MODE = 0o700
 #: bytes of randomness in a password
 PASSWORD_BYTES = 24
+#: stands for the settings of `prepare` while a description is checked, before keys exist
+ASSUMED: dict[str, Setting] = {
+    "authenticationEnabled": True,
+    "authorizationEnabled": True,
+    "innerClientAuthenticationCredentials": '{"accessKey":"inner","secretKey":"unknown"}',
+}
 #: what the user `app` may do
 APP_RULES = (("Topic:*", ["Pub", "Sub"]), ("Group:*", ["Sub"]))
 CREATE_TIMEOUT_S = 20.0
