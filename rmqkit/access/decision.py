@@ -18,7 +18,7 @@ NO_MATCH = "no matched policies."
 DENIED = "the decision is deny."
 
 
-class Ruling(NamedTuple):
+class AccessDecision(NamedTuple):
     """The decision on one request, and the rule that made it.
 
     `entry` and `policy` are None if no rule applied, or the user needs none. `why` is a sentence.
@@ -30,16 +30,16 @@ class Ruling(NamedTuple):
     policy: PolicyType | None = None
 
 
-def decide(policies: Policies, asked: Resource, actions: frozenset[Action], source: Source | None) -> Ruling:
+def decide(policies: Policies, asked: Resource, actions: frozenset[Action], source: Source | None) -> AccessDecision:
     """Return whether one of `actions` on `asked` is allowed from `source`."""
     for kind in (PolicyType.CUSTOM, PolicyType.DEFAULT):
         found = [each for each in policies.get(kind, ()) if each.covers(asked, actions, source)]
         if found:
             first = min(found, key=_rank)
             if first.decision is Decision.DENY:
-                return Ruling(False, DENIED, first, kind)
-            return Ruling(True, f"the rule allows it: {first}", first, kind)
-    return Ruling(False, NO_MATCH)
+                return AccessDecision(False, DENIED, first, kind)
+            return AccessDecision(True, f"the rule allows it: {first}", first, kind)
+    return AccessDecision(False, NO_MATCH)
 
 
 def may_some(policies: Policies, kind: ResourceType, action: Action, source: Source | None) -> bool:

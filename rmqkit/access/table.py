@@ -23,7 +23,7 @@ Source: `auth/.../authentication/manager/AuthenticationMetadataManagerImpl.java`
 
 from collections.abc import Callable, Iterable, Mapping
 
-from rmqkit.access.decision import Ruling, decide
+from rmqkit.access.decision import AccessDecision, decide
 from rmqkit.access.model import (
     AclUser,
     Action,
@@ -76,13 +76,13 @@ class Account:
         self.key = key or Key(user.password)
         self.policies: Policies = policies or {}
         self._by_source = any(each.sources for entries in self.policies.values() for each in entries)
-        self._decisions: dict[tuple[object, ...], Ruling] = {}
+        self._decisions: dict[tuple[object, ...], AccessDecision] = {}
 
     @property
     def rule_count(self) -> int:
         return sum(map(len, self.policies.values()))
 
-    def decide(self, kind: ResourceType, name: str, actions: frozenset[Action], source: Source | None) -> Ruling:
+    def decide(self, kind: ResourceType, name: str, actions: frozenset[Action], source: Source | None) -> AccessDecision:
         """Return whether one of the actions is allowed. Without a name, on all of the type."""
         asked = (kind, name, actions, source if self._by_source else None)
         verdict = self._decisions.get(asked)
