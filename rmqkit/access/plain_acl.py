@@ -34,13 +34,13 @@ from rmqkit.access.model import (
     Action,
     BadAccessText,
     Decision,
-    Entry,
+    PolicyEntry,
     Pattern,
     Policies,
     PolicyType,
     Resource,
     ResourceType,
-    User,
+    AclUser,
 )
 from rmqkit.access.table import RULES_MAX, RULES_TOTAL_MAX, USERS_MAX
 from rmqkit.errors import RmqkitError
@@ -79,7 +79,7 @@ class PlainAclError(RmqkitError):
 class FileUser(NamedTuple):
     """A user that a file defines, with its rules."""
 
-    user: User
+    user: AclUser
     policies: Policies
 
 
@@ -140,7 +140,7 @@ def _user(node: Any, path: str) -> FileUser:
     if admin not in _TRUE + _FALSE:
         raise PlainAclError(f"{place}: admin must be true or false")
     kind = "Super" if admin in _TRUE else "Normal"
-    user = User.read(UserInfo(username=name, password=secret, user_type=kind))
+    user = AclUser.read(UserInfo(username=name, password=secret, user_type=kind))
     custom = [
         *_named(ResourceType.TOPIC, _texts(found.get("topicPerms"), path, "topicPerms"), place),
         *_named(ResourceType.GROUP, _texts(found.get("groupPerms"), path, "groupPerms"), place),
@@ -161,7 +161,7 @@ def _user(node: Any, path: str) -> FileUser:
     return FileUser(user, {each: entries for each, entries in policies.items() if entries})
 
 
-def _named(kind: ResourceType, texts: list[str], place: str) -> Iterator[Entry]:
+def _named(kind: ResourceType, texts: list[str], place: str) -> Iterator[PolicyEntry]:
     """Yield the rules of `name=PERMISSION` texts. Raises PlainAclError, BadAccessText."""
     for text in texts:
         name, equals, word = (each.strip() for each in text.partition("="))
@@ -175,12 +175,12 @@ def _named(kind: ResourceType, texts: list[str], place: str) -> Iterator[Entry]:
         yield _entry(Resource.parse(f"{type_}:{name}"), word, f"{place}: {text!r}")
 
 
-def _entry(resource: Resource, word: str, place: str) -> Entry:
+def _entry(resource: Resource, word: str, place: str) -> PolicyEntry:
     found = PERMISSIONS.get(word.strip())
     if found is None:
         raise PlainAclError(f"{place}: permission {word.strip()!r} is unknown, one of DENY, PUB, SUB, PUB|SUB")
     decision, actions = found
-    return Entry(resource, actions, decision)
+    return PolicyEntry(resource, actions, decision)
 
 
 # --- YAML: nodes instead of values, for duplicate keys, line numbers, and texts as they are written

@@ -25,8 +25,9 @@ Source: `auth/.../authentication/manager/AuthenticationMetadataManagerImpl.java`
 
 from collections.abc import Callable, Iterable, Mapping
 
-from rmqkit.access.decision import Verdict, decide
+from rmqkit.access.decision import AccessDecision, decide
 from rmqkit.access.model import (
+    AclUser,
     Action,
     BadAccessText,
     Pattern,
@@ -35,7 +36,6 @@ from rmqkit.access.model import (
     Resource,
     ResourceType,
     Source,
-    User,
     UserStatus,
     UserType,
     acl_info,
@@ -74,7 +74,7 @@ class Account:
     __slots__ = ("_by_source", "_decisions", "is_from_file", "key", "policies", "user")
 
     def __init__(
-        self, user: User, policies: Policies | None = None, key: Key | None = None, *, is_from_file: bool = False
+        self, user: AclUser, policies: Policies | None = None, key: Key | None = None, *, is_from_file: bool = False
     ) -> None:
         self.user = user
         #: whether a file of ACL 1.0 defines it
@@ -82,13 +82,13 @@ class Account:
         self.key = key or Key(user.password)
         self.policies: Policies = policies or {}
         self._by_source = any(each.sources for entries in self.policies.values() for each in entries)
-        self._decisions: dict[tuple[object, ...], Verdict] = {}
+        self._decisions: dict[tuple[object, ...], AccessDecision] = {}
 
     @property
     def rule_count(self) -> int:
         return sum(map(len, self.policies.values()))
 
-    def decide(self, kind: ResourceType, name: str, actions: frozenset[Action], source: Source | None) -> Verdict:
+    def decide(self, kind: ResourceType, name: str, actions: frozenset[Action], source: Source | None) -> AccessDecision:
         """Return whether one of the actions is allowed. Without a name, on all of the type."""
         asked = (kind, name, actions, source if self._by_source else None)
         verdict = self._decisions.get(asked)
@@ -143,7 +143,7 @@ class AccessTable(Accounts):
         """
         if name in self.accounts:
             return False
-        self.accounts[name] = Account(User(name, password, UserType.SUPER))
+        self.accounts[name] = Account(AclUser(name, password, UserType.SUPER))
         self._changed()
         return True
 
@@ -172,7 +172,7 @@ class AccessTable(Accounts):
 
     # --- the files of ACL 1.0
 
-    def follow_files(self, users: Mapping[str, tuple[User, Policies]]) -> list[str]:
+    def follow_files(self, users: Mapping[str, tuple[AclUser, Policies]]) -> list[str]:
         """Make `users` the users that come from files: add, replace and delete them.
 
         Return the names that are skipped, because a request has created such a user. Raises
@@ -185,7 +185,7 @@ class AccessTable(Accounts):
         self._take(after)
         return [name for name in users if name in kept]
 
-    def adopt_files(self, users: Mapping[str, tuple[User, Policies]]) -> None:
+    def adopt_files(self, users: Mapping[str, tuple[AclUser, Policies]]) -> None:
         """Add the users that are missing. From now on requests may change those from files.
 
         Raises AccessConflict above a limit, and then changes nothing.
@@ -210,7 +210,7 @@ class AccessTable(Accounts):
 
         Raises BadAccessText or AccessConflict.
         """
-        user = User.read(info)
+        user = AclUser.read(info)
         if user.is_super and not by_super:
             raise AccessConflict("The super user can only be create by super user")
         known = self.accounts.get(user.name)
@@ -233,7 +233,7 @@ class AccessTable(Accounts):
         status = read_word(UserStatus, info.user_status, "user status") if info.user_status else before.status
         password = info.password if info.password and info.password.strip() else before.password
         asked = UserInfo(username=before.name, password=password, user_type=kind.value, user_status=status.value)
-        user = User.read(asked)
+        user = AclUser.read(asked)
         if (before.is_super or user.is_super) and not by_super:
             raise AccessConflict("The super user can only be update by super user")
         _check_not_from_file(account)
@@ -255,7 +255,7 @@ class AccessTable(Accounts):
         self._changed()
         return True
 
-    def _check_not_last(self, user: User, what: str) -> None:
+    def _check_not_last(self, user: AclUser, what: str) -> None:
         """Raise AccessConflict if `user` is the only enabled super user."""
         if user.is_super and user.is_enabled:
             others = (each.user for each in self.accounts.values() if each.user.name != user.name)
@@ -344,7 +344,7 @@ def _check_not_from_file(account: Account) -> None:
         raise AccessConflict(f"user {account.user.name} comes from a file of ACL 1.0 (plain_acl.yml): change that file")
 
 
-def _content(account: Account) -> tuple[User, Policies, bool]:
+def _content(account: Account) -> tuple[AclUser, Policies, bool]:
     return account.user, account.policies, account.is_from_file
 
 
@@ -359,7 +359,7 @@ def _accounts(body: AccessTableBody) -> tuple[DataVersion, dict[str, Account]]:
         from_files = frozenset(body.file_users)
         accounts = {
             user.name: Account(user, policies.get(user.name), is_from_file=user.name in from_files)
-            for user in map(User.read, body.users)
+            for user in map(AclUser.read, body.users)
         }
     except BadAccessText as error:
         raise RemoteProtocolError(f"access table: {error}") from None

@@ -13,7 +13,7 @@ The tables are in memory only, like the routes: after a restart both return with
 
 from rmqkit.access.audit import Audit
 from rmqkit.access.gate import AccessGate
-from rmqkit.access.model import Network, User, UserType, read_network, read_source
+from rmqkit.access.model import AclUser, Network, UserType, read_network, read_source
 from rmqkit.access.signature import Credentials
 from rmqkit.access.table import Account, Accounts
 from rmqkit.config import NodeConfig
@@ -43,7 +43,7 @@ class NameServerAccess:
             return
         if settings.init_user is not None:
             own = self.tables["", ""] = Accounts("")
-            own.accounts[settings.init_user.name] = Account(User(*settings.init_user, UserType.SUPER))
+            own.accounts[settings.init_user.name] = Account(AclUser(*settings.init_user, UserType.SUPER))
         self._gate = remoting.gate = AccessGate(
             lambda: list(self.tables.values()),
             self.audit,
