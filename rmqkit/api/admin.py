@@ -20,8 +20,8 @@ from rmqkit.client.admin import access, messages, pop, stats, transactions
 from rmqkit.client.admin import dead_letters as letters
 from rmqkit.client.admin.groups import AdminCore as Core
 from rmqkit.client.flow import Deferred, start
+from rmqkit.client_keys import choose_keys
 from rmqkit.errors import ClientClosed
-from rmqkit.settings.client_keys import choose_keys
 from rmqkit.tls.client_choice import Tls
 
 P = ParamSpec("P")

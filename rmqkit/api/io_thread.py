@@ -33,10 +33,10 @@ from rmqkit.api.identity import local_month_bounds, name_servers, new_instance_n
 from rmqkit.api.log import StdlibLog, logger
 from rmqkit.client.client import Client, ClientSettings
 from rmqkit.client.flow import Deferred, start
+from rmqkit.client_keys import ClientKeys
 from rmqkit.config import NetworkLimits, TlsClientSettings, TlsServerSettings
 from rmqkit.errors import ClientClosed, ClientError, ClientForked, RmqkitError
 from rmqkit.runtime.connection import Address
-from rmqkit.settings.client_keys import ClientKeys
 from rmqkit.shell.loop import Loop
 from rmqkit.tls.client_choice import Tls, choose_tls
 from rmqkit.wire.msgid import ip_bytes

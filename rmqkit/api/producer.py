@@ -30,8 +30,8 @@ from rmqkit.client.producers.outgoing_message import (
 )
 from rmqkit.client.producers.trace import ProducerTrace, TraceDispatch
 from rmqkit.client.routes import DEFAULT_TOPIC
+from rmqkit.client_keys import choose_keys
 from rmqkit.errors import ClientClosed, ClientError, InvalidMessage, RmqkitError
-from rmqkit.settings.client_keys import choose_keys
 from rmqkit.tls.client_choice import Tls
 from rmqkit.wire.fastjson import MessageQueue
 from rmqkit.wire.trace import TRACE_TOPIC

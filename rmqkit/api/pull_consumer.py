@@ -34,8 +34,8 @@ from rmqkit.client.consumers import pull_consumer as core
 from rmqkit.client.flow import start
 from rmqkit.client.message import MessageExt
 from rmqkit.client.producers.outgoing_message import check_group, check_topic
+from rmqkit.client_keys import choose_keys
 from rmqkit.errors import ClientClosed, ClientError, RmqkitError
-from rmqkit.settings.client_keys import choose_keys
 from rmqkit.tls.client_choice import Tls
 from rmqkit.wire.fastjson import MessageQueue
 

@@ -72,7 +72,7 @@ def use_settings_of(cluster: "Cluster") -> None:
 
     What the user has set in the environment stays.
     """
-    from rmqkit.settings import client_keys
+    from rmqkit import client_keys
 
     has_keys = any(os.environ.get(name) for name in client_keys.VARIABLES)
     for name, value in cluster.client_variables().items():
@@ -83,7 +83,7 @@ def use_settings_of(cluster: "Cluster") -> None:
 
 def use_tools_file() -> None:
     """Let clients use the keys of mqadmin's tools.yml, if nothing else has set keys."""
-    from rmqkit.settings import client_keys
+    from rmqkit import client_keys
 
     has_keys = any(os.environ.get(name) for name in client_keys.VARIABLES)
     if not has_keys and (path := client_keys.tools_file(os.environ)):

@@ -16,6 +16,7 @@ from typing import Any
 
 import psutil
 
+from rmqkit.client_keys import ACCESS_FILE_VARIABLE
 from rmqkit.cluster import processes, restart, security, users
 from rmqkit.cluster.deferred_signals import signals_held
 from rmqkit.cluster.errors import ClusterError, NoSuchCluster, UsageProblem
@@ -28,7 +29,6 @@ from rmqkit.cluster.layout import nodefile, selectors, state
 from rmqkit.cluster.layout.description import Description, NodePlan
 from rmqkit.cluster.layout.names import DEFAULT, check_cluster_name
 from rmqkit.cluster.layout.state import ProcessRecord
-from rmqkit.settings.client_keys import ACCESS_FILE_VARIABLE
 from rmqkit.suggestions import suggest
 from rmqkit.tls.client_choice import TLS_VARIABLE
 

@@ -17,12 +17,12 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
+from rmqkit.client_keys import ClientKeys, keys_of_file
 from rmqkit.cluster.errors import ClusterError
 from rmqkit.cluster.health.caller import Caller, NoAnswer
 from rmqkit.cluster.health.readiness import Target
 from rmqkit.cluster.layout.description import Setting
 from rmqkit.cluster.layout.home import ACCESS, write_whole
-from rmqkit.settings.client_keys import ClientKeys, keys_of_file
 from rmqkit.wire.bodies.access import AclInfo, PolicyEntryInfo, PolicyInfo, UserInfo
 from rmqkit.wire.codes import RequestCode
 from rmqkit.wire.schemas.access import AclRequest, ListUsersRequest, UserRequest

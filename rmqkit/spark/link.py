@@ -24,9 +24,9 @@ from typing import Any, NamedTuple
 import msgspec
 
 from rmqkit.access.signature import Credentials
+from rmqkit.client_keys import choose_keys
 from rmqkit.errors import PeerUnreachable, RemoteProtocolError
 from rmqkit.runtime.connection import Address
-from rmqkit.settings.client_keys import choose_keys
 from rmqkit.tls.client_choice import choose_tls, encrypted
 from rmqkit.wire.remoting.frames import CODEC_JSON, CODEC_ROCKETMQ, Frame, frame
 from rmqkit.wire.remoting.headers import FLAG_RESPONSE, Head, decode_head, encode_request
@@ -95,7 +95,7 @@ def _marks(codec: int, header: bytes) -> tuple[int, int, int]:
 
 class Link:
     """One connection, with TLS if RMQKIT_TLS says so (`rmqkit.tls.client_choice`), and with the
-    keys that `rmqkit.settings.client_keys` finds in the environment.
+    keys that `rmqkit.client_keys` finds in the environment.
 
     Methods that send or receive raise PeerUnreachable or RemoteProtocolError. After that the link
     can only be closed.

@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqkit.errors import ConfigError
-from rmqkit.settings.client_keys import (
+from rmqkit.client_keys import (
     ACCESS_FILE_VARIABLE,
     ACCESS_KEY_VARIABLE,
     SECRET_KEY_VARIABLE,
@@ -15,6 +14,7 @@ from rmqkit.settings.client_keys import (
     keys_of_file,
     tools_file,
 )
+from rmqkit.errors import ConfigError
 
 SECRET = "a-very-secret-text"
 

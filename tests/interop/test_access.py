@@ -15,7 +15,7 @@ from typing import IO, Any
 
 import pytest
 
-from rmqkit.settings.client_keys import keys_of_file
+from rmqkit.client_keys import keys_of_file
 from tests.interop import apache, java, packages, test_cpp_client, test_node_client
 from tests.interop.clusters import OUR_SETTINGS, rmqkit
 from tests.interop.lines import CheckRun

@@ -32,7 +32,14 @@ MAY_IMPORT = {
 #: module of a package -> packages that it may import in addition
 MAY_IMPORT_TOO = {"rmqkit.spark.audit": {"drill"}}
 #: modules right below `rmqkit` that every package may import
-COMMON = {"rmqkit.errors", "rmqkit.config", "rmqkit.settings", "rmqkit.hookspecs", "rmqkit.suggestions"}
+COMMON = {
+    "rmqkit.errors",
+    "rmqkit.config",
+    "rmqkit.client_keys",
+    "rmqkit.settings",
+    "rmqkit.hookspecs",
+    "rmqkit.suggestions",
+}
 NODE_PACKAGES = {"wire", "runtime", "access", "store", "metrics", "nameserver", "broker", "container", "client"}
 BANNED_IN_NODES = {
     "asyncio",

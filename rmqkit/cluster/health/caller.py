@@ -11,8 +11,8 @@ from types import TracebackType
 from typing import NamedTuple, Self
 
 from rmqkit.access.signature import Credentials
+from rmqkit.client_keys import choose_keys, keys_of_file
 from rmqkit.errors import RemoteProtocolError, RmqkitError
-from rmqkit.settings.client_keys import choose_keys, keys_of_file
 from rmqkit.tls.client_choice import Tls, choose_tls, encrypted
 from rmqkit.wire.remoting.frames import FrameBuffer, frame
 from rmqkit.wire.remoting.headers import Head, decode_head, encode_request

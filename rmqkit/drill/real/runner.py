@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from rmqkit import plugins
+from rmqkit.client_keys import ACCESS_FILE_VARIABLE
 from rmqkit.cluster import Cluster
 from rmqkit.cluster.layout.description import Description
 from rmqkit.cluster.processes import last_lines
@@ -24,7 +25,6 @@ from rmqkit.drill.plan import Plan, PlanError
 from rmqkit.drill.real.driver import RealDriver, plan_as_recorded, remove_left, settings_seen
 from rmqkit.drill.real.services.table import SETTINGS, default_load
 from rmqkit.settings.build import writable
-from rmqkit.settings.client_keys import ACCESS_FILE_VARIABLE
 from rmqkit.settings.table import show
 from rmqkit.tls.client_choice import TLS_VARIABLE
 

@@ -10,9 +10,9 @@ from contextlib import suppress
 import pytest
 
 from rmqkit import Message, Producer
+from rmqkit.client_keys import keys_of_file
 from rmqkit.cluster import certificates
 from rmqkit.cluster.errors import ClusterError
-from rmqkit.settings.client_keys import keys_of_file
 from tests.cli.conftest import free_base, make_shell, purge
 
 #: first byte of a TLS alert
