@@ -31,16 +31,16 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from rmqkit.access.model import (
+    AclUser,
     Action,
     BadAccessText,
     Decision,
-    PolicyEntry,
     Pattern,
     Policies,
+    PolicyEntry,
     PolicyType,
     Resource,
     ResourceType,
-    AclUser,
 )
 from rmqkit.access.table import RULES_MAX, RULES_TOTAL_MAX, USERS_MAX
 from rmqkit.errors import RmqkitError

@@ -19,8 +19,8 @@ from typing import Any
 import pytest
 
 from rmqkit.broker.node import NOT_ON_VIP
+from rmqkit.client_keys import keys_of_file
 from rmqkit.runtime.calls import code_name
-from rmqkit.settings.client_keys import keys_of_file
 from rmqkit.wire.codes import RequestCode
 from rmqkit.wire.remoting.frames import FrameBuffer
 from tests.access.matrix import BROKER, CLUSTER, NAMESERVER, Case

@@ -43,9 +43,7 @@ class AclCluster:
 
     @property
     def log(self) -> str:
-        return "".join(
-            path.read_text() for path in self.shell.home.glob("default/nodes/broker-a-0/log/*") if path.is_file()
-        )
+        return (self.shell.home / "default/nodes/broker-a-0/log").read_text()
 
 
 def test_users_of_a_file(tmp_path, lifeline):  # noqa: F811
