@@ -14,11 +14,15 @@ from rmqkit import Admin, Message, Producer, PullConsumer
 from rmqkit.errors import AccessDenied
 from tests.interop import apache
 from tests.interop.clusters import rmqkit
+from tests.interop.exchange import OurNodes
+from tests.interop.store_sample import SMALL
+from tests.interop.until import until
 
 ROOT, ROOT_SECRET = "root", "secret-of-root"
 NODES, NODES_SECRET = "nodes", "secret-of-nodes"
 APP, APP_SECRET = "orders-app", "secret of the app"
 TOPIC, GROUP = "AccessOrders", "access-billing"
+GET_MAX_OFFSET, GET_TOPICS = 30, 21
 PROVIDERS = "org.apache.rocketmq.auth"
 SETTINGS = {
     "authenticationEnabled": "true",
@@ -149,3 +153,36 @@ def test_what_the_broker_refuses_is_one_line(commands: Commands) -> None:
     assert "resource type" in commands("acl", "allow", APP, "Pub", "Topc:x", code=2)
     assert "action 'Pubb' is unknown" in commands("acl", "allow", APP, "Pubb", "Topic:x", code=2)
     assert "there is no user nobody" in commands("acl", "allow", "nobody", "Pub", "Topic:x", code=1)
+
+
+def test_our_slave_copies_log_and_tables_of_the_master(
+    commands: Commands, cluster: apache.ApacheCluster, tmp_path: Path
+) -> None:
+    """It signs its requests with the inner credentials: a super user at Apache's broker."""
+    with Producer(namesrv=cluster.namesrv, access_key=APP, secret_key=APP_SECRET) as producer:
+        sent = producer.send(Message(TOPIC, b"for the slave"))
+    _, port = apache.free_ports()
+    settings = {
+        **SMALL,
+        "brokerId": "1",
+        "brokerRole": "SLAVE",
+        "mappedFileSizeCommitLog": str(64 * 1024 * 1024),
+        "innerClientAuthenticationCredentials": SETTINGS["innerClientAuthenticationCredentials"],
+    }
+    slave = OurNodes(home=tmp_path, ports=(cluster.nameserver_port, port), broker_properties=settings)
+    try:
+        slave.start_broker(wait=False)
+        fields = {"topic": TOPIC, "queueId": str(sent.queue.queue_id)}
+
+        def has_copied() -> bool:
+            try:
+                answer = apache.ask(slave.broker_address, GET_MAX_OFFSET, fields)
+                topics = apache.ask_whole(slave.broker_address, GET_TOPICS, {})[1]
+            except OSError:
+                return False
+            end = answer.get("extFields", {}).get("offset", "0")
+            return int(end) > sent.queue_offset and f'"{TOPIC}"'.encode() in topics
+
+        until("our slave has the message and the topic", has_copied)
+    finally:
+        slave.stop()

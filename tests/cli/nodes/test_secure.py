@@ -211,6 +211,18 @@ def test_a_restart_keeps_the_certificate(secure):
     secure.run("send", "hello", "after the restart")
 
 
+@pytest.mark.long
+def test_the_port_of_a_container_has_tls_and_users_too(tmp_path, lifeline):
+    shell = make_shell(tmp_path, lifeline)
+    try:
+        shell.run("cluster", "up", "--preset", "secure", "--container", "--any-port", "--base-port", free_base())
+        assert "broker-a:1" in shell.run("container", "list").stdout
+        denied = shell.error("container", "list", code=1, env=keys_of(shell, "app"))
+        assert "User:app has no permission to access Cluster:DefaultCluster" in denied
+    finally:
+        purge(shell)
+
+
 def test_without_the_library_the_error_says_what_to_install(monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(ClusterError, match=r"pip install 'rmqkit\[secure\]'"):
