@@ -1,4 +1,4 @@
-"""Caller: the user who signed a request, and what it may do.
+"""Principal: the user who signed a request, and what it may do.
 
 The rule of a request code asks the caller (`rules.py`), once the header is decoded. A handler asks
 it where the resource is known only after a read, and to filter a list. If the call was parked, the
@@ -43,7 +43,7 @@ def is_internal(topic: str) -> bool:
     return topic in SEND_FORBIDDEN or topic.startswith(SYSTEM_PREFIX)
 
 
-class Caller:
+class Principal:
     """The sender of one request. Inner callers have no accounts."""
 
     __slots__ = ("_gate", "_generation", "accounts", "code_name", "is_inner", "name", "peer", "rule", "source")

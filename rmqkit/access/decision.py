@@ -10,7 +10,7 @@ Source: `auth/.../chain/AclAuthorizationHandler.java`, 5.5.0 (5.3.4 put Deny las
 
 from typing import NamedTuple
 
-from rmqkit.access.model import Action, Decision, Entry, Pattern, Policies, PolicyType, Resource, ResourceType, Source
+from rmqkit.access.model import Action, Decision, Pattern, Policies, PolicyEntry, PolicyType, Resource, ResourceType, Source
 
 _PATTERNS = {Pattern.LITERAL: 0, Pattern.PREFIXED: 1, Pattern.ANY: 2}
 
@@ -18,7 +18,7 @@ NO_MATCH = "no matched policies."
 DENIED = "the decision is deny."
 
 
-class Verdict(NamedTuple):
+class AccessDecision(NamedTuple):
     """The decision on one request, and the rule that made it.
 
     `entry` and `policy` are None if no rule applied, or the user needs none. `why` is a sentence.
@@ -26,20 +26,20 @@ class Verdict(NamedTuple):
 
     is_allowed: bool
     why: str
-    entry: Entry | None = None
+    entry: PolicyEntry | None = None
     policy: PolicyType | None = None
 
 
-def decide(policies: Policies, asked: Resource, actions: frozenset[Action], source: Source | None) -> Verdict:
+def decide(policies: Policies, asked: Resource, actions: frozenset[Action], source: Source | None) -> AccessDecision:
     """Return whether one of `actions` on `asked` is allowed from `source`."""
     for kind in (PolicyType.CUSTOM, PolicyType.DEFAULT):
         found = [each for each in policies.get(kind, ()) if each.covers(asked, actions, source)]
         if found:
             first = min(found, key=_rank)
             if first.decision is Decision.DENY:
-                return Verdict(False, DENIED, first, kind)
-            return Verdict(True, f"the rule allows it: {first}", first, kind)
-    return Verdict(False, NO_MATCH)
+                return AccessDecision(False, DENIED, first, kind)
+            return AccessDecision(True, f"the rule allows it: {first}", first, kind)
+    return AccessDecision(False, NO_MATCH)
 
 
 def may_some(policies: Policies, kind: ResourceType, action: Action, source: Source | None) -> bool:
@@ -57,7 +57,7 @@ def may_some(policies: Policies, kind: ResourceType, action: Action, source: Sou
     )
 
 
-def _rank(entry: Entry) -> tuple[bool, int, int, bool]:
+def _rank(entry: PolicyEntry) -> tuple[bool, int, int, bool]:
     resource = entry.resource
     return (
         resource.type is ResourceType.ANY,

@@ -2,7 +2,7 @@
 
 `Remoting` calls `admit` with the extFields as they arrived, because the signature covers all of
 them. It then decodes the header for the handler from these same fields, so both see one value, and
-calls the rule of the request code (`Caller.check`).
+calls the rule of the request code (`Principal.check`).
 
 Every request is checked. The gate remembers nothing about connections.
 
@@ -21,7 +21,7 @@ from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Any
 
 from rmqkit.access.audit import Audit
-from rmqkit.access.caller import Caller, Known
+from rmqkit.access.caller import Known, Principal
 from rmqkit.access.model import read_source
 from rmqkit.access.rules import any_user
 from rmqkit.access.signature import ACCESS_KEY, SIGNATURE, Key
@@ -85,7 +85,7 @@ class AccessGate:
         state = "disabled" if any(name in table.accounts for table in self._tables()) else "not found"
         return f"User:{name[:NAME_SHOWN_MAX]} is {state}."
 
-    def admit(self, conn: Connection, row: HandlerRow, fields: Mapping[str, Any], body: bytes) -> Caller:
+    def admit(self, conn: Connection, row: HandlerRow, fields: Mapping[str, Any], body: bytes) -> Principal:
         """Return who signed a request.
 
         Raises Refused if nobody known did; it closes the connection if that happens too often.
@@ -112,10 +112,12 @@ class AccessGate:
             raise self._failed(name, conn, row, "signature", BAD_SIGNATURE)
         return self._caller(name, verified, conn, row, is_inner=any(each.user.is_super for _, each in verified))
 
-    def _caller(self, name: str, accounts: Sequence[Known], conn: Connection, row: HandlerRow, *, is_inner: bool) -> Caller:
+    def _caller(
+        self, name: str, accounts: Sequence[Known], conn: Connection, row: HandlerRow, *, is_inner: bool
+    ) -> Principal:
         peer = conn.peer
         rule = any_user if row.code in self._free_codes else row.access
-        return Caller(self, name, accounts, peer, read_source(peer.host), rule, row.name, is_inner=is_inner)
+        return Principal(self, name, accounts, peer, read_source(peer.host), rule, row.name, is_inner=is_inner)
 
     def _failed(self, name: str, conn: Connection, row: HandlerRow, reason: str, remark: str) -> Refused:
         closes = self.audit.failed(name, conn.peer, row.name, reason, remark)

@@ -1,6 +1,6 @@
 """Users, resources, actions and rules, in the text forms of Apache's ACL 2.0.
 
-A rule (`Entry`) allows or denies actions on a resource, from all source addresses or from some.
+A rule (`PolicyEntry`) allows or denies actions on a resource, from all source addresses or some.
 The rules of a user form two policies, Custom and Default; `decision.py` evaluates them.
 
 A resource text is `*`, `<Type>:*`, `<Type>:<prefix>*` or `<Type>:<name>`. The name of the type
@@ -145,7 +145,7 @@ class Resource(NamedTuple):
         return asked.name == self.name if self.pattern is Pattern.LITERAL else asked.name.startswith(self.name)
 
 
-class Entry(NamedTuple):
+class PolicyEntry(NamedTuple):
     """One rule. Without `sources` it applies to every address."""
 
     resource: Resource
@@ -172,7 +172,7 @@ class Entry(NamedTuple):
         return f"{self.decision} {words} on {self.resource}{sources}"
 
     @classmethod
-    def read(cls, info: PolicyEntryInfo) -> "Entry":
+    def read(cls, info: PolicyEntryInfo) -> "PolicyEntry":
         """Return the rule of a request or file. Raises BadAccessText with upstream's remarks."""
         resource = Resource.parse(info.resource)
         if not info.actions:
@@ -197,7 +197,7 @@ class Entry(NamedTuple):
         )
 
 
-class User(NamedTuple):
+class AclUser(NamedTuple):
     """A user. Its text does not show the password."""
 
     name: str
@@ -214,10 +214,10 @@ class User(NamedTuple):
         return self.status is UserStatus.ENABLE
 
     def __repr__(self) -> str:
-        return f"User({self.name!r}, {self.type}, {self.status})"
+        return f"AclUser({self.name!r}, {self.type}, {self.status})"
 
     @classmethod
-    def read(cls, info: UserInfo) -> "User":
+    def read(cls, info: UserInfo) -> "AclUser":
         """Return a user with all fields. Raises BadAccessText."""
         if not info.password or not info.password.strip():
             raise BadAccessText("password can not be blank")
@@ -236,7 +236,7 @@ class User(NamedTuple):
 
 
 #: the rules of one user by type of policy
-Policies = dict[PolicyType, tuple[Entry, ...]]
+Policies = dict[PolicyType, tuple[PolicyEntry, ...]]
 
 
 def check_user_name(name: str | None) -> str:
@@ -263,7 +263,7 @@ def read_policies(infos: Iterable[PolicyInfo]) -> Policies:
     policies: Policies = {}
     for info in infos:
         kind = read_word(PolicyType, info.policy_type, "policy type") if info.policy_type else PolicyType.CUSTOM
-        entries = tuple(map(Entry.read, info.entries or ()))
+        entries = tuple(map(PolicyEntry.read, info.entries or ()))
         if not entries:
             raise BadAccessText("The policy entries is empty.")
         policies[kind] = merge(policies.get(kind, ()), entries)
@@ -272,7 +272,7 @@ def read_policies(infos: Iterable[PolicyInfo]) -> Policies:
     return policies
 
 
-def merge(entries: tuple[Entry, ...], changes: Iterable[Entry]) -> tuple[Entry, ...]:
+def merge(entries: tuple[PolicyEntry, ...], changes: Iterable[PolicyEntry]) -> tuple[PolicyEntry, ...]:
     """Return the rules after a change; each replaces one for an equal resource.
 
     Source: `Policy.updateEntry`.

@@ -22,7 +22,7 @@ A header without the field, where the field is optional, demands the action on t
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
-from rmqkit.access.caller import Caller
+from rmqkit.access.caller import Principal
 from rmqkit.access.model import Action, ResourceType
 from rmqkit.runtime.calls import Call
 
@@ -51,7 +51,7 @@ def on_topic(*actions: Action, field: str = "topic") -> Rule:
     """Demand one of the actions on the topic that a field of the header names."""
     wanted = frozenset(actions)
 
-    def refusal(caller: Caller, call: Call[Any]) -> str | None:
+    def refusal(caller: Principal, call: Call[Any]) -> str | None:
         return caller.on_topic(getattr(call.args, field) or "", wanted)
 
     return Rule(f"T:{_short(actions)}", refusal, is_change=wanted <= _CHANGES)
@@ -61,7 +61,7 @@ def on_group(*actions: Action, field: str = "consumer_group") -> Rule:
     """Demand one of the actions on the group that a field of the header names."""
     wanted = frozenset(actions)
 
-    def refusal(caller: Caller, call: Call[Any]) -> str | None:
+    def refusal(caller: Principal, call: Call[Any]) -> str | None:
         return caller.on_group(getattr(call.args, field) or "", wanted)
 
     return Rule(f"G:{_short(actions)}", refusal, is_change=wanted <= _CHANGES)
@@ -106,7 +106,7 @@ def every(*rules: Rule) -> Rule:
     """Demand all of the rules."""
     checks = [each.refusal for each in rules]
 
-    def refusal(caller: Caller, call: Call[Any]) -> str | None:
+    def refusal(caller: Principal, call: Call[Any]) -> str | None:
         for check in checks:
             why = check(caller, call)
             if why is not None:
@@ -119,7 +119,7 @@ def every(*rules: Rule) -> Rule:
 def either(*rules: Rule) -> Rule:
     """Demand one of the rules. The refusal is that of the last."""
 
-    def refusal(caller: Caller, call: Call[Any]) -> str | None:
+    def refusal(caller: Principal, call: Call[Any]) -> str | None:
         why: str | None = None
         for each in rules:
             why = each.refusal(caller, call)
@@ -133,7 +133,7 @@ def either(*rules: Rule) -> Rule:
 def named(*parts: tuple[str, Rule]) -> Rule:
     """Demand the rules whose field is present. If none is, all are demanded for the whole type."""
 
-    def refusal(caller: Caller, call: Call[Any]) -> str | None:
+    def refusal(caller: Principal, call: Call[Any]) -> str | None:
         present = [each for field, each in parts if getattr(call.args, field)]
         for each in present or [each for _, each in parts]:
             why = each.refusal(caller, call)

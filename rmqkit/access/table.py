@@ -23,8 +23,9 @@ Source: `auth/.../authentication/manager/AuthenticationMetadataManagerImpl.java`
 
 from collections.abc import Callable, Iterable, Mapping
 
-from rmqkit.access.decision import Verdict, decide
+from rmqkit.access.decision import AccessDecision, decide
 from rmqkit.access.model import (
+    AclUser,
     Action,
     BadAccessText,
     Pattern,
@@ -33,7 +34,6 @@ from rmqkit.access.model import (
     Resource,
     ResourceType,
     Source,
-    User,
     UserStatus,
     UserType,
     acl_info,
@@ -71,18 +71,18 @@ class Account:
 
     __slots__ = ("_by_source", "_decisions", "key", "policies", "user")
 
-    def __init__(self, user: User, policies: Policies | None = None, key: Key | None = None) -> None:
+    def __init__(self, user: AclUser, policies: Policies | None = None, key: Key | None = None) -> None:
         self.user = user
         self.key = key or Key(user.password)
         self.policies: Policies = policies or {}
         self._by_source = any(each.sources for entries in self.policies.values() for each in entries)
-        self._decisions: dict[tuple[object, ...], Verdict] = {}
+        self._decisions: dict[tuple[object, ...], AccessDecision] = {}
 
     @property
     def rule_count(self) -> int:
         return sum(map(len, self.policies.values()))
 
-    def decide(self, kind: ResourceType, name: str, actions: frozenset[Action], source: Source | None) -> Verdict:
+    def decide(self, kind: ResourceType, name: str, actions: frozenset[Action], source: Source | None) -> AccessDecision:
         """Return whether one of the actions is allowed. Without a name, on all of the type."""
         asked = (kind, name, actions, source if self._by_source else None)
         verdict = self._decisions.get(asked)
@@ -137,7 +137,7 @@ class AccessTable(Accounts):
         """
         if name in self.accounts:
             return False
-        self.accounts[name] = Account(User(name, password, UserType.SUPER))
+        self.accounts[name] = Account(AclUser(name, password, UserType.SUPER))
         self._changed()
         return True
 
@@ -170,7 +170,7 @@ class AccessTable(Accounts):
 
         Raises BadAccessText or AccessConflict.
         """
-        user = User.read(info)
+        user = AclUser.read(info)
         if user.is_super and not by_super:
             raise AccessConflict("The super user can only be create by super user")
         known = self.accounts.get(user.name)
@@ -193,7 +193,7 @@ class AccessTable(Accounts):
         status = read_word(UserStatus, info.user_status, "user status") if info.user_status else before.status
         password = info.password if info.password and info.password.strip() else before.password
         asked = UserInfo(username=before.name, password=password, user_type=kind.value, user_status=status.value)
-        user = User.read(asked)
+        user = AclUser.read(asked)
         if (before.is_super or user.is_super) and not by_super:
             raise AccessConflict("The super user can only be update by super user")
         if not (user.is_super and user.is_enabled):
@@ -213,7 +213,7 @@ class AccessTable(Accounts):
         self._changed()
         return True
 
-    def _check_not_last(self, user: User, what: str) -> None:
+    def _check_not_last(self, user: AclUser, what: str) -> None:
         """Raise AccessConflict if `user` is the only enabled super user."""
         if user.is_super and user.is_enabled:
             others = (each.user for each in self.accounts.values() if each.user.name != user.name)
@@ -303,7 +303,7 @@ def _accounts(body: AccessTableBody) -> tuple[DataVersion, dict[str, Account]]:
     """Return version and accounts. Raises RemoteProtocolError if the body is no valid table."""
     try:
         policies = _policies(body.acls)
-        accounts = {user.name: Account(user, policies.get(user.name)) for user in map(User.read, body.users)}
+        accounts = {user.name: Account(user, policies.get(user.name)) for user in map(AclUser.read, body.users)}
     except BadAccessText as error:
         raise RemoteProtocolError(f"access table: {error}") from None
     return body.data_version, accounts

@@ -165,7 +165,7 @@ class Broker(BaseNode):
         context = self.context = BrokerContext(ports, self.duties, self.outbox, config, self.remoting)
         disk, clock = ports.disk, ports.clock
         self._hosts = Hosts(context.address)
-        self._access = view.access = BrokerAccess(ports, config, self.remoting, CONFIG_FOLDER)
+        self._access = view.access = BrokerAccess(ports, config, self.remoting, CONFIG_FOLDER, self.duties)
         self.topics = TopicTable(disk, clock, config, CONFIG_FOLDER)
         self.groups = GroupTable(disk, clock, config, CONFIG_FOLDER)
         step = config.offsets.consumer_offset_update_version_step
@@ -232,7 +232,7 @@ class Broker(BaseNode):
     def _wire(self) -> None:
         """Connect parts with parts that are built after them."""
         if self._access.table is not None:
-            AccessSender(self.context, self.registration, self._access.table)
+            AccessSender(self.context, self.registration, self._access.table, self._access.plain)
         self.replication.accept.admission = self._access.replica_fault
         self.replication.metadata.on_topic_gone = self.view.delete_topic
         self.replication.metadata.on_group_gone = self.statistics.forget_group

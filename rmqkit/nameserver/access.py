@@ -13,7 +13,7 @@ The tables are in memory only, like the routes: after a restart both return with
 
 from rmqkit.access.audit import Audit
 from rmqkit.access.gate import AccessGate
-from rmqkit.access.model import Network, User, UserType, read_network, read_source
+from rmqkit.access.model import AclUser, Network, UserType, read_network, read_source
 from rmqkit.access.signature import Credentials
 from rmqkit.access.table import Account, Accounts
 from rmqkit.config import NodeConfig
@@ -32,7 +32,7 @@ class NameServerAccess:
 
     def __init__(self, ports: Ports, config: NodeConfig, remoting: Remoting) -> None:
         settings = config.access
-        self.is_on = settings.authentication
+        self.is_on = settings.is_on
         self.audit = Audit(ports.log, ports.clock, settings.failures_max)
         #: by cluster and broker name; the own table has the names ""
         self.tables: dict[tuple[str, str], Accounts] = {}
@@ -43,11 +43,11 @@ class NameServerAccess:
             return
         if settings.init_user is not None:
             own = self.tables["", ""] = Accounts("")
-            own.accounts[settings.init_user.name] = Account(User(*settings.init_user, UserType.SUPER))
+            own.accounts[settings.init_user.name] = Account(AclUser(*settings.init_user, UserType.SUPER))
         self._gate = remoting.gate = AccessGate(
             lambda: list(self.tables.values()),
             self.audit,
-            has_rules=settings.authorization,
+            has_rules=settings.has_rules,
             inner=settings.inner,
             unsigned_codes=settings.unsigned_codes,
             free_codes=settings.free_codes,

@@ -96,7 +96,7 @@ class AccessRule(Protocol):
 
 
 class CallerRights(Protocol):
-    """Who sent a request, and what it may do (`rmqkit.access.caller.Caller`)."""
+    """Who sent a request, and what it may do (`rmqkit.access.caller.Principal`)."""
 
     name: str
     is_inner: bool

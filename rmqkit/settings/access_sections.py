@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from rmqkit.errors import ConfigError
 from rmqkit.settings.declaration import key, parts
-from rmqkit.settings.table import Value
+from rmqkit.settings.table import Type, Value
 
 _CODES = r"(?:[0-9]+(?:\s*,\s*[0-9]+)*)?"
 
@@ -96,6 +96,21 @@ class AccessSettings:
         pattern=_CODES,
         allowed="request codes separated by commas",
     )
+    plain_acl: bool = key(
+        "aclEnable",
+        False,
+        "access control 1.0: authentication and authorization with the users of plain_acl.yml, and those of"
+        " access control 2.0; needs innerClientAuthenticationCredentials",
+        only="broker",
+    )
+    plain_acl_path: str = key(
+        "rocketmq.acl.plain.file",
+        "${ROCKETMQ_HOME}/conf/plain_acl.yml",
+        "file with the users of aclEnable; reloaded when it changes",
+        type=Type.PATH,
+        unset="",
+        only="broker",
+    )
     failures_max: int = key(
         "authFailuresMax",
         100,
@@ -117,6 +132,16 @@ class AccessSettings:
         convert=parts,
     )
 
+    @property
+    def is_on(self) -> bool:
+        """Whether requests are checked."""
+        return self.authentication or self.plain_acl
+
+    @property
+    def has_rules(self) -> bool:
+        """Whether users may do only what their rules allow."""
+        return self.authorization or self.plain_acl
+
 
 def check_access(written: Mapping[str, tuple[Value, str]]) -> None:
     """Check the keys of access control that are set, each with its value and its place.
@@ -130,18 +155,17 @@ def check_access(written: Mapping[str, tuple[Value, str]]) -> None:
         except (ValueError, RecursionError):
             fields = '{"username":"…","password":"…"}' if convert is _user else '{"accessKey":"…","secretKey":"…"}'
             raise ConfigError(f"config: {name}{place}: must be {fields}, with both texts not empty") from None
-    is_on = {
-        name for name in ("authenticationEnabled", "authorizationEnabled") if written.get(name, (False, ""))[0] is True
-    }
+    names = ("authenticationEnabled", "authorizationEnabled", "aclEnable")
+    is_on = {name for name in names if written.get(name, (False, ""))[0] is True}
     if is_on == {"authorizationEnabled"}:
         raise ConfigError(
             "config: authorizationEnabled = true without authenticationEnabled is refused: anyone could claim to be any"
             " user"
         )
-    if "authenticationEnabled" in is_on and not written.get("innerClientAuthenticationCredentials", ("", ""))[0]:
+    if is_on and not written.get("innerClientAuthenticationCredentials", ("", ""))[0]:
         raise ConfigError(
-            "config: authenticationEnabled = true is refused: set innerClientAuthenticationCredentials, without which"
-            " brokers can neither register nor follow their masters"
+            f"config: {min(is_on)} = true is refused: set innerClientAuthenticationCredentials, without which brokers can"
+            " neither register nor follow their masters"
         )
     for name in ("haSlaveAddresses", "metricsSourceAddresses"):
         value, place = written.get(name, ("", ""))

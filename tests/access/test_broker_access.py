@@ -1,13 +1,16 @@
 """A broker with access control: who gets in, what users may do, and changes at run time."""
 
 import json
+import random
 
 import pytest
 
 from rmqkit.wire.codes import RequestCode, ResponseCode
+from rmqkit.wire.remoting.frames import FrameBuffer
+from rmqkit.wire.remoting.headers import decode_head
 from tests.broker import requests
 from tests.broker.conftest import MakeScript, make  # noqa: F401  # a fixture
-from tests.helpers.script import Client, Script
+from tests.helpers.script import Client, Script, write_command
 from tests.helpers.signing import INNER, ROOT, SETTINGS, ask, signed
 
 NO = ResponseCode.NO_PERMISSION
@@ -157,7 +160,6 @@ def test_bad_signatures(client, wrong):
 
 
 def test_a_truncated_frame_of_a_signed_request_is_no_request(broker, client):
-    from tests.helpers.script import write_command
 
     data = write_command(RequestCode.SEND_MESSAGE_V2, signed(ROOT, requests.send_fields("T"), b"hello"), b"hello")
     for end in range(0, len(data), 37):
@@ -491,3 +493,47 @@ def test_changes_by_administrators_are_noted_and_reads_and_sends_are_not(broker,
     assert lines[0]["what"] == "DeleteTopicRequest(topic='T'), body of 0 bytes"
     assert lines[2]["what"] == "User:ann: Allow Pub on Topic:T"
     assert {line["user"] for line in lines} == {"root"}
+
+
+# --- damaged frames
+
+
+@pytest.mark.parametrize("codec", [0, 1], ids=["json", "binary"])
+def test_no_damaged_frame_passes(make, codec):  # noqa: F811
+    """Code, opaque, flag and version are not signed. A change of anything else is refused."""
+    script = make(*SETTINGS, "authFailuresMax=100000", engine="memory")
+    fields = signed(ROOT, requests.send_fields("T"), b"hello")
+    whole = write_command(RequestCode.SEND_MESSAGE_V2, fields, b"hello", codec=codec)
+    chance = random.Random(codec)
+    store, passed = script.node.store, 0
+    for _ in range(400):
+        damaged = bytearray(whole)
+        for _ in range(chance.randrange(1, 3)):
+            damaged[chance.randrange(8, len(whole))] ^= 1 << chance.randrange(8)
+        end = store.offset_written
+        script.connect().send(bytes(damaged))
+        if store.offset_written != end:
+            (frame,) = FrameBuffer().feed(bytes(damaged))
+            assert (decode_head(frame).ext_fields, frame.body) == (fields, b"hello")
+            passed += 1
+    assert passed < 100
+    assert set(script.node.topics.by_name) & {"U", "S"} == set()
+
+
+def test_a_duplicate_binary_field_is_checked_as_it_is_handled(broker, client):
+    """Java's ACL hook writes each field twice in the binary format; the last one counts."""
+    fields = signed(ROOT, requests.send_fields("T"), b"hello")
+    whole = write_command(RequestCode.SEND_MESSAGE_V2, fields, b"hello", codec=1)
+    size = int.from_bytes(whole[4:8], "big") & 0xFFFFFF
+    header = whole[8 : 8 + size]
+    pairs = header[21:]
+    for extra, code in ((pairs, 0), (b"\0\1b\0\0\0\5other", NO)):
+        longer = header[:17] + (len(pairs) + len(extra)).to_bytes(4, "big") + pairs + extra
+        client.send(_binary_frame(longer, b"hello"))
+        assert client.answer_to(1).code == code
+    assert "other" not in broker.node.topics.by_name
+
+
+def _binary_frame(header: bytes, body: bytes) -> bytes:
+    size = len(header)
+    return (4 + size + len(body)).to_bytes(4, "big") + (1 << 24 | size).to_bytes(4, "big") + header + body

@@ -6,7 +6,7 @@ from rmqkit.access.decision import decide, may_some
 from rmqkit.access.model import (
     Action,
     Decision,
-    Entry,
+    PolicyEntry,
     PolicyType,
     Resource,
     ResourceType,
@@ -25,7 +25,7 @@ def rules(*texts, kind=PolicyType.CUSTOM):
         resource, actions, *source = text[1:].split()
         decision = Decision.ALLOW if text[0] == "+" else Decision.DENY
         words = frozenset(map(Action, actions.split(",")))
-        entries.append(Entry(Resource.parse(resource), words, decision, tuple(map(read_network, source))))
+        entries.append(PolicyEntry(Resource.parse(resource), words, decision, tuple(map(read_network, source))))
     return {kind: tuple(entries)}
 
 

@@ -3,15 +3,15 @@
 import pytest
 
 from rmqkit.access.model import (
+    AclUser,
     Action,
     BadAccessText,
     Decision,
-    Entry,
     Pattern,
+    PolicyEntry,
     PolicyType,
     Resource,
     ResourceType,
-    User,
     acl_info,
     merge,
     read_network,
@@ -55,7 +55,9 @@ def test_any_other_text_is_an_error(text):
 
 
 def entry(resource="Topic:T", actions=("Pub",), decision="Allow", sources=None):
-    return Entry.read(PolicyEntryInfo(actions=list(actions), decision=decision, resource=resource, source_ips=sources))
+    return PolicyEntry.read(
+        PolicyEntryInfo(actions=list(actions), decision=decision, resource=resource, source_ips=sources)
+    )
 
 
 def test_a_rule_is_read_and_written():
@@ -128,10 +130,10 @@ def test_policies_are_read_and_written():
 
 
 def test_a_user_is_read_with_apaches_defaults():
-    user = User.read(UserInfo(username="u", password="p"))
+    user = AclUser.read(UserInfo(username="u", password="p"))
     assert (user.is_super, user.is_enabled) == (False, True)
-    assert User.read(UserInfo(username="u", password="p", user_type="SUPER", user_status="Disable")).is_super
-    assert "p4ss" not in f"{User.read(UserInfo(username='u', password='p4ss'))}"
+    assert AclUser.read(UserInfo(username="u", password="p", user_type="SUPER", user_status="Disable")).is_super
+    assert "p4ss" not in f"{AclUser.read(UserInfo(username='u', password='p4ss'))}"
     assert "p4ss" not in f"{UserInfo(username='u', password='p4ss')!r}"
 
 
@@ -150,7 +152,7 @@ def test_a_user_is_read_with_apaches_defaults():
 )
 def test_a_bad_user_is_an_error(info):
     with pytest.raises(BadAccessText):
-        User.read(UserInfo(**{"username": "u", "password": "p", **info}))
+        AclUser.read(UserInfo(**{"username": "u", "password": "p", **info}))
 
 
 def test_subjects():

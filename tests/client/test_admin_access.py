@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from rmqkit.access.model import Action, Decision, Entry, PolicyType, Resource
+from rmqkit.access.model import Action, Decision, PolicyEntry, PolicyType, Resource
 from rmqkit.client.admin import access
 from rmqkit.errors import BrokerError
 from rmqkit.wire.codes import RequestCode
@@ -12,7 +12,7 @@ from tests.client.peers import A, B
 from tests.client.test_admin import begin, run
 from tests.client.test_admin import peers as peers  # the fixture
 
-RULE = Entry(Resource.parse("Topic:orders"), frozenset({Action.PUB, Action.SUB}), Decision.ALLOW)
+RULE = PolicyEntry(Resource.parse("Topic:orders"), frozenset({Action.PUB, Action.SUB}), Decision.ALLOW)
 
 
 def answered(peers, promise, code, *answers):

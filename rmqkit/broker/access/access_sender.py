@@ -8,7 +8,9 @@ registration.
 
 from functools import partial
 
+from rmqkit.access.model import acl_info
 from rmqkit.access.table import AccessTable
+from rmqkit.broker.access.plain_acl_file import PlainAclFile
 from rmqkit.broker.context import BrokerContext
 from rmqkit.broker.registration import Registration
 from rmqkit.runtime.calls import CallFailed, Outcome
@@ -22,17 +24,20 @@ DUTY = "access-sender"
 LOOK_MS = 1000
 TIMEOUT_MS = 3000
 
-#: when a name server has registered the broker, and the version of the table
-Sent = tuple[int, DataVersion]
+#: when a name server has registered the broker, version of the table, reloads of ACL 1.0
+Sent = tuple[int, DataVersion, int]
 
 
 class AccessSender:
     """Keeps the name servers' copies of one broker's table current."""
 
-    def __init__(self, context: BrokerContext, registration: Registration, table: AccessTable) -> None:
+    def __init__(
+        self, context: BrokerContext, registration: Registration, table: AccessTable, plain: PlainAclFile | None
+    ) -> None:
         self._context = context
         self._registration = registration
         self._table = table
+        self._plain = plain
         self._sent: dict[Address, Sent] = {}
         context.duties.add(DUTY, self._run, context.clock.mono_ms if registration.nameservers else None)
         table.on_change.append(lambda: context.duties.wake(DUTY, context.clock.mono_ms))
@@ -40,8 +45,8 @@ class AccessSender:
     def _run(self, now_ms: int) -> int | None:
         registered = self._registration.registered
         for address, since_ms in registered.items():
-            current = since_ms, self._table.version
-            if self._sent.get(address) != current and self._table.accounts:
+            current = since_ms, self._table.version, 0 if self._plain is None else self._plain.reload_count
+            if self._sent.get(address) != current and (self._table.accounts or self._plain is not None):
                 self._sent[address] = current
                 self._send(address, current)
         return now_ms + LOOK_MS if self._registration.nameservers else None
@@ -55,10 +60,20 @@ class AccessSender:
             address,
             OwnRequestCode.PUT_ACCESS_TABLE,
             request,
-            self._table.snapshot().encode(),
+            self._body(),
             timeout_ms=TIMEOUT_MS,
             then=partial(self._answered, address, current),
         )
+
+    def _body(self) -> bytes:
+        """Return the table with the users of ACL 1.0; those of ACL 2.0 win over the same names."""
+        body = self._table.snapshot()
+        if self._plain is not None:
+            for name, account in self._plain.users.accounts.items():
+                if name not in self._table.accounts:
+                    body.users.append(account.user.info())
+                    body.acls += [acl_info(name, account.policies)] if account.policies else []
+        return body.encode()
 
     def _answered(self, address: Address, current: Sent, outcome: Outcome) -> None:
         if self._sent.get(address) != current:

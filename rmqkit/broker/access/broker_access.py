@@ -1,4 +1,4 @@
-"""BrokerAccess: access control of a broker. It is off while `authenticationEnabled` is false.
+"""BrokerAccess: access control of a broker. It is off without authenticationEnabled or aclEnable.
 
 - `table` has users and rules. A master saves it; its slaves copy it (`metadata_copy`).
 - `gate` admits every request, on the ports P and P - 2.
@@ -17,9 +17,11 @@ from rmqkit.access.audit import Audit
 from rmqkit.access.gate import AccessGate
 from rmqkit.access.model import Network, read_network, read_source
 from rmqkit.access.signature import Credentials
-from rmqkit.access.table import AccessTable
+from rmqkit.access.table import AccessTable, Accounts
+from rmqkit.broker.access.plain_acl_file import PlainAclFile
 from rmqkit.config import BrokerRole, NodeConfig
 from rmqkit.runtime.connection import Connection
+from rmqkit.runtime.duties import Duties
 from rmqkit.runtime.ports import Ports
 from rmqkit.runtime.remoting import Remoting
 
@@ -27,15 +29,19 @@ from rmqkit.runtime.remoting import Remoting
 class BrokerAccess:
     """The parts of access control of one broker. `table` is None if it is off."""
 
-    def __init__(self, ports: Ports, config: NodeConfig, remoting: Remoting, folder: str) -> None:
+    def __init__(self, ports: Ports, config: NodeConfig, remoting: Remoting, folder: str, duties: Duties) -> None:
         settings = self._settings = config.access
         self.table: AccessTable | None = None
+        #: users and rules of ACL 1.0, None without aclEnable
+        self.plain: PlainAclFile | None = None
+        #: where the gate looks users up
+        self.tables: list[Accounts] = []
         self.audit = Audit(ports.log, ports.clock, settings.failures_max)
         self._replicas = _networks(settings.replica_addresses)
         self._metrics = _networks(settings.metrics_addresses)
         if settings.inner is not None:
             remoting.sign = Credentials(*settings.inner).sign
-        if not settings.authentication:
+        if not settings.is_on:
             return
         identity = config.identity
         table = self.table = AccessTable(
@@ -45,20 +51,32 @@ class BrokerAccess:
             cluster=identity.broker_cluster_name,
             is_copy=identity.broker_role is BrokerRole.SLAVE,
         )
+        self.tables.append(table)
+        if settings.plain_acl:
+            cluster, path = identity.broker_cluster_name, settings.plain_acl_path
+            self.plain = PlainAclFile(ports.disk, ports.clock, duties, ports.log, path, cluster)
+            self.tables.append(self.plain.users)
         hosts = tuple(each.rpartition(":")[0].strip("[]") for each in config.network.namesrv_addrs)
         gate = remoting.gate = AccessGate(
-            lambda: (table,),
+            lambda: self.tables,
             self.audit,
-            has_rules=settings.authorization,
+            has_rules=settings.has_rules,
             inner=settings.inner,
             hint_hosts=lambda: hosts,
             unsigned_codes=settings.unsigned_codes,
             free_codes=settings.free_codes,
         )
         table.on_change.append(gate.changed)
+        if self.plain is not None:
+            self.plain.on_change = gate.changed
 
     def load(self) -> None:
-        """Read the table, and create the first super user. Raises AtomicFileDamaged."""
+        """Read the table, and create the first super user.
+
+        Raises AtomicFileDamaged, and ConfigError for a wrong file of ACL 1.0.
+        """
+        if self.plain is not None:
+            self.plain.load()
         if self.table is not None:
             self.table.load()
             if self._settings.init_user is not None:

@@ -8,7 +8,7 @@ demands Sub on g and on t, and a pull of it is refused unless `g_t` is the group
 from collections.abc import Iterable
 from typing import Any
 
-from rmqkit.access.caller import Caller, is_internal
+from rmqkit.access.caller import Principal, is_internal
 from rmqkit.access.model import Action
 from rmqkit.access.rules import (
     CREATE,
@@ -78,7 +78,7 @@ def stored_in(data: Buffer, *actions: Action) -> Rule:
     return stored_topic(record, *actions)
 
 
-def _own_retry(caller: Caller, name: str, group_name: str) -> str | None:
+def _own_retry(caller: Principal, name: str, group_name: str) -> str | None:
     """Return why a group may not pull a retry topic that is not its own."""
     if name.startswith(RETRY_PREFIX) and not caller.is_inner:
         rest = name[len(RETRY_PREFIX) :]
@@ -88,7 +88,7 @@ def _own_retry(caller: Caller, name: str, group_name: str) -> str | None:
     return None
 
 
-def _reads(caller: Caller, topic_name: str, group_name: str) -> str | None:
+def _reads(caller: Principal, topic_name: str, group_name: str) -> str | None:
     """Return why a group may not read a topic by pop, or ack what it has read."""
     first = f"{RETRY_PREFIX}{group_name}_"
     if topic_name.startswith(first):
@@ -106,12 +106,12 @@ PULL = every(
 POP = Rule("T:S + G:S", lambda caller, call: _reads(caller, call.args.topic, call.args.consumer_group))
 
 
-def _batch_acks(caller: Caller, call: Call[Any]) -> str | None:
+def _batch_acks(caller: Principal, call: Call[Any]) -> str | None:
     acks = decode_batch_ack(call.body).acks if call.body else []
     return first_refusal(_reads(caller, each.topic, each.group) for each in acks)
 
 
-def _heartbeat(caller: Caller, call: Call[Any]) -> str | None:
+def _heartbeat(caller: Principal, call: Call[Any]) -> str | None:
     consumers = decode_heartbeat(call.body).consumer_data_set
     found: Iterable[str | None] = (
         why
@@ -124,18 +124,18 @@ def _heartbeat(caller: Caller, call: Call[Any]) -> str | None:
     return first_refusal(found)
 
 
-def _unregistered(caller: Caller, call: Call[Any]) -> str | None:
+def _unregistered(caller: Principal, call: Call[Any]) -> str | None:
     name = call.args.consumer_group
     return caller.on_group(name, _SUB) if name else None
 
 
-def _checked_client(caller: Caller, call: Call[Any]) -> str | None:
+def _checked_client(caller: Principal, call: Call[Any]) -> str | None:
     body = CheckClientBody.decode(call.body)
     name = body.subscription_data.topic if body.subscription_data is not None else ""
     return caller.on_topic(name, _SUB) or caller.on_group(body.group, _SUB)
 
 
-def _locked(caller: Caller, call: Call[Any]) -> str | None:
+def _locked(caller: Principal, call: Call[Any]) -> str | None:
     body = LockBatchBody.decode(call.body)
     if body.only_this_broker:
         return caller.on_inner()
@@ -143,37 +143,37 @@ def _locked(caller: Caller, call: Call[Any]) -> str | None:
     return caller.on_group(body.consumer_group, _SUB) or first_refusal(caller.on_topic(each, _SUB) for each in topics)
 
 
-def _topics_listed(caller: Caller, call: Call[Any]) -> str | None:
+def _topics_listed(caller: Principal, call: Call[Any]) -> str | None:
     topics = (call.args.topic_list or "").split(";")
     return first_refusal(caller.on_topic(each, _GET) for each in topics if each)
 
 
-def _groups_filtered(caller: Caller, call: Call[Any]) -> str | None:
+def _groups_filtered(caller: Principal, call: Call[Any]) -> str | None:
     groups = (call.args.filter_groups or "").split(",")
     return first_refusal(caller.on_group(each, _UPDATE) for each in groups if each)
 
 
-def _groups_created(caller: Caller, call: Call[Any]) -> str | None:
+def _groups_created(caller: Principal, call: Call[Any]) -> str | None:
     configs = SubscriptionGroupList.decode(call.body).group_config_list
     return first_refusal(caller.on_group(each.group_name, _CREATE) for each in configs)
 
 
-def _topics_created(caller: Caller, call: Call[Any]) -> str | None:
+def _topics_created(caller: Principal, call: Call[Any]) -> str | None:
     configs = TopicConfigList.decode(call.body).topic_config_list
     return first_refusal(caller.on_topic(each.topic_name, _CREATE) for each in configs)
 
 
-def _mode_set(caller: Caller, call: Call[Any]) -> str | None:
+def _mode_set(caller: Principal, call: Call[Any]) -> str | None:
     body = MessageRequestMode.decode(call.body)
     return caller.on_topic(body.topic, _SUB) or caller.on_group(body.consumer_group, _UPDATE)
 
 
-def _assigned(caller: Caller, call: Call[Any]) -> str | None:
+def _assigned(caller: Principal, call: Call[Any]) -> str | None:
     body = QueryAssignmentRequest.decode(call.body)
     return caller.on_topic(body.topic, _SUB) or caller.on_group(body.consumer_group, _SUB)
 
 
-def _transaction(caller: Caller, call: Call[Any]) -> str | None:
+def _transaction(caller: Principal, call: Call[Any]) -> str | None:
     """Demand Pub on the topic, which older clients do not name.
 
     The handler demands it of the stored message anyway. Java's answer to a check repeats the topic

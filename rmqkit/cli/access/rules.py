@@ -23,8 +23,8 @@ from rmqkit.wire.topic_names import RETRY_PREFIX
 
 if TYPE_CHECKING:
     from rmqkit import Admin
-    from rmqkit.access.decision import Verdict
-    from rmqkit.access.model import Action, Decision, Entry, Policies, PolicyType, Resource
+    from rmqkit.access.decision import AccessDecision
+    from rmqkit.access.model import Action, Decision, Policies, PolicyEntry, PolicyType, Resource
 
 app = group("acl")
 
@@ -178,7 +178,7 @@ def explain(
 
 def rule_rows(found: dict[str, dict[str, Policies]]) -> list[dict[str, Any]]:
     """Return a row for each rule; several if the brokers that have it differ."""
-    by_rule: dict[tuple[str, PolicyType, Entry], list[str]] = {}
+    by_rule: dict[tuple[str, PolicyType, PolicyEntry], list[str]] = {}
     for broker, users in found.items():
         for user, policies in users.items():
             for policy, entries in policies.items():
@@ -238,7 +238,7 @@ def _put(
         )
 
 
-def _merged(rule: Entry, entries: tuple[Entry, ...]) -> tuple[Entry, Entry | None]:
+def _merged(rule: PolicyEntry, entries: tuple[PolicyEntry, ...]) -> tuple[PolicyEntry, PolicyEntry | None]:
     """Return the rule to write, and the one that it replaces and whose content is lost."""
     for each in entries:
         if each.resource == rule.resource:
@@ -248,15 +248,15 @@ def _merged(rule: Entry, entries: tuple[Entry, ...]) -> tuple[Entry, Entry | Non
     return rule, None
 
 
-def _rule(actions: str, resource: str, decision: Decision, sources: list[str]) -> Entry:
+def _rule(actions: str, resource: str, decision: Decision, sources: list[str]) -> PolicyEntry:
     """Return the rule of a command line. Raises UsageError."""
-    from rmqkit.access.model import BadAccessText, Entry
+    from rmqkit.access.model import BadAccessText, PolicyEntry
     from rmqkit.wire.bodies.access import PolicyEntryInfo
 
     words = [each.strip() for each in actions.split(",") if each.strip()]
     info = PolicyEntryInfo(actions=words, resource=resource, decision=decision, source_ips=sources or None)
     try:
-        return Entry.read(info)
+        return PolicyEntry.read(info)
     except BadAccessText as error:
         raise UsageError(str(error)) from None
 
@@ -285,22 +285,22 @@ def _has(policies: Policies, resource: Resource | None, policy: PolicyType | Non
     return bool(entries) if resource is None else any(each.resource == resource for each in entries)
 
 
-def _verdict(admin: Admin, broker: str, user: str, action: Action, resource: Resource, source: Any) -> Verdict:
-    from rmqkit.access.decision import Verdict, decide
+def _verdict(admin: Admin, broker: str, user: str, action: Action, resource: Resource, source: Any) -> AccessDecision:
+    from rmqkit.access.decision import AccessDecision, decide
 
     info = user_at(admin, broker, user)
     if info is None:
-        return Verdict(False, "there is no such user")
+        return AccessDecision(False, "there is no such user")
     if (info.user_status or "").lower() == "disable":
-        return Verdict(False, "the user is disabled")
+        return AccessDecision(False, "the user is disabled")
     if (info.user_type or "").lower() == "super":
-        return Verdict(True, "a super user may do everything")
+        return AccessDecision(True, "a super user may do everything")
     return decide(admin.rules(broker, user), resource, frozenset({action}), source)
 
 
-def _verdict_rows(verdicts: dict[str, Verdict]) -> list[dict[str, Any]]:
+def _verdict_rows(verdicts: dict[str, AccessDecision]) -> list[dict[str, Any]]:
     """Return a row for each verdict; several if the brokers differ."""
-    by_verdict: dict[Verdict, list[str]] = {}
+    by_verdict: dict[AccessDecision, list[str]] = {}
     for broker, verdict in verdicts.items():
         by_verdict.setdefault(verdict, []).append(broker)
     return [
@@ -316,7 +316,7 @@ def _verdict_rows(verdicts: dict[str, Verdict]) -> list[dict[str, Any]]:
     ]
 
 
-def _why(verdict: Verdict) -> str:
+def _why(verdict: AccessDecision) -> str:
     from rmqkit.access.decision import NO_MATCH
     from rmqkit.access.model import PolicyType
 

@@ -9,7 +9,7 @@ Source: `tools/.../command/auth/*.java`.
 
 from collections.abc import Sequence
 
-from rmqkit.access.model import Entry, Policies, PolicyType, UserStatus, UserType, read_policies
+from rmqkit.access.model import Policies, PolicyEntry, PolicyType, UserStatus, UserType, read_policies
 from rmqkit.client.admin.groups import AdminCore
 from rmqkit.client.client import decoded
 from rmqkit.errors import ClientError
@@ -97,7 +97,7 @@ async def users(admin: AdminCore, broker: str, name_part: str = "") -> list[User
 async def put_rules(
     admin: AdminCore,
     user: str,
-    rules: Sequence[Entry],
+    rules: Sequence[PolicyEntry],
     *,
     policy: PolicyType = PolicyType.CUSTOM,
     broker: str | None = None,
@@ -106,7 +106,7 @@ async def put_rules(
 
     Args:
         user: The user's name.
-        rules: The rules (`rmqkit.access.model.Entry`).
+        rules: The rules (`rmqkit.access.model.PolicyEntry`).
         policy: `Custom`, or `Default`: counts only where no custom rule applies.
         broker: Only this broker.
 

@@ -3,13 +3,13 @@
 import pytest
 
 from rmqkit.access.decision import decide
-from rmqkit.access.model import Action, Decision, Entry, PolicyType, Resource
+from rmqkit.access.model import Action, Decision, PolicyEntry, PolicyType, Resource
 from rmqkit.cli.access.masters import where
 from rmqkit.cli.access.rules import _asked, _has, _merged, _rule, _verdict_rows, rule_rows
 from rmqkit.cli.errors import UsageError
 
 
-def rule(actions: str, resource: str = "Topic:orders", decision: Decision = Decision.ALLOW, *sources: str) -> Entry:
+def rule(actions: str, resource: str = "Topic:orders", decision: Decision = Decision.ALLOW, *sources: str) -> PolicyEntry:
     return _rule(actions, resource, decision, list(sources))
 
 
