@@ -277,6 +277,9 @@ def simulate(
         str,
         typer.Option("--break", metavar="DEFECT", help="Plant this defect; stop at the first seed that finds it."),
     ] = "",
+    secure: Annotated[
+        bool, typer.Option("--secure", help="Access control is on: nodes and clients sign their requests.")
+    ] = False,
     verbose: Annotated[bool, typer.Option("--verbose", help="Print a line for each seed.")] = False,
     json: Json = False,
 ) -> None:
@@ -299,20 +302,20 @@ def simulate(
         known = drill_output.defects()
         if defect not in known:
             raise UsageError(f"there is no defect {defect}; there are {', '.join(known)}")
-        count, found = simulation.find(defect, numbers, mode, family)
+        count, found = simulation.find(defect, numbers, mode, family, secure=secure)
         if json:
             output.document({"defect": defect, "seeds": count, "found": found._asdict() if found else None})
         elif found is not None:
-            simulation.tell(found, typer.echo, defect=defect, mode=mode)
+            simulation.tell(found, typer.echo, defect=defect, mode=mode, secure=secure)
             typer.echo(f"{defect} was found after {count} seeds")
         else:
             typer.echo(f"{defect} was not found in {count} seeds")
         raise typer.Exit(0 if found is not None else 1)
     ends = []
-    for done in simulation.many(numbers, mode, family=family or simulation.REPLICAS):
+    for done in simulation.many(numbers, mode, family=family or simulation.REPLICAS, secure=secure):
         ends.append(done)
         if not json:
-            simulation.tell(done, typer.echo, verbose=verbose, mode=mode)
+            simulation.tell(done, typer.echo, verbose=verbose, mode=mode, secure=secure)
     if json:
         bad = [done._asdict() for done in ends if done.judgement != "valid"]
         output.document({"seeds": len(ends), "summary": simulation.summary(ends), "not_valid": bad})

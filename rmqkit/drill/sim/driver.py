@@ -99,7 +99,12 @@ class SimDriver:
     def _made_cluster(self, settings: Mapping[str, Any]) -> SimCluster:
         plan = self.plan
         return SimCluster(
-            self.world, groups=plan.groups, replicas=plan.replicas, settings=settings, prepared=self._prepared
+            self.world,
+            groups=plan.groups,
+            replicas=plan.replicas,
+            settings=settings,
+            prepared=self._prepared,
+            secure=plan.secure,
         )
 
     def _made_load(self) -> SimLoad:
@@ -172,8 +177,10 @@ class SimDriver:
         self._watch()
 
     def _is_up(self) -> bool:
-        return self.cluster.is_in_sync() and all(
-            self.cluster.broker(name).registration.registered for name in self.cluster.brokers
+        return (
+            self.cluster.is_in_sync()
+            and all(self.cluster.broker(name).registration.registered for name in self.cluster.brokers)
+            and self.cluster.has_users()
         )
 
     def _add_stranger(self) -> None:

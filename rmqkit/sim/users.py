@@ -1,0 +1,66 @@
+"""The users of a simulated cluster with access control (`SimCluster(secure=True)`).
+
+- `inner`: the nodes' own credentials.
+- `operator`: a super user, which every node has from its start (`initAuthenticationUser`).
+- `app`: signs the requests of clients; may send to and consume every topic. A client of the
+  operator creates it at the masters, through requests, as soon as they can be found.
+
+There is no TLS: it hides bytes, which nobody reads here.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from rmqkit.access.model import Action, Decision, PolicyEntry, Resource
+from rmqkit.access.signature import Credentials
+from rmqkit.access.table import Account
+from rmqkit.client.admin import access
+from rmqkit.client.admin.groups import AdminCore
+from rmqkit.client.client import Client
+from rmqkit.client.flow import start
+from rmqkit.errors import RmqkitError
+
+INNER, OPERATOR, APP = ("inner", "inner-secret"), ("operator", "operator-secret"), ("app", "app-secret")
+#: of brokers and name servers
+SETTINGS: dict[str, Any] = {
+    "authenticationEnabled": True,
+    "authorizationEnabled": True,
+    "innerClientAuthenticationCredentials": json.dumps({"accessKey": INNER[0], "secretKey": INNER[1]}),
+    "initAuthenticationUser": json.dumps({"username": OPERATOR[0], "password": OPERATOR[1]}),
+}
+RULES = (
+    PolicyEntry(Resource.parse("Topic:*"), frozenset((Action.PUB, Action.SUB)), Decision.ALLOW),
+    PolicyEntry(Resource.parse("Group:*"), frozenset((Action.SUB,)), Decision.ALLOW),
+)
+RETRY_MS = 500
+
+sign_as_app = Credentials(*APP).sign
+sign_as_operator = Credentials(*OPERATOR).sign
+
+
+def knows_app(accounts: Mapping[str, Account]) -> bool:
+    """Return whether a node has the user `app` and its rules."""
+    found = accounts.get(APP[0])
+    return found is not None and found.rule_count == len(RULES)
+
+
+def create_app(client: Client, broker_names: list[str]) -> None:
+    """Create the user `app` at the masters of these groups; try again until all have it."""
+
+    async def create() -> None:
+        admin = AdminCore(client)
+        left = list(broker_names)
+        while left:
+            try:
+                if not await access.users(admin, left[-1], APP[0]):
+                    await access.create_user(admin, *APP, broker=left[-1])
+                await access.put_rules(admin, APP[0], RULES, broker=left[-1])
+                left.pop()
+            except RmqkitError:
+                await client.timers.sleep(RETRY_MS)
+
+    def begin() -> None:
+        start(create())
+
+    client.timers.after(1, begin)
