@@ -86,7 +86,7 @@ def test_users_and_rules_are_those_of_the_broker(commands: Commands) -> None:
 
 
 def test_a_client_with_keys_sends_and_consumes(commands: Commands, cluster: apache.ApacheCluster) -> None:
-    keys = {"access_key": APP, "secret_key": APP_SECRET}
+    keys: dict[str, Any] = {"access_key": APP, "secret_key": APP_SECRET}
     with Producer(namesrv=cluster.namesrv, **keys) as producer:
         for number in range(6):
             assert producer.send(Message(TOPIC, b"%d" % number, keys="k")).is_ok
@@ -111,7 +111,7 @@ def test_a_client_with_keys_sends_and_consumes(commands: Commands, cluster: apac
         ({"access_key": "no-rights", "secret_key": "secret"}, f"user no-rights has no right to Topic:{TOPIC}"),
     ],
 )
-def test_the_error_says_why(commands: Commands, cluster: apache.ApacheCluster, keys: dict[str, str], text: str) -> None:
+def test_the_error_says_why(commands: Commands, cluster: apache.ApacheCluster, keys: dict[str, Any], text: str) -> None:
     if keys.get("access_key") == "no-rights":
         commands("user", "add", "no-rights", stdin="secret\n")
     with Producer(namesrv=cluster.namesrv, **keys) as producer, pytest.raises(AccessDenied, match=text) as caught:
