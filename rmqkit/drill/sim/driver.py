@@ -165,7 +165,7 @@ class SimDriver:
         return {"replication": self.cluster.replication(), "extras": self.extras._asdict()}
 
     def begin_load(self) -> None:
-        if not self.wait(self.plan.steady_max_ms, self._is_up):
+        if not self.wait(self.plan.steady_max_ms, lambda: self._is_up() and self.cluster.has_users()):
             raise DrillError(f"the cluster does not come up: {self.cluster.replication()}")
         self._load.start()
         if not self.wait(self.plan.steady_max_ms, lambda: self._load.has_topic):
@@ -177,10 +177,8 @@ class SimDriver:
         self._watch()
 
     def _is_up(self) -> bool:
-        return (
-            self.cluster.is_in_sync()
-            and all(self.cluster.broker(name).registration.registered for name in self.cluster.brokers)
-            and self.cluster.has_users()
+        return self.cluster.is_in_sync() and all(
+            self.cluster.broker(name).registration.registered for name in self.cluster.brokers
         )
 
     def _add_stranger(self) -> None:
