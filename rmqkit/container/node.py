@@ -130,11 +130,11 @@ class ContainerNode(BaseNode):
             partial_bytes_max=limits.partial_bytes_max,
             unread_bytes_max=limits.outbox_max,
         )
-        if access is not None and access.authentication:
+        if access is not None and access.is_on:
             self.remoting.gate = AccessGate(
                 housing.tables,
                 Audit(ports.log, ports.clock, access.failures_max),
-                has_rules=access.authorization,
+                has_rules=access.has_rules,
                 inner=access.inner,
             )
         self.duties.add(LATE_DUTY, self._answer_late, None)

@@ -32,7 +32,7 @@ class NameServerAccess:
 
     def __init__(self, ports: Ports, config: NodeConfig, remoting: Remoting) -> None:
         settings = config.access
-        self.is_on = settings.authentication
+        self.is_on = settings.is_on
         self.audit = Audit(ports.log, ports.clock, settings.failures_max)
         #: by cluster and broker name; the own table has the names ""
         self.tables: dict[tuple[str, str], Accounts] = {}
@@ -47,7 +47,7 @@ class NameServerAccess:
         self._gate = remoting.gate = AccessGate(
             lambda: list(self.tables.values()),
             self.audit,
-            has_rules=settings.authorization,
+            has_rules=settings.has_rules,
             inner=settings.inner,
             unsigned_codes=settings.unsigned_codes,
             free_codes=settings.free_codes,

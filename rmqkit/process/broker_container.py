@@ -126,7 +126,7 @@ class Brokers:
         self._loop_soon(lambda: self._remove(identity, then))
 
     def tables(self) -> Sequence[Accounts]:
-        return [broker.view.access.table for broker in self._brokers() if broker.view.access.table is not None]
+        return [table for broker in self._brokers() for table in broker.view.access.tables]
 
     def shown(self) -> Sequence[BrokerSummary]:
         return [self._summary(key, broker) for key, broker in self.container.brokers.items()]

@@ -112,10 +112,10 @@ def broker_spec(config: NodeConfig, name: str, path: str | None, sink: LogSink |
         check(drills.defects)
 
     def make(ports: Ports, numbers: Mapping[str, int]) -> Node:
-        if config.access.acl_file:
+        if config.access.plain_acl_path:
             from rmqkit.process.acl_files import read_acl_files
 
-            ports = ports._replace(read_acl=partial(read_acl_files, config.access.acl_file))
+            ports = ports._replace(read_acl=partial(read_acl_files, config.access.plain_acl_path))
         broker = Broker(name, ports, config, parts)
         if drills.defects:
             from rmqkit.drill.defects.table import plant

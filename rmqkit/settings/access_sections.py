@@ -14,9 +14,7 @@ from rmqkit.errors import ConfigError
 from rmqkit.settings.declaration import key, parts
 from rmqkit.settings.table import Type, Value
 
-ACL_FILE = "rocketmq.acl.plain.file"
-#: keys that aclEnable sets to true
-ACL_TURNS_ON = ("authenticationEnabled", "authorizationEnabled")
+PLAIN_ACL_FILE = "rocketmq.acl.plain.file"
 _CODES = r"(?:[0-9]+(?:\s*,\s*[0-9]+)*)?"
 
 
@@ -99,23 +97,23 @@ class AccessSettings:
         pattern=_CODES,
         allowed="request codes separated by commas",
     )
-    acl_enable: bool = key(
+    plain_acl: bool = key(
         "aclEnable",
         False,
-        "a master's users and rules come from the files of ACL 1.0 too, which it reads again when they change; turns"
-        " authenticationEnabled and authorizationEnabled on",
+        "access control 1.0: authentication and authorization with the users of plain_acl.yml, which a master reads again"
+        " when it changes, and those of access control 2.0; needs innerClientAuthenticationCredentials",
         only="broker",
     )
-    acl_migration: bool = key(
+    plain_acl_migration: bool = key(
         "migrateAuthFromV1Enabled",
         False,
-        "at its start a master creates the users of the files of ACL 1.0 that are missing, with their rules",
+        "at its start a master creates the users of plain_acl.yml that are missing, with their rules",
         only="broker",
     )
-    acl_file: str = key(
-        ACL_FILE,
+    plain_acl_path: str = key(
+        PLAIN_ACL_FILE,
         None,
-        "file of ACL 1.0; the YAML files in the folder `acl` beside it belong to it. Unset:"
+        "plain_acl.yml; the YAML files in the folder `acl` beside it belong to it. Unset:"
         " `${ROCKETMQ_HOME}/conf/plain_acl.yml`",
         type=Type.PATH,
         unset="",
@@ -142,6 +140,16 @@ class AccessSettings:
         convert=parts,
     )
 
+    @property
+    def is_on(self) -> bool:
+        """Whether requests are checked."""
+        return self.authentication or self.plain_acl
+
+    @property
+    def has_rules(self) -> bool:
+        """Whether users may do only what their rules allow."""
+        return self.authorization or self.plain_acl
+
 
 def check_access(written: Mapping[str, tuple[Value, str]]) -> None:
     """Check the keys of access control that are set, each with its value and its place.
@@ -155,21 +163,17 @@ def check_access(written: Mapping[str, tuple[Value, str]]) -> None:
         except (ValueError, RecursionError):
             fields = '{"username":"…","password":"…"}' if convert is _user else '{"accessKey":"…","secretKey":"…"}'
             raise ConfigError(f"config: {name}{place}: must be {fields}, with both texts not empty") from None
-    acl_enable = written.get("aclEnable", (False, ""))[0] is True
-    for name in ACL_TURNS_ON:
-        if acl_enable and written.get(name, (True, ""))[0] is False:
-            raise ConfigError(f"config: aclEnable = true with {name} = false is refused: aclEnable turns it on")
-    is_on = {name for name in ACL_TURNS_ON if written.get(name, (acl_enable, ""))[0] is True}
+    names = ("authenticationEnabled", "authorizationEnabled", "aclEnable")
+    is_on = {name for name in names if written.get(name, (False, ""))[0] is True}
     if is_on == {"authorizationEnabled"}:
         raise ConfigError(
             "config: authorizationEnabled = true without authenticationEnabled is refused: anyone could claim to be any"
             " user"
         )
-    if "authenticationEnabled" in is_on and not written.get("innerClientAuthenticationCredentials", ("", ""))[0]:
-        turned_on = "aclEnable" if acl_enable else "authenticationEnabled"
+    if is_on and not written.get("innerClientAuthenticationCredentials", ("", ""))[0]:
         raise ConfigError(
-            f"config: {turned_on} = true is refused: set innerClientAuthenticationCredentials, without which"
-            " brokers can neither register nor follow their masters"
+            f"config: {min(is_on)} = true is refused: set innerClientAuthenticationCredentials, without which brokers can"
+            " neither register nor follow their masters"
         )
     for name in ("haSlaveAddresses", "metricsSourceAddresses"):
         value, place = written.get(name, ("", ""))

@@ -14,7 +14,7 @@ from dataclasses import fields
 from typing import Any
 
 from rmqkit.errors import ConfigError
-from rmqkit.settings.access_sections import ACL_FILE, ACL_TURNS_ON
+from rmqkit.settings.access_sections import PLAIN_ACL_FILE
 from rmqkit.settings.host import Host, expand, expand_path
 from rmqkit.settings.keys import KIND_NAMES, KINDS, declared, find, rows
 from rmqkit.settings.sections import Sections
@@ -132,15 +132,13 @@ def complete(kind: Kind, written: Mapping[str, Value], host: Host) -> dict[str, 
 
 
 def complete_acl(values: dict[str, Value], host: Host) -> None:
-    """Complete what follows from the keys of ACL 1.0. Raises ConfigError if no file is known."""
-    if values["aclEnable"]:
-        values.update(dict.fromkeys(ACL_TURNS_ON, True))
+    """Add the default path of plain_acl.yml if it is needed. Raises ConfigError if there is none."""
     used = [name for name in ("aclEnable", "migrateAuthFromV1Enabled") if values[name]]
-    if used and not values.get(ACL_FILE):
+    if used and not values.get(PLAIN_ACL_FILE):
         home = host.lookup("rocketmq.home.dir")
         if not home:
-            raise ConfigError(f"config: {used[0]} = true needs a file: set {ACL_FILE}, or the variable ROCKETMQ_HOME")
-        values[ACL_FILE] = expand_path(f"{home}/conf/plain_acl.yml", host)
+            raise ConfigError(f"config: {used[0]} = true needs a file: set {PLAIN_ACL_FILE}, or the variable ROCKETMQ_HOME")
+        values[PLAIN_ACL_FILE] = expand_path(f"{home}/conf/plain_acl.yml", host)
 
 
 def check_together(kind: Kind, values: Mapping[str, Value]) -> None:

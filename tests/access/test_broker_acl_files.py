@@ -120,7 +120,6 @@ def test_a_slave_reads_no_file():
             {"aclEnable": "true", "authorizationEnabled": "false"},
             "authorizationEnabled = false is refused: aclEnable turns it on",
         ),
-        ({"aclEnable": "true", "authenticationEnabled": "false"}, "authenticationEnabled = false is refused"),
         (
             {"aclEnable": "true", "innerClientAuthenticationCredentials": '{"accessKey":"node","secretKey":"x"}'},
             "aclEnable = true needs a file: set rocketmq.acl.plain.file, or the variable ROCKETMQ_HOME",
@@ -136,6 +135,6 @@ def test_settings_that_are_refused(settings, why):
 def test_the_default_file_is_rocketmqs():
     values = {"aclEnable": "true", "innerClientAuthenticationCredentials": '{"accessKey":"node","secretKey":"x"}'}
     access = from_values("broker", values, host=Host(environment={"ROCKETMQ_HOME": "/opt/rocketmq"})).access
-    assert access.acl_file == "/opt/rocketmq/conf/plain_acl.yml"
-    assert access.authentication
-    assert access.authorization
+    assert access.plain_acl_path == "/opt/rocketmq/conf/plain_acl.yml"
+    assert access.is_on
+    assert access.has_rules

@@ -19,7 +19,7 @@ from rmqkit.access.model import Network, read_network, read_source
 from rmqkit.access.plain_acl import read_plain_acl
 from rmqkit.access.plain_acl_files import PlainAclFiles, read_files
 from rmqkit.access.signature import Credentials
-from rmqkit.access.table import AccessTable
+from rmqkit.access.table import AccessTable, Accounts
 from rmqkit.config import BrokerRole, NodeConfig
 from rmqkit.runtime.connection import Connection
 from rmqkit.runtime.ports import Ports
@@ -39,7 +39,7 @@ class BrokerAccess:
         self._metrics = _networks(settings.metrics_addresses)
         if settings.inner is not None:
             remoting.sign = Credentials(*settings.inner).sign
-        if not settings.authentication:
+        if not settings.is_on:
             return
         identity = config.identity
         table = self.table = AccessTable(
@@ -53,7 +53,7 @@ class BrokerAccess:
         gate = remoting.gate = AccessGate(
             lambda: (table,),
             self.audit,
-            has_rules=settings.authorization,
+            has_rules=settings.has_rules,
             inner=settings.inner,
             hint_hosts=lambda: hosts,
             unsigned_codes=settings.unsigned_codes,
@@ -61,7 +61,7 @@ class BrokerAccess:
         )
         table.on_change.append(gate.changed)
         self._read_acl = ports.read_acl
-        if settings.acl_enable and not table.is_copy:
+        if settings.plain_acl and not table.is_copy:
             self.acl_files = PlainAclFiles(ports.read_acl, table, ports.log)
 
     def load(self) -> None:
@@ -79,7 +79,7 @@ class BrokerAccess:
         if self.acl_files is not None:
             self.acl_files.load()
         else:
-            self.table.adopt_files(read_plain_acl(read_files(self._read_acl)) if self._settings.acl_migration else {})
+            self.table.adopt_files(read_plain_acl(read_files(self._read_acl)) if self._settings.plain_acl_migration else {})
 
     def save(self, then: Callable[[], None]) -> None:
         """Save the table; `then` is called once it is durable or the save has failed."""
@@ -87,6 +87,11 @@ class BrokerAccess:
             then()
         else:
             self.table.save(then)
+
+    @property
+    def tables(self) -> list[Accounts]:
+        """Where the gate looks users up."""
+        return [] if self.table is None else [self.table]
 
     @property
     def inner_name(self) -> str:
