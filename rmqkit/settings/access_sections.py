@@ -105,8 +105,8 @@ class AccessSettings:
     )
     plain_acl_path: str = key(
         "rocketmq.acl.plain.file",
-        "${ROCKETMQ_HOME}/conf/plain_acl.yml",
-        "file with the users of aclEnable; reloaded when it changes",
+        None,
+        "file with the users of aclEnable, plain_acl.yml; reloaded when it changes",
         type=Type.PATH,
         unset="",
         only="broker",
@@ -167,6 +167,8 @@ def check_access(written: Mapping[str, tuple[Value, str]]) -> None:
             f"config: {min(is_on)} = true is refused: set innerClientAuthenticationCredentials, without which brokers can"
             " neither register nor follow their masters"
         )
+    if "aclEnable" in is_on and not written.get("rocketmq.acl.plain.file", ("", ""))[0]:
+        raise ConfigError("config: aclEnable = true is refused: set rocketmq.acl.plain.file, the path of plain_acl.yml")
     for name in ("haSlaveAddresses", "metricsSourceAddresses"):
         value, place = written.get(name, ("", ""))
         for each in parts(value):

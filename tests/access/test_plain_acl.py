@@ -141,6 +141,11 @@ def test_a_broker_does_not_start_without_a_good_file(content):
         Script(broker_of(*PLAIN), disk=disk)
 
 
+def test_a_path_is_needed():
+    with pytest.raises(ConfigError, match=r"set rocketmq\.acl\.plain\.file"):
+        load([], ["aclEnable=true", SETTINGS[2]], "broker")
+
+
 def test_inner_credentials_are_needed():
     with pytest.raises(ConfigError, match="aclEnable = true is refused: set innerClientAuthenticationCredentials"):
         load([], ["aclEnable=true"], "broker")
