@@ -112,9 +112,8 @@ class AccessSettings:
     )
     plain_acl_path: str = key(
         PLAIN_ACL_FILE,
-        None,
-        "plain_acl.yml; the YAML files in the folder `acl` beside it belong to it. Unset:"
-        " `${ROCKETMQ_HOME}/conf/plain_acl.yml`",
+        "${ROCKETMQ_HOME}/conf/plain_acl.yml",
+        "file with the users of aclEnable; the YAML files in the folder `acl` beside it belong to it",
         type=Type.PATH,
         unset="",
         only="broker",

@@ -117,10 +117,6 @@ def test_a_slave_reads_no_file():
     [
         ({"aclEnable": "true"}, "aclEnable = true is refused: set innerClientAuthenticationCredentials"),
         (
-            {"aclEnable": "true", "authorizationEnabled": "false"},
-            "authorizationEnabled = false is refused: aclEnable turns it on",
-        ),
-        (
             {"aclEnable": "true", "innerClientAuthenticationCredentials": '{"accessKey":"node","secretKey":"x"}'},
             "aclEnable = true needs a file: set rocketmq.acl.plain.file, or the variable ROCKETMQ_HOME",
         ),
