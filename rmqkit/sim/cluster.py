@@ -158,7 +158,7 @@ class SimCluster:
             world.share_turns(container)
         if secure:
             names = [name.rpartition("-")[0] for name in self.masters]
-            self.client("operator", lambda client: users.keep_app(client, names), is_operator=True)
+            self.client("operator", lambda client: users.create_app(client, names), is_operator=True)
 
     def _of_group(self, acting: bool, fast: bool) -> dict[str, Any]:
         if self.replicas == 1:
