@@ -395,9 +395,12 @@ def _replace(full: str, content: bytes) -> None:
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), full)
     folders = _make_folders(full)
     temporary, backup, backup_next = f"{full}.tmp", f"{full}.bak", f"{full}.bak.tmp"
-    mode = 0o600 if os.path.basename(full) in PRIVATE_FILES else 0o644
+    is_private = os.path.basename(full) in PRIVATE_FILES
+    mode = 0o600 if is_private else 0o644
     fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | osfile.OPEN_FLAGS, mode)
     try:
+        if is_private:
+            os.fchmod(fd, mode)  # a leftover of a crash may be readable for others
         with os.fdopen(fd, "wb", closefd=False) as file:
             file.write(content)
         osfile.sync_file(fd)

@@ -537,3 +537,24 @@ def test_a_duplicate_binary_field_is_checked_as_it_is_handled(broker, client):
 def _binary_frame(header: bytes, body: bytes) -> bytes:
     size = len(header)
     return (4 + size + len(body)).to_bytes(4, "big") + (1 << 24 | size).to_bytes(4, "big") + header + body
+
+
+def test_the_metrics_port_admits_by_address(make):  # noqa: F811
+    on = ("metricsExporterType=PROM", "metricsSourceAddresses=192.0.2.0/24")
+    script = make(*SETTINGS, *on)
+    assert script.connect("metrics", peer="192.0.2.1:5").conn.closing == ""
+    assert "metricsSourceAddresses" in script.connect("metrics", peer="127.0.0.1:5").conn.closing
+    assert make("metricsExporterType=PROM").connect("metrics", peer="10.1.1.1:5").conn.closing == ""
+
+
+def test_whitelists_are_codes(make):  # noqa: F811
+    """Apache's lists are the same. Whoever is on the first only still needs a right."""
+    code = int(RequestCode.GET_BROKER_RUNTIME_INFO)
+    script = make(*SETTINGS, f"authenticationWhitelist={code}")
+    assert script.connect().ask(code).code == NO
+    both = (f"authenticationWhitelist={code}", f"authorizationWhitelist={code}")
+    script = make(*SETTINGS, *both)
+    client = script.connect()
+    assert client.ask(code).code == 0
+    assert ask(client, ("root", "wrong"), code).code == NO
+    assert client.ask(RequestCode.GET_BROKER_CONFIG).code == NO

@@ -6,6 +6,7 @@ exploit.
 """
 
 import json
+import re
 import tracemalloc
 import zlib
 from dataclasses import replace
@@ -317,6 +318,8 @@ def test_kv_names_are_checked(ns: Script[NameServer], name: str):
 def test_2024_23321_no_answer_and_no_log_line_has_a_secret(kind: str):
     secrets = {key: SECRET for key, row in rows(kind).items() if row.secret}  # type: ignore[index]
     assert secrets
+    secrets["initAuthenticationUser"] = json.dumps({"username": "root", "password": SECRET})
+    secrets["innerClientAuthenticationCredentials"] = json.dumps({"accessKey": "node", "secretKey": SECRET})
     script: Script[Any]
     if kind == "broker":
         script = Script(broker_of(*(f"{key}={value}" for key, value in secrets.items())))
@@ -372,6 +375,10 @@ def test_nothing_here_can_make_objects_or_code_of_data():
         if module.package == "spark":
             continue
         for name, line in module.imports:
+            if module.name == "rmqkit.access.plain_acl" and name == "yaml":
+                # BaseLoader creates texts, lists and mappings only.
+                assert set(re.findall(r"yaml\.(\w*[lL]oad\w*.*)", module.text)) == {"load(data, Loader=yaml.BaseLoader)"}
+                continue
             assert name.split(".")[0] not in banned, f"{module.path}:{line}"
         for call in (" eval(", " exec(", "os.system(", "shell=True", "os.popen("):
             assert call not in module.text, f"{module.path}: {call}"
