@@ -163,3 +163,17 @@ def test_a_slave_relays_for_super_users_only():
     change = (RequestCode.AUTH_CREATE_USER, {"username": "eve"}, b'{"password":"x","userType":"Super"}')
     assert "at the master" in group.ask(SLAVE, ANN, *change, ok=False).remark
     assert "super user" in group.ask(MASTER, ANN, *change, ok=False).remark
+
+
+def test_a_master_that_has_lost_its_disk_gets_users_and_rules_back():
+    group = SecureGroup(7)
+    group.add_ann()
+    group.until(lambda: group.is_copied)
+    group.send(ANN)
+    group.until(lambda: group.cluster.is_in_sync() and "T" in group.cluster.broker(SLAVE).topics.by_name)
+    before = group.table(SLAVE)
+    group.world.lose_disk(MASTER)
+    group.until(lambda: group.cluster.broker(SLAVE).role.is_acting)
+    group.world.restart(MASTER)
+    group.until(lambda: group.world.is_alive(MASTER) and group.table(MASTER) == before)
+    assert group.table(SLAVE) == before
