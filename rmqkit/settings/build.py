@@ -90,10 +90,7 @@ def default_of(row: Row, host: Host) -> Value | None:
     if not isinstance(row.default, str) or "${" not in row.default:
         return row.default
     if row.type is Type.PATH and row.status is Status.WORKS:
-        try:
-            return expand_path(row.default, host)
-        except ConfigError:
-            return ""  # it refers to a variable that is not set, such as ROCKETMQ_HOME
+        return expand_path(row.default, host)
     return expand(row.default, host)
 
 

@@ -106,12 +106,6 @@ def test_a_path_with_an_unset_variable_is_an_error():
     assert error("broker", "storePathRootDir=${NOWHERE}/s") == "config: ${NOWHERE} in '${NOWHERE}/s' is not set"
 
 
-def test_a_default_path_with_an_unset_variable_is_empty():
-    with_home = Host(environment={"ROCKETMQ_HOME": "/opt/rocketmq"})
-    assert broker(host=with_home).access.plain_acl_path == "/opt/rocketmq/conf/plain_acl.yml"
-    assert broker(host=Host(environment={})).access.plain_acl_path == ""
-
-
 def test_the_name_servers_come_from_the_environment_when_nothing_is_written():
     host = Host(environment={"NAMESRV_ADDR": "a:1;b:2"})
     assert broker(host=host).network.namesrv_addrs == ("a:1", "b:2")
