@@ -112,8 +112,9 @@ class AccessSettings:
     )
     plain_acl_path: str = key(
         PLAIN_ACL_FILE,
-        "${ROCKETMQ_HOME}/conf/plain_acl.yml",
-        "file with the users of aclEnable; the YAML files in the folder `acl` beside it belong to it",
+        None,
+        "file with the users of aclEnable; the YAML files in the folder `acl` beside it belong to it. Unset:"
+        " `${ROCKETMQ_HOME}/conf/plain_acl.yml`",
         type=Type.PATH,
         unset="",
         only="broker",

@@ -158,7 +158,8 @@ class SimCluster:
             world.share_turns(container)
         if secure:
             names = [name.rpartition("-")[0] for name in self.masters]
-            self.client("operator", lambda client: users.create_app(client, names), is_operator=True)
+            again = not self.settings.get("enableSlaveActingMaster")
+            self.client("operator", lambda client: users.keep_app(client, names, again=again), is_operator=True)
 
     def _of_group(self, acting: bool, fast: bool) -> dict[str, Any]:
         if self.replicas == 1:

@@ -3,14 +3,15 @@
 - `inner`: the nodes' own credentials.
 - `operator`: a super user, which every node has from its start (`initAuthenticationUser`).
 - `app`: signs the requests of clients; may send to and consume every topic. A client of the
-  operator creates it at the masters, through requests, once. A master that has lost its disk gets
-  it back from its slaves.
+  operator creates it at the masters, through requests. A master that has lost its disk gets it
+  back from its slaves if they may act for it. In other groups the operator creates it again.
 
 There is no TLS: it hides bytes, which nobody reads here.
 """
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from rmqkit.access.model import Action, Decision, PolicyEntry, Resource
@@ -34,7 +35,7 @@ RULES = (
     PolicyEntry(Resource.parse("Topic:*"), frozenset((Action.PUB, Action.SUB)), Decision.ALLOW),
     PolicyEntry(Resource.parse("Group:*"), frozenset((Action.SUB,)), Decision.ALLOW),
 )
-RETRY_MS = 500
+LOOK_MS = 500
 
 sign_as_app = Credentials(*APP).sign
 sign_as_operator = Credentials(*OPERATOR).sign
@@ -46,22 +47,24 @@ def knows_app(accounts: Mapping[str, Account]) -> bool:
     return found is not None and found.rule_count == len(RULES)
 
 
-def create_app(client: Client, broker_names: list[str]) -> None:
-    """Create the user `app` at the masters of these groups, once; try again until all have it."""
+def keep_app(client: Client, broker_names: list[str], *, again: bool) -> None:
+    """Create the user `app` at the masters of these groups; with `again`, whenever it is missing."""
 
-    async def create() -> None:
+    async def keep() -> None:
         admin = AdminCore(client)
         left = list(broker_names)
         while left:
-            try:
-                if not await access.users(admin, left[-1], APP[0]):
-                    await access.create_user(admin, *APP, broker=left[-1])
-                await access.put_rules(admin, APP[0], RULES, broker=left[-1])
-                left.pop()
-            except RmqkitError:
-                await client.timers.sleep(RETRY_MS)
+            for name in tuple(left):
+                with suppress(RmqkitError):  # the next round tries again
+                    if not await access.users(admin, name, APP[0]):
+                        await access.create_user(admin, *APP, broker=name)
+                    if not await access.rules(admin, name, APP[0]):
+                        await access.put_rules(admin, APP[0], RULES, broker=name)
+                    if not again:
+                        left.remove(name)
+            await client.timers.sleep(LOOK_MS)
 
     def begin() -> None:
-        start(create())
+        start(keep())
 
     client.timers.after(1, begin)
