@@ -158,7 +158,7 @@ class SimCluster:
             world.share_turns(container)
         if secure:
             names = [name.rpartition("-")[0] for name in self.masters]
-            again = not self.settings.get("enableSlaveActingMaster")
+            again = not self.nameserver_settings.get("supportActingMaster")
             self.client("operator", lambda client: users.keep_app(client, names, again=again), is_operator=True)
 
     def _of_group(self, acting: bool, fast: bool) -> dict[str, Any]:

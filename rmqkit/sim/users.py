@@ -48,7 +48,7 @@ def knows_app(accounts: Mapping[str, Account]) -> bool:
 
 
 def keep_app(client: Client, broker_names: list[str], *, again: bool) -> None:
-    """Create the user `app` at the masters of these groups; with `again`, whenever it is missing."""
+    """Create the user `app` at the masters of these groups; with `again`, whenever one lacks it."""
 
     async def keep() -> None:
         admin = AdminCore(client)
