@@ -86,7 +86,7 @@ def _load(data: bytes) -> dict[Any, Any]:
     try:
         # Every scalar stays the text that was written: YAML would read the secret 0123 as 83. The
         # loader creates texts, lists and mappings only.
-        whole = yaml.load(data, Loader=yaml.BaseLoader)
+        whole = yaml.BaseLoader(data).get_single_data()
     except (yaml.YAMLError, RecursionError, ValueError) as error:
         mark = getattr(error, "problem_mark", None)
         where = f" in line {mark.line + 1}" if mark is not None else ""
