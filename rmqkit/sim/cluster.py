@@ -115,7 +115,7 @@ class SimCluster:
         containers: Sequence[Sequence[str]] = (),
         settings: Mapping[str, Any] | None = None,
         nameserver_settings: Mapping[str, Any] | None = None,
-        client_settings: Mapping[str, int] | None = None,
+        client_settings: Mapping[str, Any] | None = None,
         prepared: Callable[[Broker], None] | None = None,
         lock_mode: Callable[[BrokerView], LockMode] | None = None,
     ) -> None:
