@@ -79,8 +79,6 @@ class Launch:
             self._write_node_files()
             try:
                 self._start(deadline_s)
-                if self.description.secure:
-                    users.add_application(self.folder, targets(self.folder, self.description, self.plans))
                 return
             except readiness.NodeDied as died:
                 process = next(plan.process for plan in self.plans if plan.node == died.node)
@@ -197,6 +195,8 @@ class Launch:
                 log_from,
                 self.waiting,
             )
+            if description.secure:
+                users.add_application(folder, targets(folder, description, self.plans))
         except BaseException:
             with signals_held():
                 processes.kill(made)

@@ -108,7 +108,8 @@ def _keys(own: Path, user: str) -> ClientKeys:
     path = own / f"{user}.yml"
     if not path.is_file():
         text = f"# keys of user {user}, in the form of RocketMQ's tools.yml\n"
-        text += f"accessKey: {user}\nsecretKey: {secrets.token_hex(PASSWORD_BYTES)}\n"
+        # Without quotes, YAML could read the secret as a number.
+        text += f'accessKey: {user}\nsecretKey: "{secrets.token_hex(PASSWORD_BYTES)}"\n'
         write_whole(path, text, private=True)
     return keys_of_file(path)
 
