@@ -16,6 +16,7 @@ from pathlib import Path
 
 from rmqkit.errors import ConfigError
 from rmqkit.settings import build, properties
+from rmqkit.settings.access_sections import AccessSettings, check_access
 from rmqkit.settings.broker_sections import BrokerRole, FilterSettings, PullSettings
 from rmqkit.settings.host import Host, here
 from rmqkit.settings.keys import find, rows
@@ -116,6 +117,7 @@ def from_written(kind: Kind, written: Mapping[str, tuple[Value, str]], host: Hos
     """Return the config for explicitly set values, each with the place where it was set."""
     build.check_pairs(written)
     check_tls(written)
+    check_access(written)
     values = build.complete(kind, {key: value for key, (value, _) in written.items()}, host)
     return assembled(kind, values, host, build.notes_of(kind, written))
 
@@ -141,6 +143,7 @@ def parse_properties(text: str) -> dict[str, str]:
 
 
 __all__ = [
+    "AccessSettings",
     "ActingSettings",
     "BrokerRole",
     "ConsumeQueueSettings",

@@ -58,6 +58,31 @@ class BrokerError(ClientError):
         self.retriable = retriable
 
 
+class AccessDenied(BrokerError):
+    """Access control of a broker or name server refused a request; nothing was done.
+
+    `user` and `resource` are what the answer names, such as `orders-app` and `Topic:orders`, "" if
+    it does not. `action` is the name of the request, such as PULL_MESSAGE.
+    """
+
+    def __init__(
+        self,
+        text: str,
+        *,
+        user: str,
+        action: str,
+        resource: str,
+        code: int,
+        remark: str = "",
+        address: str = "",
+        maybe_stored: bool = False,
+    ) -> None:
+        super().__init__(text, code=code, remark=remark, address=address, maybe_stored=maybe_stored)
+        self.user = user
+        self.action = action
+        self.resource = resource
+
+
 class PeerUnreachable(ClientError):
     """A peer did not answer. `kind` is connect, lost, timeout or closed."""
 

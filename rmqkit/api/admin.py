@@ -4,8 +4,8 @@
         admin.create_topic("T", queue_nums=4)
 
 The methods are coroutines of `rmqkit.client.admin`: of the class `AdminCore`, and functions of
-`messages`, `stats`, `dead_letters`, `transactions` and `pop`. `AdminFlows` lists them, and `Flow`
-makes a method of each.
+`messages`, `stats`, `dead_letters`, `transactions`, `pop` and `access`. `AdminFlows` lists them,
+and `Flow` makes a method of each.
 """
 
 import os
@@ -16,10 +16,11 @@ from types import MethodType
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
 from rmqkit.api.io_thread import User, acquire, release
+from rmqkit.client.admin import access, messages, pop, stats, transactions
 from rmqkit.client.admin import dead_letters as letters
-from rmqkit.client.admin import messages, pop, stats, transactions
 from rmqkit.client.admin.groups import AdminCore as Core
 from rmqkit.client.flow import Deferred, start
+from rmqkit.client_keys import choose_keys
 from rmqkit.errors import ClientClosed
 from rmqkit.tls.client_choice import Tls
 
@@ -142,6 +143,15 @@ class AdminFlows:
     request_modes = Flow(pop.request_modes)
     set_request_mode = Flow(pop.set_request_mode)
 
+    create_user = Flow(access.create_user)
+    update_user = Flow(access.update_user)
+    delete_user = Flow(access.delete_user)
+    users = Flow(access.users)
+    put_rules = Flow(access.put_rules)
+    delete_rules = Flow(access.delete_rules)
+    rules = Flow(access.rules)
+    all_rules = Flow(access.all_rules)
+
 
 class Admin(User, BlockingAdmin, AdminFlows):
     """Administers a cluster: topics, groups, offsets, messages and configuration.
@@ -159,12 +169,16 @@ class Admin(User, BlockingAdmin, AdminFlows):
             process with the same name servers share one client id.
         tls: Whether to connect with TLS: true, false, the path of a file with Java's `tls.client.*`
             keys, or a mapping of them. Default: the environment variable RMQKIT_TLS, or else false.
+        access_key: User in whose name requests are signed. Default: RMQKIT_ACCESS_KEY, else the
+            file that RMQKIT_ACCESS_FILE names, else requests are not signed.
+        secret_key: Password of this user. Default: RMQKIT_SECRET_KEY, else the same file.
+        security_token: Token of temporary keys, which some services demand.
 
     Raises:
         ClientError: If a name server address is invalid. Methods raise it too, most often one of
             its subclasses: BrokerError (a peer answered with an error code), PeerUnreachable (no
             response) or NoRoute (unknown topic).
-        ConfigError: If a file of `tls` cannot be used.
+        ConfigError: If a file of `tls` cannot be used, or a key is missing.
 
     Example:
         Create a topic, and print how far a group is behind:
@@ -178,10 +192,17 @@ class Admin(User, BlockingAdmin, AdminFlows):
     """
 
     def __init__(
-        self, namesrv: str | Sequence[str] | None = None, *, instance_name: str | None = None, tls: Tls = None
+        self,
+        namesrv: str | Sequence[str] | None = None,
+        *,
+        instance_name: str | None = None,
+        tls: Tls = None,
+        access_key: str | None = None,
+        secret_key: str | None = None,
+        security_token: str | None = None,
     ) -> None:
         self._closed = False
-        self.io = acquire(self, namesrv, instance_name, tls=tls)
+        self.io = acquire(self, namesrv, instance_name, tls=tls, keys=choose_keys(access_key, secret_key, security_token))
         self.core = Core(self.io.client)
 
     def answer(self, name: str, ask: Callable[[], Deferred[R]]) -> R:

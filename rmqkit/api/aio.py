@@ -536,6 +536,10 @@ class Admin(_AsyncCloser, AsyncAdmin, AdminFlows):
         instance_name: Part of the client id, as in `rmqkit.Admin`.
         tls: Whether to connect with TLS: true, false, the path of a file with Java's `tls.client.*`
             keys, or a mapping of them. Default: the environment variable RMQKIT_TLS, or else false.
+        access_key: User in whose name requests are signed. Default: RMQKIT_ACCESS_KEY, else the
+            file that RMQKIT_ACCESS_FILE names, else requests are not signed.
+        secret_key: Password of this user. Default: RMQKIT_SECRET_KEY, else the same file.
+        security_token: Token of temporary keys, which some services demand.
 
     Raises:
         ClientError: As in `rmqkit.Admin`.
@@ -550,9 +554,23 @@ class Admin(_AsyncCloser, AsyncAdmin, AdminFlows):
     """
 
     def __init__(
-        self, namesrv: str | Sequence[str] | None = None, *, instance_name: str | None = None, tls: Tls = None
+        self,
+        namesrv: str | Sequence[str] | None = None,
+        *,
+        instance_name: str | None = None,
+        tls: Tls = None,
+        access_key: str | None = None,
+        secret_key: str | None = None,
+        security_token: str | None = None,
     ) -> None:
-        self.inner = self._inner = api.Admin(namesrv, instance_name=instance_name, tls=tls)
+        self.inner = self._inner = api.Admin(
+            namesrv,
+            instance_name=instance_name,
+            tls=tls,
+            access_key=access_key,
+            secret_key=secret_key,
+            security_token=security_token,
+        )
         self.core = self.inner.core
         self.check = self.inner.check
 

@@ -28,10 +28,12 @@ from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
 
+from rmqkit.access.signature import Credentials
 from rmqkit.api.identity import local_month_bounds, name_servers, new_instance_name, own_ip
 from rmqkit.api.log import StdlibLog, logger
 from rmqkit.client.client import Client, ClientSettings
 from rmqkit.client.flow import Deferred, start
+from rmqkit.client_keys import ClientKeys
 from rmqkit.config import NetworkLimits, TlsClientSettings, TlsServerSettings
 from rmqkit.errors import ClientClosed, ClientError, ClientForked, RmqkitError
 from rmqkit.runtime.connection import Address
@@ -85,7 +87,13 @@ class IoThread:
     to the I/O thread.
     """
 
-    def __init__(self, namesrv: tuple[Address, ...], instance_name: str, tls: TlsClientSettings | None = None) -> None:
+    def __init__(
+        self,
+        namesrv: tuple[Address, ...],
+        instance_name: str,
+        tls: TlsClientSettings | None = None,
+        keys: ClientKeys | None = None,
+    ) -> None:
         """Start the thread. Raises ConfigError if the files of `tls` cannot be used."""
         node_tls = None if tls is None else _node_tls(tls)
         ip = own_ip(namesrv[0])
@@ -97,7 +105,8 @@ class IoThread:
         # A client only writes the offset files of broadcasting consumers, whose paths are absolute.
         # With the file system's root as its folder, the disk creates no folder of its own.
         ports = self.loop.ports(os.path.abspath(os.sep), self.log)
-        self.client = Client("client", ports, ClientSettings(client_id=self.client_id, namesrv=namesrv))
+        sign = Credentials(*keys).sign if keys is not None else None
+        self.client = Client("client", ports, ClientSettings(client_id=self.client_id, namesrv=namesrv, sign=sign))
         self.client.stacks = _stacks
         self.ids = UniqueIds(ip_bytes(ip), self.pid, ports.entropy.getrandbits(32), local_month_bounds)
         self.users: dict[int, User] = {}
@@ -256,6 +265,7 @@ class ThreadKey(NamedTuple):
     namesrv: tuple[Address, ...]
     instance_name: str | None
     tls: TlsClientSettings | None
+    keys: ClientKeys | None
 
 
 class _Registry:
@@ -276,11 +286,13 @@ def acquire(
     instance_name: str | None,
     *,
     tls: Tls = None,
+    keys: ClientKeys | None = None,
     consumer_group: str | None = None,
 ) -> IoThread:
     """Return the I/O thread for these name servers, and start one if there is none.
 
-    `tls` is the argument that `choose_tls` describes. Objects with and without TLS share no thread.
+    `tls` is the argument that `choose_tls` describes. Requests are signed with `keys`.
+    Objects with different `tls` or `keys` share no thread.
 
     The caller must `release` it exactly once. Objects without an instance name share one thread.
     The exception is a second consumer of the same group: it gets its own thread, because the
@@ -293,7 +305,7 @@ def acquire(
     tls_settings = choose_tls(tls)
     registry = _registry
     with registry.lock:
-        key = ThreadKey(addresses, instance_name, tls_settings)
+        key = ThreadKey(addresses, instance_name, tls_settings, keys)
         thread = registry.threads.get(key)
         if thread is not None and consumer_group in thread.consumer_groups:
             if instance_name is not None:
@@ -302,7 +314,7 @@ def acquire(
                 )
             key, thread = key._replace(instance_name=new_instance_name()), None
         if thread is None or thread.ended is not None:
-            thread = IoThread(addresses, key.instance_name or new_instance_name(), tls_settings)
+            thread = IoThread(addresses, key.instance_name or new_instance_name(), tls_settings, keys)
             registry.threads[key] = thread
             registry.counts[thread] = 0
         registry.counts[thread] += 1

@@ -30,6 +30,7 @@ from rmqkit.client.producers.outgoing_message import (
 )
 from rmqkit.client.producers.trace import ProducerTrace, TraceDispatch
 from rmqkit.client.routes import DEFAULT_TOPIC
+from rmqkit.client_keys import choose_keys
 from rmqkit.errors import ClientClosed, ClientError, InvalidMessage, RmqkitError
 from rmqkit.tls.client_choice import Tls
 from rmqkit.wire.fastjson import MessageQueue
@@ -56,6 +57,10 @@ class Producer(User):
             connections.
         tls: Whether to connect with TLS: true, false, the path of a file with Java's `tls.client.*`
             keys, or a mapping of them. Default: the environment variable RMQKIT_TLS, or else false.
+        access_key: User in whose name requests are signed. Default: RMQKIT_ACCESS_KEY, else the
+            file that RMQKIT_ACCESS_FILE names, else requests are not signed.
+        secret_key: Password of this user. Default: RMQKIT_SECRET_KEY, else the same file.
+        security_token: Token of temporary keys, which some services demand.
         send_msg_timeout_ms: Timeout of a send or request, all attempts included, in ms.
         retry_times_when_send_failed: Retries after a failed `send` or `send_batch`.
         retry_times_when_send_async_failed: Retries after a failed `send_async`.
@@ -83,7 +88,8 @@ class Producer(User):
         InvalidMessage: If `group` or `trace_topic` is not a valid name.
         ClientError: If a name server address is invalid, or `compress_type` is unknown or its
             package is missing.
-        ConfigError: If `fault_policy` is unknown, or a file of `tls` cannot be used.
+        ConfigError: If `fault_policy` is unknown, a file of `tls` cannot be used, or a key is
+            missing.
 
     Example:
         Send a message and wait for the broker's response:
@@ -102,6 +108,9 @@ class Producer(User):
         namesrv: str | Sequence[str] | None = None,
         instance_name: str | None = None,
         tls: Tls = None,
+        access_key: str | None = None,
+        secret_key: str | None = None,
+        security_token: str | None = None,
         send_msg_timeout_ms: int = 3000,
         retry_times_when_send_failed: int = 2,
         retry_times_when_send_async_failed: int = 2,
@@ -135,7 +144,9 @@ class Producer(User):
         algorithm = compression(compress_type)
         self._trace_topic = choose_trace_topic(trace, trace_topic)
         self._closed = False
-        self._io: IoThread = acquire(self, namesrv, instance_name, tls=tls)
+        self._io: IoThread = acquire(
+            self, namesrv, instance_name, tls=tls, keys=choose_keys(access_key, secret_key, security_token)
+        )
         self._sends = SendQueue(self._io, group, pending_max, pending_bytes_max)
         self._prepare = Prepare(
             self._io.ids,

@@ -34,6 +34,7 @@ from rmqkit.client.consumers import pull_consumer as core
 from rmqkit.client.flow import start
 from rmqkit.client.message import MessageExt
 from rmqkit.client.producers.outgoing_message import check_group, check_topic
+from rmqkit.client_keys import choose_keys
 from rmqkit.errors import ClientClosed, ClientError, RmqkitError
 from rmqkit.tls.client_choice import Tls
 from rmqkit.wire.fastjson import MessageQueue
@@ -71,6 +72,10 @@ class PullConsumer(User):
             group.
         tls: Whether to connect with TLS: true, false, the path of a file with Java's `tls.client.*`
             keys, or a mapping of them. Default: the environment variable RMQKIT_TLS, or else false.
+        access_key: User in whose name requests are signed. Default: RMQKIT_ACCESS_KEY, else the
+            file that RMQKIT_ACCESS_FILE names, else requests are not signed.
+        secret_key: Password of this user. Default: RMQKIT_SECRET_KEY, else the same file.
+        security_token: Token of temporary keys, which some services demand.
         model: `clustering` shares the queues among the members. `broadcasting` gives every member
             all queues and stores offsets in files below `offset_folder`.
         consume_from: Where to start in a queue without a committed offset: `last`, `first` or
@@ -93,7 +98,7 @@ class PullConsumer(User):
         InvalidMessage: If `group` is not a valid name.
         ClientError: If a setting is unknown, `auto_commit` is set without a group, or the group
             already has a consumer with this `instance_name`.
-        ConfigError: If `allocator` is unknown, or a file of `tls` cannot be used.
+        ConfigError: If `allocator` is unknown, a file of `tls` cannot be used, or a key is missing.
 
     Example:
         Consume a topic as a member of a group:
@@ -121,6 +126,9 @@ class PullConsumer(User):
         namesrv: str | Sequence[str] | None = None,
         instance_name: str | None = None,
         tls: Tls = None,
+        access_key: str | None = None,
+        secret_key: str | None = None,
+        security_token: str | None = None,
         model: str = "clustering",
         consume_from: str = "last",
         consume_timestamp_ms: int | None = None,
@@ -158,7 +166,8 @@ class PullConsumer(User):
         #: Listener calls that the next `poll` makes. The I/O thread appends.
         self._changes: deque[Callable[[], None]] = deque()
         self._closed = False
-        self._io = acquire(self, namesrv, instance_name, tls=tls, consumer_group=group)
+        keys = choose_keys(access_key, secret_key, security_token)
+        self._io = acquire(self, namesrv, instance_name, tls=tls, keys=keys, consumer_group=group)
         try:
             self._core = self._io.wait("PullConsumer()", lambda: start(self._make(settings, offset_folder)))
         except BaseException:

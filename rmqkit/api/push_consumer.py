@@ -39,6 +39,7 @@ from rmqkit.client.flow import start
 from rmqkit.client.message import MessageExt
 from rmqkit.client.producers.outgoing_message import check_group, check_topic
 from rmqkit.client.producers.trace import ConsumerTrace, TraceDispatch
+from rmqkit.client_keys import choose_keys
 from rmqkit.errors import ClientClosed, ClientError, RmqkitError
 from rmqkit.tls.client_choice import Tls
 from rmqkit.wire.fastjson import MessageQueue
@@ -83,6 +84,10 @@ class PushConsumer(User):
             group.
         tls: Whether to connect with TLS: true, false, the path of a file with Java's `tls.client.*`
             keys, or a mapping of them. Default: the environment variable RMQKIT_TLS, or else false.
+        access_key: User in whose name requests are signed. Default: RMQKIT_ACCESS_KEY, else the
+            file that RMQKIT_ACCESS_FILE names, else requests are not signed.
+        secret_key: Password of this user. Default: RMQKIT_SECRET_KEY, else the same file.
+        security_token: Token of temporary keys, which some services demand.
         mode: `pull` divides the queues among the members. `pop` lets all members share every queue:
             the broker gives each message to one of them, and hides it from the others until it is
             acked or `pop_invisible_time_ms` is over. This member pops whatever mode the broker has
@@ -137,7 +142,7 @@ class PushConsumer(User):
         InvalidMessage: If `group` or `trace_topic` is not a valid name.
         ClientError: If a setting is unknown or out of range, or the group already has a consumer
             with this `instance_name`.
-        ConfigError: If `allocator` is unknown, or a file of `tls` cannot be used.
+        ConfigError: If `allocator` is unknown, a file of `tls` cannot be used, or a key is missing.
 
     Example:
         Consume until Ctrl-C:
@@ -162,6 +167,9 @@ class PushConsumer(User):
         namesrv: str | Sequence[str] | None = None,
         instance_name: str | None = None,
         tls: Tls = None,
+        access_key: str | None = None,
+        secret_key: str | None = None,
+        security_token: str | None = None,
         mode: str = "pull",
         model: str = "clustering",
         orderly: bool = False,
@@ -190,8 +198,7 @@ class PushConsumer(User):
         check_group(group)
         if batch_max < 1:
             raise ClientError("batch_max must be at least 1")
-        self.group = group
-        self._batch_max = batch_max
+        self.group, self._batch_max = group, batch_max
         self._settings = PushConsumerSettings(
             group=group,
             broadcasting=choices.choose_model(model),
@@ -220,7 +227,8 @@ class PushConsumer(User):
         self._trace: ConsumerTrace | None = None
         threads = ORDERLY_THREADS_MAX if orderly else consume_threads
         self._runner: Runner = ListenerPool(f"rmqkit-{group}", threads, self._consume, self.discard)
-        self._io = acquire(self, namesrv, instance_name, tls=tls, consumer_group=group)
+        keys = choose_keys(access_key, secret_key, security_token)
+        self._io = acquire(self, namesrv, instance_name, tls=tls, keys=keys, consumer_group=group)
         self._core = self._make_core(offset_folder)
 
     def _make_core(self, folder: str | None) -> ListenerConsumer[Any]:

@@ -21,6 +21,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from rmqkit.access.audit import refusals
 from rmqkit.broker.names import is_system_topic
 from rmqkit.broker.roles import runtime_info
 from rmqkit.broker.special.metrics import STORE, TIMER_FAMILIES, TRANSACTION_FAMILIES
@@ -322,6 +323,10 @@ FAMILIES: tuple[Family, ...] = (
     *TIMER_FAMILIES,
     *TRANSACTION_FAMILIES,
     Family("rmqkit_requests_total", "counter", "Requests taken", ("request_code",), _requests, switch="remoting"),
+    Family("rmqkit_access_refused_total", "counter", "Requests and connections refused by access control", ("reason",),
+           lambda broker: refusals(broker.access.audit), switch="stats"),
+    Family("rmqkit_access_changes_total", "counter", "Changes of users and access rules", (),
+           _one(lambda broker: broker.access.audit.change_count), switch="stats"),
     Family("rmqkit_puts_failed_total", "counter", "Puts refused by the store or lost in a failed write", (),
            _one(lambda broker: broker.puts.failed_count), switch="message_store"),
     Family("rmqkit_broker_role", "gauge", "1 for the broker's current role and online state, 0 for all others",

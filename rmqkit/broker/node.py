@@ -30,6 +30,8 @@ Source: `broker/.../BrokerController.java`.
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
+from rmqkit.broker.access.access_sender import AccessSender
+from rmqkit.broker.access.broker_access import BrokerAccess
 from rmqkit.broker.client_calls import ClientCalls
 from rmqkit.broker.context import BrokerContext
 from rmqkit.broker.escape import Escape, EscapeStrategy, Inbox
@@ -37,7 +39,7 @@ from rmqkit.broker.filters.filter_cache import Filters
 from rmqkit.broker.filters.pull_filter import ArrivedProperties
 from rmqkit.broker.filters.table import SAVE_MS as FILTERS_SAVE_MS
 from rmqkit.broker.filters.table import FilterTable
-from rmqkit.broker.handlers.admin import broker, groups, topics
+from rmqkit.broker.handlers.admin import access, broker, groups, topics
 from rmqkit.broker.handlers.consumers import clients, locks, offsets, relays
 from rmqkit.broker.handlers.members import metadata, replicas, roles, special_progress
 from rmqkit.broker.handlers.messages import pull, recall, reply, send, send_back, transactions
@@ -108,6 +110,7 @@ AREAS = Handlers(
     topics.rows,
     groups.rows,
     broker.rows,
+    access.rows,
     pops.rows,
     acks.rows,
     lookups.rows,
@@ -149,13 +152,7 @@ class BrokerParts(Protocol):
 class Broker(BaseNode):
     """One broker. Builds and connects the parts, and runs them in turns."""
 
-    def __init__(
-        self,
-        name: str,
-        ports: Ports,
-        config: NodeConfig,
-        parts: BrokerParts,
-    ) -> None:
+    def __init__(self, name: str, ports: Ports, config: NodeConfig, parts: BrokerParts) -> None:
         super().__init__(name, ports)
         #: given to handlers, lock modes, escape strategies and plug-ins
         self.view = view = BrokerView(name)
@@ -168,6 +165,7 @@ class Broker(BaseNode):
         context = self.context = BrokerContext(ports, self.duties, self.outbox, config, self.remoting)
         disk, clock = ports.disk, ports.clock
         self._hosts = Hosts(context.address)
+        self._access = view.access = BrokerAccess(ports, config, self.remoting, CONFIG_FOLDER)
         self.topics = TopicTable(disk, clock, config, CONFIG_FOLDER)
         self.groups = GroupTable(disk, clock, config, CONFIG_FOLDER)
         step = config.offsets.consumer_offset_update_version_step
@@ -194,7 +192,8 @@ class Broker(BaseNode):
         )
         self.special = SpecialDuties(table.SPECIAL_DUTIES, special_parts)
         view.leases = LockTable() if lock_mode_of(config) == "loose" else None
-        tables = CopiedTables(self.topics, self.groups, self.offsets, self.special, view.leases)
+        users = self._access.table
+        tables = CopiedTables(self.topics, self.groups, self.offsets, self.special, view.leases, users)
         self.replication = Replication(
             context, self.store, self.role, self.registration, tables, CONFIG_FOLDER, lambda: self.roles
         )
@@ -226,10 +225,15 @@ class Broker(BaseNode):
         # Imported only if enabled: its libraries cost start-up time and memory.
         from rmqkit.broker import metrics
 
-        return metrics.endpoint(self.view, self.outbox)
+        endpoint = metrics.endpoint(self.view, self.outbox)
+        endpoint.admission = self._access.metrics_fault
+        return endpoint
 
     def _wire(self) -> None:
         """Connect parts with parts that are built after them."""
+        if self._access.table is not None:
+            AccessSender(self.context, self.registration, self._access.table)
+        self.replication.accept.admission = self._access.replica_fault
         self.replication.metadata.on_topic_gone = self.view.delete_topic
         self.replication.metadata.on_group_gone = self.statistics.forget_group
         self.replication.acks.on_blocked = self.derive_blocked
@@ -309,6 +313,7 @@ class Broker(BaseNode):
         self.store.start()
         self.topics.load()
         self.groups.load()
+        self._access.load()
         self.offsets.load()
         self.filters.load()
         self._pop_orders.load()
@@ -332,6 +337,8 @@ class Broker(BaseNode):
         self.duties.add("pull-hold-scan", lambda now: pull.hold_scan(self.view, now), None)
         self.duties.add("lock-sweep", self._sweep_locks, now_ms + LOCK_SWEEP_MS)
         self.duties.add("statistics", self.statistics.sample, now_ms)
+        if self._access.acl_files is not None:
+            self.duties.add("acl-files", self._access.acl_files.poll, now_ms)
         for name, run in self._plugin_duties.items():
             self.duties.add(name, run, now_ms)
         self.replication.start()
@@ -359,6 +366,7 @@ class Broker(BaseNode):
         waiting: list[Callable[[Callable[[], None]], None]] = [
             self.topics.save,
             self.groups.save,
+            self._access.save,
             self.offsets.save,
             self.filters.save,
             self._pop_orders.save,

@@ -15,6 +15,7 @@ from rmqkit.broker.locks.lock_table import LockTable
 from rmqkit.wire.codes import VERSION, ResponseCode, Version
 
 if TYPE_CHECKING:
+    from rmqkit.broker.access.broker_access import BrokerAccess
     from rmqkit.broker.client_calls import ClientCalls
     from rmqkit.broker.escape.bridge import Escape
     from rmqkit.broker.filters.pull_filter import ArrivedProperties
@@ -71,6 +72,7 @@ class BrokerView:
     hosts: Hosts
 
     # tables and the store
+    access: BrokerAccess
     topics: TopicTable
     groups: GroupTable
     offsets: OffsetTable

@@ -2,6 +2,9 @@
 
 `--namesrv` comes first, then NAMESRV_ADDR, then the running cluster of this machine: `default`, or
 the only one that runs.
+
+Keys come from the environment, else from the settings of a cluster of this machine, else from
+mqadmin's `$ROCKETMQ_HOME/conf/tools.yml`.
 """
 
 import contextlib
@@ -39,7 +42,8 @@ def find_namesrv(given: str | None) -> str:
     addresses = _given_addresses(given)
     if addresses is not None:
         if (found := local_cluster(given)) is not None:
-            use_tls_of(found)
+            use_settings_of(found)
+        use_tools_file()
         return addresses
     from rmqkit.cluster import Cluster, meant_cluster, running_clusters
 
@@ -51,7 +55,8 @@ def find_namesrv(given: str | None) -> str:
                 f"no name server of cluster {cluster.name} runs ({', '.join(nameservers)}), so its brokers cannot be"
                 f" found; start it with `rmqkit cluster start {cluster.name}`"
             )
-        use_tls_of(cluster)
+        use_settings_of(cluster)
+        use_tools_file()
         return cluster.namesrv
     if running := running_clusters():
         raise Unreachable(
@@ -61,15 +66,28 @@ def find_namesrv(given: str | None) -> str:
     raise Unreachable(f"no cluster is running here; {HOW_TO_START}")
 
 
-def use_tls_of(cluster: "Cluster") -> None:
-    """Let all clients of this process, and of those that it starts, connect as the cluster demands.
+def use_settings_of(cluster: "Cluster") -> None:
+    """Let all clients of this process, and of those that it starts, connect as the cluster demands:
+    with its TLS, and with the keys of its operator.
 
-    A value of RMQKIT_TLS that the user has set stays.
+    What the user has set in the environment stays.
     """
-    from rmqkit.tls.client_choice import TLS_VARIABLE
+    from rmqkit import client_keys
 
-    if cluster.client_tls:
-        os.environ.setdefault(TLS_VARIABLE, cluster.client_tls)
+    has_keys = any(os.environ.get(name) for name in client_keys.VARIABLES)
+    for name, value in cluster.client_variables().items():
+        is_set = has_keys if name == client_keys.ACCESS_FILE_VARIABLE else bool(os.environ.get(name))
+        if not is_set:
+            os.environ[name] = value
+
+
+def use_tools_file() -> None:
+    """Let clients use the keys of mqadmin's tools.yml, if nothing else has set keys."""
+    from rmqkit import client_keys
+
+    has_keys = any(os.environ.get(name) for name in client_keys.VARIABLES)
+    if not has_keys and (path := client_keys.tools_file(os.environ)):
+        os.environ[client_keys.ACCESS_FILE_VARIABLE] = path
 
 
 def local_cluster(given: str | None) -> "Cluster | None":

@@ -48,6 +48,8 @@ TABLE: dict[str, Lazy] = {
     "transaction": Lazy("rmqkit.cli.data.transactions", "List transactions without an outcome, and why; decide them."),
     "offset": Lazy("rmqkit.cli.data.offsets", "Show and set the offsets of a group in a topic."),
     "config": Lazy("rmqkit.cli.nodes.settings", "Show and change settings of running nodes; explain a setting."),
+    "user": Lazy("rmqkit.cli.access.users", "Manage users: add, list, disable and delete them; change passwords."),
+    "acl": Lazy("rmqkit.cli.access.rules", "Allow and deny users what they may do; explain a decision."),
     "stats": Lazy("rmqkit.cli.data.stats", "Show message rates of topics, and how far groups are behind."),
     "nameserver": Lazy("rmqkit.cli.nodes.foreground", "Run a name server in the foreground.", "nameserver_app"),
     "broker": Lazy(

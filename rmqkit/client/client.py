@@ -29,6 +29,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
+from rmqkit.client.access_denials import FailureLog, denial_of
 from rmqkit.client.flow import Deferred, start
 from rmqkit.client.heartbeats import Heartbeats
 from rmqkit.client.name_servers import NameServers
@@ -42,7 +43,7 @@ from rmqkit.runtime.calls import CallFailed, Outcome, Reply
 from rmqkit.runtime.connection import Address, Connection
 from rmqkit.runtime.node import BaseNode
 from rmqkit.runtime.ports import Ports
-from rmqkit.runtime.remoting import TAG, Peer, Remoting
+from rmqkit.runtime.remoting import TAG, Peer, Remoting, Sign
 from rmqkit.wire.bodies import ConsumerData, ConsumerRunningInfo
 from rmqkit.wire.codes import RequestCode, ResponseCode
 from rmqkit.wire.fastjson import MessageQueue
@@ -84,6 +85,8 @@ class ClientSettings:
     heartbeat_ms: int = 30_000
     #: Timeout of calls that specify none.
     call_timeout_ms: int = 3000
+    #: Signs every request. None: requests are not signed.
+    sign: Sign | None = None
 
 
 class ConsumerPart(Protocol):
@@ -117,6 +120,7 @@ class Client(BaseNode):
         super().__init__(name, ports)
         self.settings = settings
         self.log = ports.log
+        self.failures = FailureLog(self.log, self.clock)
         self.timers = Timers(self.clock, self.duties)
         self.remoting = Remoting(
             self,
@@ -127,6 +131,7 @@ class Client(BaseNode):
             tables={TAG: PEER_CALLS},
             on_closed=self._link_closed,
         )
+        self.remoting.sign = settings.sign
         self.name_servers = NameServers(self, settings.namesrv)
         self.routes = Routes(self)
         self.heartbeats = Heartbeats(self)
@@ -246,8 +251,8 @@ class Client(BaseNode):
     ) -> Deferred[Reply]:
         """Return a promise of a broker's response.
 
-        It fails with BrokerError if the code is not in `accept`, or with PeerUnreachable if there
-        is no response.
+        It fails with BrokerError if the code is not in `accept` (AccessDenied if access control
+        refused), or with PeerUnreachable if there is no response.
         """
         promise: Deferred[Reply] = Deferred()
 
@@ -257,7 +262,7 @@ class Client(BaseNode):
             elif outcome.code in accept:
                 promise.resolve(outcome)
             else:
-                promise.fail(refused(outcome))
+                promise.fail(refused(outcome, code))
 
         self.remoting.call(to, code, ext, body, timeout_ms=timeout_ms or self.settings.call_timeout_ms, then=ended)
         return promise
@@ -360,8 +365,12 @@ def _ignore(outcome: Outcome) -> None:
     pass
 
 
-def refused(reply: Reply) -> BrokerError:
-    """Return the exception for a response with an error code."""
+def refused(reply: Reply, request: int) -> BrokerError:
+    """Return the exception for a response with an error code; AccessDenied if the user lacks a
+    right. `request` is the request's code.
+    """
+    if (denial := denial_of(reply, request)) is not None:
+        return denial
     name = str(reply.code)
     if reply.code in _CODE_NAMES:
         name += f" {_CODE_NAMES[reply.code]}"

@@ -8,7 +8,8 @@ The client sends a heartbeat
 - to a single broker when its connection opens, because a broker forgets a client whose connection
   closes;
 - 1 s later to a broker that refused one. A starting broker listens before it has recovered, and its
-  consumers would otherwise stall until the next round.
+  consumers would otherwise stall until the next round. After a refusal by access control the next
+  round is soon enough.
 
 A broker that becomes unreachable is logged once, and again when it is back.
 
@@ -18,6 +19,7 @@ Source: `client/.../impl/factory/MQClientInstance.java` (`sendHeartbeatToAllBrok
 
 from typing import TYPE_CHECKING
 
+from rmqkit.client.access_denials import denial_of
 from rmqkit.client.flow import Deferred, gather, start
 from rmqkit.runtime.calls import CallFailed, Outcome
 from rmqkit.runtime.connection import Address
@@ -119,7 +121,9 @@ class Heartbeats:
         if address in self._unreachable:
             del self._unreachable[address]
             log.info("broker-reachable", broker=str(address))
-        if not outcome.is_ok and address not in self._refused:
+        if (denial := denial_of(outcome, RequestCode.HEART_BEAT)) is not None:
+            self._client.failures.warning("heartbeat-refused", denial)
+        elif not outcome.is_ok and address not in self._refused:
             log.warning("heartbeat-refused", broker=str(address), code=outcome.code, remark=outcome.remark)
             self._refused[address] = None
             self._client.timers.after(REFUSED_PAUSE_MS, lambda: self._retry(address))

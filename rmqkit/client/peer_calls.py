@@ -16,6 +16,7 @@ Source: `client/.../impl/ClientRemotingProcessor.java`.
 from functools import partial
 from typing import TYPE_CHECKING
 
+from rmqkit.access.rules import from_dialled
 from rmqkit.client.flow import start
 from rmqkit.client.message import MessageExt
 from rmqkit.client.producers.transactions import TransactionQuestion
@@ -51,7 +52,7 @@ def _consumer(client: "Client", group: str) -> "ConsumerPart":
     return consumer
 
 
-@PEER_CALLS.handles(RequestCode.CHECK_TRANSACTION_STATE, CheckTransactionStateRequest)
+@PEER_CALLS.handles(RequestCode.CHECK_TRANSACTION_STATE, CheckTransactionStateRequest, access=from_dialled)
 def transaction_asked(client: "Client", call: Call[CheckTransactionStateRequest]) -> Response:
     """Pass the question to the group's transaction producer. The answer is a request of its own."""
     try:
@@ -79,13 +80,13 @@ def transaction_asked(client: "Client", call: Call[CheckTransactionStateRequest]
     return call.ok()
 
 
-@PEER_CALLS.handles(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, NotifyConsumerIdsChangedRequest)
+@PEER_CALLS.handles(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, NotifyConsumerIdsChangedRequest, access=from_dialled)
 def members_changed(client: "Client", call: Call[NotifyConsumerIdsChangedRequest]) -> Response:
     _consumer(client, call.args.consumer_group).members_changed()
     return call.ok()
 
 
-@PEER_CALLS.handles(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, ResetOffsetRequest)
+@PEER_CALLS.handles(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, ResetOffsetRequest, access=from_dialled)
 def reset_offsets(client: "Client", call: Call[ResetOffsetRequest]) -> Response:
     consumer = _consumer(client, call.args.group)
     table = ResetOffsetBody.decode_any(call.body).offset_table
@@ -93,14 +94,14 @@ def reset_offsets(client: "Client", call: Call[ResetOffsetRequest]) -> Response:
     return call.ok()
 
 
-@PEER_CALLS.handles(RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, GetConsumerStatusRequest)
+@PEER_CALLS.handles(RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, GetConsumerStatusRequest, access=from_dialled)
 def consumer_status(client: "Client", call: Call[GetConsumerStatusRequest]) -> Response:
     offsets = _consumer(client, call.args.group).consumed_offsets()
     table = {queue: offset for queue, offset in offsets.items() if call.args.topic in ("", queue.topic)}
     return call.ok(body=ConsumerStatus(message_queue_table=table).encode())
 
 
-@PEER_CALLS.handles(RequestCode.GET_CONSUMER_RUNNING_INFO, GetConsumerRunningInfoRequest)
+@PEER_CALLS.handles(RequestCode.GET_CONSUMER_RUNNING_INFO, GetConsumerRunningInfoRequest, access=from_dialled)
 def running_info(client: "Client", call: Call[GetConsumerRunningInfoRequest]) -> Response:
     info = _consumer(client, call.args.consumer_group).running_info()
     if call.args.jstack_enable and client.stacks is not None:
@@ -108,7 +109,7 @@ def running_info(client: "Client", call: Call[GetConsumerRunningInfoRequest]) ->
     return call.ok(body=info.encode())
 
 
-@PEER_CALLS.handles(RequestCode.CONSUME_MESSAGE_DIRECTLY, ConsumeMessageDirectlyRequest)
+@PEER_CALLS.handles(RequestCode.CONSUME_MESSAGE_DIRECTLY, ConsumeMessageDirectlyRequest, access=from_dialled)
 def consume_directly(client: "Client", call: Call[ConsumeMessageDirectlyRequest]) -> Response:
     consumer = _consumer(client, call.args.consumer_group)
     deliver = getattr(consumer, "deliver_directly", None)
@@ -133,7 +134,7 @@ def consume_directly(client: "Client", call: Call[ConsumeMessageDirectlyRequest]
     return call.later(lambda answer: deliver(message, partial(ended, answer)))
 
 
-@PEER_CALLS.handles(RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, ReplyMessageRequest)
+@PEER_CALLS.handles(RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, ReplyMessageRequest, access=from_dialled)
 def reply_came(client: "Client", call: Call[ReplyMessageRequest]) -> Response:
     """Pass a reply on to its request.
 

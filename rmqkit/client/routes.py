@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
+from rmqkit.client.access_denials import denial_of
 from rmqkit.client.flow import Deferred, start
 from rmqkit.errors import ClientError, NoRoute, PeerUnreachable, RemoteProtocolError
 from rmqkit.runtime.calls import Reply
@@ -106,14 +107,14 @@ class Routes:
     # --- finding
 
     async def find(self, topic: str) -> Route:
-        """Return the cached route, or fetch it. Raises NoRoute or PeerUnreachable."""
+        """Return the cached route, or fetch it. Raises NoRoute, AccessDenied, PeerUnreachable."""
         route = self.routes.get(topic)
         if route is not None and not route.by_default:
             return route
         return await self.fetch(topic)
 
     async def find_to_publish(self, topic: str, default_topic: str, queue_count: int) -> Route:
-        """Fetch a route that has queues to send to. Raises NoRoute or PeerUnreachable.
+        """Fetch a route that has queues to send to. Raises NoRoute, AccessDenied, PeerUnreachable.
 
         If no name server knows the topic, use up to `queue_count` queues per broker of
         `default_topic`.
@@ -214,7 +215,7 @@ class Routes:
                 raise
             if topic not in self._stale:
                 self._stale[topic] = None
-                self._client.log.warning("route-kept", topic=topic, error=str(error))
+                self._client.failures.warning("route-kept", error, topic=topic)
             return known
         finally:
             self._fetching.pop(topic, None)
@@ -247,6 +248,8 @@ class Routes:
                 remark=reply.remark,
             )
         if not reply.is_ok:
+            if (denial := denial_of(reply, RequestCode.GET_ROUTEINFO_BY_TOPIC)) is not None:
+                raise denial
             raise NoRoute(
                 f"name server {reply.address} returned no route for {topic}: {reply.remark or reply.code}",
                 code=reply.code,

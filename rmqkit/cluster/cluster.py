@@ -16,7 +16,8 @@ from typing import Any
 
 import psutil
 
-from rmqkit.cluster import processes, restart, security
+from rmqkit.client_keys import ACCESS_FILE_VARIABLE
+from rmqkit.cluster import processes, restart, security, users
 from rmqkit.cluster.deferred_signals import signals_held
 from rmqkit.cluster.errors import ClusterError, NoSuchCluster, UsageProblem
 from rmqkit.cluster.health import isolated_nodes, readiness, takeover
@@ -29,6 +30,7 @@ from rmqkit.cluster.layout.description import Description, NodePlan
 from rmqkit.cluster.layout.names import DEFAULT, check_cluster_name
 from rmqkit.cluster.layout.state import ProcessRecord
 from rmqkit.suggestions import suggest
+from rmqkit.tls.client_choice import TLS_VARIABLE
 
 UP_TIMEOUT_S = 60.0
 GRACE_S = 10.0
@@ -92,6 +94,15 @@ class Cluster:
     def client_tls(self) -> str:
         """The file with the TLS settings of its clients, "" if it has no TLS of its own."""
         return security.client_file(self.folder)
+
+    def client_variables(self, user: str = users.OPERATOR) -> dict[str, str]:
+        """Return the environment variables that clients of a secure cluster need; {} for others."""
+        found = {TLS_VARIABLE: self.client_tls, ACCESS_FILE_VARIABLE: self.client_keys(user)}
+        return {name: value for name, value in found.items() if value}
+
+    def client_keys(self, user: str = users.OPERATOR) -> str:
+        """Return the file with the keys of a user, "" without access control of its own."""
+        return users.keys_file(self.folder, user)
 
     def node_folder(self, node: str) -> Path:
         return node_folder(self.folder, node)
@@ -158,7 +169,8 @@ class Cluster:
         before = self.description if self.exists else None
         wanted = descriptions.read(file).changed(name=self.name) if file else before or Description(name=self.name)
         wanted = wanted.changed(**given)
-        nodefile.check_settings(wanted.settings, wanted.replicas)
+        assumed = users.ASSUMED if wanted.secure else {}
+        nodefile.check_settings({**assumed, **wanted.settings}, wanted.replicas)
         _ = wanted.bound, wanted.advertised  # fail on unknown hosts before anything changes
         there = self.running(before.nodes()) if before else {}
         if before is not None and there and replace(wanted, any_port=before.any_port) != before:
@@ -227,6 +239,7 @@ class Cluster:
                 isolated_nodes.remove_left(folder)
         shutil.rmtree(self.folder / homes.NODES, ignore_errors=True)
         shutil.rmtree(self.folder / homes.TLS, ignore_errors=True)
+        shutil.rmtree(self.folder / homes.ACCESS, ignore_errors=True)
         for name in (homes.DESCRIPTION, homes.STATE, homes.LOCK):
             (self.folder / name).unlink(missing_ok=True)
         with suppress(OSError):

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import psutil
 
-from rmqkit.cluster import processes, security
+from rmqkit.cluster import processes, security, users
 from rmqkit.cluster.deferred_signals import signals_held
 from rmqkit.cluster.errors import ClusterError
 from rmqkit.cluster.health import readiness
@@ -46,11 +46,11 @@ def node_folder(folder: Path, node: str) -> Path:
 def targets(folder: Path, description: Description, plans: Sequence[NodePlan]) -> list[Target]:
     """Return the address of each node from its `node.toml`. Skip nodes that never started."""
     found = []
-    tls = security.client_file(folder)
+    tls, keys = security.client_file(folder), users.keys_file(folder)
     for plan in plans:
         port = nodefile.port_of(nodefile.load(node_folder(folder, plan.node)))
         if port is not None:
-            found.append(Target(plan, description.advertised, port, tls))
+            found.append(Target(plan, description.advertised, port, tls, keys))
     return found
 
 
@@ -122,7 +122,7 @@ class Launch:
                 metrics_port=metrics.get(plan.node),
                 secured=secured,
             )
-            nodefile.save(own, content)
+            nodefile.save(own, content, private=secured is not None)
             nodefile.check(own, plan.kind)
         self._write_container_files({*metrics.values(), *_taken_by(nodes, chosen)})
 
@@ -195,6 +195,8 @@ class Launch:
                 log_from,
                 self.waiting,
             )
+            if description.secure:
+                users.add_application(folder, targets(folder, description, self.plans))
         except BaseException:
             with signals_held():
                 processes.kill(made)

@@ -1,4 +1,4 @@
-"""What `cluster up --preset secure` adds to a cluster: an authority, a certificate, and settings.
+"""What `cluster up --preset secure` adds to a cluster: certificates, users, and settings.
 
     <cluster>/tls/
         ca.pem, ca.key          the cluster's own authority; the key has mode 0600
@@ -10,15 +10,14 @@ All nodes are enforcing: they serve TLS only, name servers, HA and metrics inclu
 each other with TLS and check the certificate. The files stay until `cluster down --purge`. A
 certificate is issued again if the cluster's addresses have changed.
 
-Access control has no users yet. `prepare` is where they belong: it returns the settings of the
-nodes, and `write_client_file` what clients need.
+Access control is on, on all nodes; `users.py` has the users.
 """
 
 import socket
 from datetime import UTC, datetime
 from pathlib import Path
 
-from rmqkit.cluster import certificates
+from rmqkit.cluster import certificates, users
 from rmqkit.cluster.layout.description import Description, Setting
 from rmqkit.cluster.layout.home import TLS, write_whole
 
@@ -51,6 +50,7 @@ def prepare(folder: Path, description: Description) -> dict[str, Setting]:
         "tls.server.certPath": str(own / "node.pem"),
         "tls.server.keyPath": str(own / "node.key"),
         "tls.client.trustCertPath": str(own / "ca.pem"),
+        **users.prepare(folder),
     }
 
 

@@ -22,7 +22,11 @@ from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
-from rmqkit.config import NetworkLimits
+from rmqkit.access.audit import Audit
+from rmqkit.access.gate import AccessGate
+from rmqkit.access.rules import GET, UPDATE, on_cluster
+from rmqkit.access.table import Accounts
+from rmqkit.config import AccessSettings, NetworkLimits
 from rmqkit.container.container import BrokerKey
 from rmqkit.runtime.calls import LATER, Call, Handlers, Refused, Response
 from rmqkit.runtime.connection import Connection
@@ -83,6 +87,9 @@ class BrokerHost(Protocol):
         """Start the broker of a configuration file."""
 
     def remove(self, identity: BrokerKey, then: Then) -> None: ...
+    def tables(self) -> Sequence[Accounts]:
+        """Return the users and rules of the brokers that have access control."""
+
     def shown(self) -> Sequence[BrokerSummary]: ...
     def settings(self) -> Mapping[str, str]:
         """Return the container's own settings by Apache's names."""
@@ -95,8 +102,16 @@ class ContainerNode(BaseNode):
     """The node behind the container's port."""
 
     def __init__(
-        self, name: str, ports: Ports, housing: BrokerHost, *, limits: NetworkLimits, remote_update: bool = False
+        self,
+        name: str,
+        ports: Ports,
+        housing: BrokerHost,
+        *,
+        limits: NetworkLimits,
+        remote_update: bool = False,
+        access: AccessSettings | None = None,
     ) -> None:
+        """`access` are the settings of the first broker. A user is known by the tables of all."""
         super().__init__(name, ports)
         self.housing = housing
         self.remote_update = remote_update
@@ -115,6 +130,13 @@ class ContainerNode(BaseNode):
             partial_bytes_max=limits.partial_bytes_max,
             unread_bytes_max=limits.outbox_max,
         )
+        if access is not None and access.is_on:
+            self.remoting.gate = AccessGate(
+                housing.tables,
+                Audit(ports.log, ports.clock, access.failures_max),
+                has_rules=access.has_rules,
+                inner=access.inner,
+            )
         self.duties.add(LATE_DUTY, self._answer_late, None)
 
     def opened(self, conn: Connection) -> None:
@@ -186,7 +208,7 @@ def _answer(call: Call[Any], outcome: ChangeResult) -> Response:
     return call.error(outcome.code, outcome.for_others if hides else outcome.error)
 
 
-@rows.handles(RequestCode.ADD_BROKER, AddBrokerRequest)
+@rows.handles(RequestCode.ADD_BROKER, AddBrokerRequest, access=on_cluster(UPDATE))
 def add_broker(node: ContainerNode, call: Call[AddBrokerRequest]) -> Response:
     node.check_allowed(call)
     path = (call.args.config_path or "").strip()
@@ -198,7 +220,7 @@ def add_broker(node: ContainerNode, call: Call[AddBrokerRequest]) -> Response:
     return LATER
 
 
-@rows.handles(RequestCode.REMOVE_BROKER, RemoveBrokerRequest)
+@rows.handles(RequestCode.REMOVE_BROKER, RemoveBrokerRequest, access=on_cluster(UPDATE))
 def remove_broker(node: ContainerNode, call: Call[RemoveBrokerRequest]) -> Response:
     node.check_allowed(call)
     args = call.args
@@ -207,12 +229,12 @@ def remove_broker(node: ContainerNode, call: Call[RemoveBrokerRequest]) -> Respo
     return LATER
 
 
-@rows.handles(RequestCode.GET_BROKER_CONFIG, NoFields)
+@rows.handles(RequestCode.GET_BROKER_CONFIG, NoFields, access=on_cluster(GET))
 def get_config(node: ContainerNode, call: Call[NoFields]) -> Response:
     return call.ok(body=properties_text.encode(node.housing.settings()).encode())
 
 
-@rows.handles(RequestCode.GET_BROKER_RUNTIME_INFO, NoFields)
+@rows.handles(RequestCode.GET_BROKER_RUNTIME_INFO, NoFields, access=on_cluster(GET))
 def runtime_info(node: ContainerNode, call: Call[NoFields]) -> Response:
     brokers = [each._asdict() for each in node.housing.shown()]
     return call.ok(body=KVTable(table={"containerBrokers": msgspec.json.encode(brokers).decode()}).encode())

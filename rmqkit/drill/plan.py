@@ -172,6 +172,8 @@ class Plan:
     nameservers: int = 1
     #: which brokers share a process (`rmqkit.cluster.layout.description.LAYOUTS`)
     layout: str = "apart"
+    #: whether the cluster has TLS and users (`cluster up --preset secure`)
+    secure: bool = False
     #: settings of the nodes, in addition to those of the mode and of `cluster up`
     settings: Mapping[str, str] = field(default_factory=dict)
     #: settings that the running master reported (`SEEN`); checkers use them as limits

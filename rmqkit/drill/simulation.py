@@ -3,6 +3,7 @@
     rmqkit drill simulate --from 4711 --seeds 1 --verbose
     rmqkit drill simulate --break ack-before-sync                     # until it is found
     rmqkit drill simulate --family acting --seeds 2000                # slaves act for their masters
+    rmqkit drill simulate --family acting --secure                    # with access control
 
 A seed determines the mode, the faults, the settings and everything that happens afterwards. So the
 same seed always gives the same `hash`. The family (`FAMILIES`) decides which plans seeds draw:
@@ -118,10 +119,12 @@ def drill(plan: Plan, *, family: str = REPLICAS, keep_trace: bool = False) -> Si
     return SimulatedRun(plan, driver, outcome, "")
 
 
-def simulate(seed: int, mode: str = "", breaks: Sequence[str] = (), family: str = REPLICAS) -> SeedResult:
-    """Run the drill of one seed and return its result."""
+def simulate(
+    seed: int, mode: str = "", breaks: Sequence[str] = (), family: str = REPLICAS, *, secure: bool = False
+) -> SeedResult:
+    """Run the drill of one seed and return its result; with `secure`, access control is on."""
     began_s = time.process_time()
-    plan = FAMILIES[family].plan_of_seed(seed, mode=mode, breaks=breaks)
+    plan = FAMILIES[family].plan_of_seed(seed, mode=mode, breaks=breaks).changed(secure=secure)
     planted = [table.DEFECTS[each] for each in breaks if each in table.DEFECTS]
     needed = {key: value for each in planted for key, value in each.settings.items()}
     run = drill(plan.changed(settings={**plan.settings, **needed}), family=family)
@@ -191,9 +194,11 @@ def many(
     breaks: Sequence[str] = (),
     workers: int = WORKERS,
     family: str = REPLICAS,
+    *,
+    secure: bool = False,
 ) -> Iterator[SeedResult]:
     """Yield the result of each seed, in the order of the seeds."""
-    one = partial(simulate, mode=mode, breaks=tuple(breaks), family=family)
+    one = partial(simulate, mode=mode, breaks=tuple(breaks), family=family, secure=secure)
     if workers < 2 or len(seeds) < 2 * CHUNK:
         yield from map(one, seeds)
         return
@@ -201,7 +206,9 @@ def many(
         yield from pool.map(one, seeds, chunksize=CHUNK)
 
 
-def find(defect: str, seeds: Iterable[int], mode: str = "", family: str = "") -> tuple[int, SeedResult | None]:
+def find(
+    defect: str, seeds: Iterable[int], mode: str = "", family: str = "", *, secure: bool = False
+) -> tuple[int, SeedResult | None]:
     """Plant a defect in one seed after another, until the defect's promise is broken.
 
     Return how many seeds that took, and the result of the last one; None if no seed found the
@@ -211,17 +218,19 @@ def find(defect: str, seeds: Iterable[int], mode: str = "", family: str = "") ->
     wanted, family = planted.promise, family or planted.family
     count = 0
     for count, seed in enumerate(seeds, 1):
-        done = simulate(seed, mode, (defect,), family)
+        done = simulate(seed, mode, (defect,), family, secure=secure)
         if wanted in done.broken:
             return count, done
     return count, None
 
 
-def tell(done: SeedResult, out: Tell, *, verbose: bool = False, defect: str = "", mode: str = "") -> None:
+def tell(
+    done: SeedResult, out: Tell, *, verbose: bool = False, defect: str = "", mode: str = "", secure: bool = False
+) -> None:
     """Print a seed that is not valid; with `verbose`, every seed.
 
-    `defect` and `mode` are the options of the caller. They are part of the command that repeats the
-    seed.
+    `defect`, `mode` and `secure` are the options of the caller. They are part of the command that
+    repeats the seed.
     """
     if done.judgement is Judgement.VALID and not verbose:
         return
@@ -233,6 +242,7 @@ def tell(done: SeedResult, out: Tell, *, verbose: bool = False, defect: str = ""
     if done.judgement is not Judgement.VALID:
         family = "" if done.family == REPLICAS else f" --family {done.family}"
         asked = (f" --mode {mode}" if mode else "") + (f" --break {defect}" if defect else "")
+        asked += " --secure" if secure else ""
         out(f"  repeat: rmqkit drill simulate{family} --from {done.seed} --seeds 1{asked}")
 
 

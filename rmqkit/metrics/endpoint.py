@@ -55,9 +55,12 @@ class MetricsEndpoint:
         self.families = families
         self.labels = {**dict(settings.labels), **labels}
         self.scrape_count = 0
+        #: returns why a connection is closed, "" if it may read the metrics (access control)
+        self.admission: Callable[[Connection], str] = lambda conn: ""
         self._node = node
         self._series_max = settings.series_max
         self._clock = clock
+        self._outbox = outbox
         self._duties = duties
         self._healthy = healthy
         self._scrapes: deque[_Scrape] = deque()
@@ -75,6 +78,9 @@ class MetricsEndpoint:
 
     def opened(self, conn: Connection) -> None:
         self.http.opened(conn)
+        fault = self.admission(conn)
+        if fault:
+            self._outbox.abort(conn, fault)
 
     def received(self, conn: Connection, data: bytes) -> None:
         self.http.received(conn, data)

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from rmqkit.access.audit import refusals
 from rmqkit.metrics.endpoint import MetricsEndpoint
 from rmqkit.metrics.families import Family, Sample
 from rmqkit.runtime.calls import code_name
@@ -62,6 +63,8 @@ FAMILIES: tuple[Family, ...] = (
     Family("rmqkit_kv_entries", "gauge", "Entries of the key-value configuration", (),
            lambda ns: [((), sum(map(len, ns.kv.tables.values())))]),
     Family("rmqkit_requests_total", "counter", "Requests received", ("request_code",), _requests),
+    Family("rmqkit_access_refused_total", "counter", "Requests and connections refused by access control", ("reason",),
+           lambda ns: refusals(ns.access.audit)),
     Family("rmqkit_uptime_seconds", "gauge", "Seconds since the name server started", (),
            lambda ns: [((), max(0, ns.clock.mono_ms - ns.started_ms) // 1000)]),
 )  # fmt: skip

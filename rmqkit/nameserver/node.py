@@ -7,6 +7,7 @@ registrations: a name server that starts empty is complete after at most 30 s.
     routes     live brokers, and which topic is on which broker (`route_table`, `registration`)
     liveness   removes brokers that did not unregister
     notices    tells the members of a group that its smallest id has changed
+    access     users and rules of the brokers that register, with access control
     kv         small texts by namespace and key, stored in a file
     handlers/  the request codes, by area
     metrics    Prometheus metrics, on connections with the tag `metrics`; None unless
@@ -20,6 +21,7 @@ Source: `namesrv/.../NamesrvController.java`.
 from typing import TYPE_CHECKING
 
 from rmqkit.config import NodeConfig
+from rmqkit.nameserver.access import NameServerAccess
 from rmqkit.nameserver.handlers import HANDLERS
 from rmqkit.nameserver.kv import KvTable
 from rmqkit.nameserver.liveness import BrokerLiveness
@@ -65,6 +67,7 @@ class NameServer(BaseNode):
             partial_bytes_max=config.limits.partial_bytes_max,
             unread_bytes_max=config.limits.outbox_max,
         )
+        self.access = NameServerAccess(ports, config, self.remoting)
         self.notices = Notices(self.routes, self.remoting, ports.log)
         self.metrics: MetricsEndpoint | None = None
         if config.metrics.exporter_type == "PROM":
@@ -72,6 +75,7 @@ class NameServer(BaseNode):
             from rmqkit.nameserver import metrics
 
             self.metrics = metrics.endpoint(self)
+            self.metrics.admission = self.access.metrics_fault
         self.started_ms = 0
         self.stopping = False
 

@@ -6,6 +6,7 @@
 from typing import Protocol
 
 from rmqkit.config import NodeConfig
+from rmqkit.nameserver.access import NameServerAccess
 from rmqkit.nameserver.kv import KvTable
 from rmqkit.nameserver.liveness import BrokerLiveness
 from rmqkit.nameserver.notices import Notices
@@ -29,6 +30,7 @@ class NameServerView(Protocol):
     #: the current settings; a live change replaces the object
     config: NodeConfig
     config_file: AtomicFile
+    access: NameServerAccess
     routes: RouteTable
     kv: KvTable
     liveness: BrokerLiveness

@@ -19,6 +19,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from rmqkit.access.table import Accounts
 from rmqkit.broker.node import Broker
 from rmqkit.container import BrokerKey, BrokerSummary, Container, ContainerNode
 from rmqkit.container.container import identity_of
@@ -105,7 +106,7 @@ class Brokers:
 
         def make(ports: Ports, numbers: Mapping[str, int]) -> Node:
             self._listens = self._listens._replace(port=numbers["remoting"])
-            return ContainerNode(CONTAINER, ports, self, limits=first.limits, remote_update=remote)
+            return ContainerNode(CONTAINER, ports, self, limits=first.limits, remote_update=remote, access=first.access)
 
         return NodeSpec(CONTAINER, first.paths.store_path_root_dir, make, [self._listens], tls=tls_of(first))
 
@@ -123,6 +124,9 @@ class Brokers:
 
     def remove(self, identity: BrokerKey, then: Then) -> None:
         self._loop_soon(lambda: self._remove(identity, then))
+
+    def tables(self) -> Sequence[Accounts]:
+        return [table for broker in self._brokers() for table in broker.view.access.tables]
 
     def shown(self) -> Sequence[BrokerSummary]:
         return [self._summary(key, broker) for key, broker in self.container.brokers.items()]

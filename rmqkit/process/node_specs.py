@@ -7,8 +7,10 @@ runs.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
+from rmqkit.access.listeners import check_listeners
 from rmqkit.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -84,6 +86,7 @@ def nameserver_spec(config: NodeConfig, name: str) -> NodeSpec:
     settings = config.nameserver
     listens = [Listen("remoting", settings.bind_address, settings.listen_port)]
     listens += _metrics(config, settings.bind_address)
+    check_listeners(each.tag for each in listens)
     return NodeSpec(name, posixpath.dirname(settings.kv_config_path), make, listens, tls=tls_of(config))
 
 
@@ -109,6 +112,10 @@ def broker_spec(config: NodeConfig, name: str, path: str | None, sink: LogSink |
         check(drills.defects)
 
     def make(ports: Ports, numbers: Mapping[str, int]) -> Node:
+        if config.access.plain_acl_path:
+            from rmqkit.process.acl_files import read_acl_files
+
+            ports = ports._replace(read_acl=partial(read_acl_files, config.access.plain_acl_path))
         broker = Broker(name, ports, config, parts)
         if drills.defects:
             from rmqkit.drill.defects.table import plant
@@ -123,6 +130,7 @@ def broker_spec(config: NodeConfig, name: str, path: str | None, sink: LogSink |
     if network.ha_listen_port:
         listens.append(Listen("ha", network.bind_address, network.ha_listen_port))
     listens += _metrics(config, network.broker_ip1)
+    check_listeners(each.tag for each in listens)
     folder = config.paths.store_path_root_dir
     drill_folder = os.path.dirname(os.path.abspath(path)) if path else folder
     return NodeSpec(name, folder, make, listens, drill_folder if drills.faults else None, sink, tls_of(config))

@@ -7,9 +7,12 @@ response comes through a callback that may be called immediately.
 
     rows = Handlers()
 
-    @rows.handles(RequestCode.GET_MAX_OFFSET, GetMaxOffsetRequest)
+    @rows.handles(RequestCode.GET_MAX_OFFSET, GetMaxOffsetRequest, access=on_topic(SUB, GET))
     def max_offset(broker, call):
         return call.ok(GetMaxOffsetResponse(offset=...))
+
+`access` is the rule of access control for the code (`rmqkit.access.rules`); a row without one does
+not construct.
 
 For bad input a handler raises `Refused(code, remark)` or returns `call.error(code, remark)`.
 
@@ -18,9 +21,9 @@ is logged and answered with SYSTEM_ERROR. After it, an exception is a broken inv
 node.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 
 from rmqkit.errors import RmqkitError
 from rmqkit.runtime.connection import Address, Buffer, Connection
@@ -61,11 +64,51 @@ LATER = Response(-1)
 
 
 class Refused(RmqkitError):
-    """Ends a handler with an error response. Raise it only before any state was changed."""
+    """Ends a handler with an error response. Raise it only before any state was changed.
 
-    def __init__(self, code: int, remark: str) -> None:
+    If `closes`, the connection is closed instead.
+    """
+
+    def __init__(self, code: int, remark: str, *, closes: bool = False) -> None:
         super().__init__(remark)
         self.code = code
+        self.closes = closes
+
+
+class AccessRule(Protocol):
+    """What a request code demands of its caller (`rmqkit.access.rules.Rule`)."""
+
+    @property
+    def text(self) -> str:
+        """The short form in the documentation."""
+
+    @property
+    def is_hint(self) -> bool:
+        """Whether a name server may send it without a signature."""
+
+    @property
+    def is_change(self) -> bool:
+        """Whether the audit notes the request when it has succeeded."""
+
+    @property
+    def refusal(self) -> Callable[[Any, "Call[Any]"], str | None]:
+        """Function that returns why a caller may not make a call, None if it may."""
+
+
+class CallerRights(Protocol):
+    """Who sent a request, and what it may do (`rmqkit.access.caller.Principal`)."""
+
+    name: str
+    is_inner: bool
+
+    def check(self, call: "Call[Any]") -> None:
+        """Raise Refused unless the rule of the request code allows the call."""
+
+    def answered(self, call: "Call[Any]", code: int) -> None:
+        """Note the outcome of the call, if it was a change."""
+
+    def demand(self, rule: AccessRule, call: "Call[Any]") -> None: ...
+    def visible(self, kind: Any, names: Collection[str]) -> Collection[str]: ...
 
 
 Answer = Callable[[Response], None]
@@ -88,6 +131,8 @@ class Call(Generic[E]):
     codec: int = CODEC_JSON
     finished: bool = False
     changed: bool = False
+    #: who sent it; None if access control is off, or if this node sent it to itself
+    caller: CallerRights | None = None
 
     @property
     def oneway(self) -> bool:
@@ -103,6 +148,30 @@ class Call(Generic[E]):
 
     def error(self, code: int, remark: str) -> Response:
         return Response(code, None, b"", remark)
+
+    def check_again(self) -> None:
+        """Raise Refused if the caller has lost its right since the call was parked."""
+        if self.caller is not None:
+            self.caller.check(self)
+
+    def demand(self, rule: AccessRule) -> None:
+        """Raise Refused unless the caller satisfies a rule about what the handler has read."""
+        if self.caller is not None:
+            self.caller.demand(rule, self)
+
+    def visible(self, kind: Any, names: Collection[str], *, whole: AccessRule | None = None) -> Collection[str]:
+        """Return the names of topics or groups that the caller may see in a list.
+
+        A caller that satisfies `whole` sees all of it.
+        """
+        if self.caller is None or (whole is not None and whole.refusal(self.caller, self) is None):
+            return names
+        return self.caller.visible(kind, names)
+
+    @property
+    def user(self) -> str:
+        """The caller's name, "" without access control."""
+        return "" if self.caller is None else self.caller.name
 
     def changing(self) -> None:
         """Declare that state changes from here on; later exceptions stop the node."""
@@ -142,12 +211,13 @@ Handler = Callable[[Any, Call[Any]], Response]
 
 
 class HandlerRow(NamedTuple):
-    """A request code, the decoder of its header, and its handler."""
+    """A request code, the decoder of its header, its handler, and what it demands of its caller."""
 
     code: int
     decoder: RequestDecoder[Any]
     handler: Handler
     name: str
+    access: AccessRule
 
 
 class Handlers:
@@ -158,11 +228,18 @@ class Handlers:
         for part in parts:
             self.include(part)
 
-    def handles(self, code: int, schema: type[E]) -> Callable[[Handler], Handler]:
-        """Decorate a function that handles requests of `code`, whose extFields have this schema."""
+    def handles(self, code: int, schema: type[E], *, access: AccessRule) -> Callable[[Handler], Handler]:
+        """Decorate a function that handles requests of `code`, whose extFields have this schema.
+
+        `access` is what the code demands of its caller. Raises RmqkitError if it is no rule.
+        """
+        if not callable(getattr(access, "refusal", None)):
+            raise RmqkitError(
+                f"request code {int(code)} ({code_name(code)}) has no access rule: use one of rmqkit.access.rules"
+            )
 
         def register(function: Handler) -> Handler:
-            self._add(HandlerRow(int(code), RequestDecoder(schema), function, code_name(code)))
+            self._add(HandlerRow(int(code), RequestDecoder(schema), function, code_name(code), access))
             return function
 
         return register

@@ -20,7 +20,7 @@ through `Node.done` in the first phase of a later turn, with the OSError or None
 - Reading past the end of a file returns fewer bytes.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from rmqkit.runtime.connection import Buffer
@@ -60,6 +60,10 @@ class Entropy(Protocol):
     def randrange(self, stop: int, /) -> int: ...
     def random(self) -> float: ...
     def getrandbits(self, k: int, /) -> int: ...
+
+
+#: names of files that hold secrets: the shell creates them for the node's own user only
+PRIVATE_FILES = frozenset(("access.json",))
 
 
 class Disk(Protocol):
@@ -138,6 +142,10 @@ class Log(Protocol):
     def error(self, event: str, **fields: Any) -> None: ...
 
 
+#: returns path -> content of the files of ACL 1.0 that exist; raises OSError
+ReadFiles = Callable[[], Mapping[str, bytes]]
+
+
 class Ports(NamedTuple):
     """Everything that a driver provides to a node."""
 
@@ -147,3 +155,5 @@ class Ports(NamedTuple):
     log: Log
     #: memory of the machine in bytes
     memory_size: int = 8 << 30
+    #: the files of ACL 1.0, which others write: not on the node's disk, whose open files are kept
+    read_acl: ReadFiles = dict

@@ -15,6 +15,11 @@ with a `CallFailed` if the peer was unreachable, the connection was lost or the 
 nothing at all arrived on a dialled connection since the call, a timeout also closes the connection:
 the peer went away without closing it (half-open).
 
+Access control. With a `gate`, every request is admitted by the extFields as they arrived. Its
+header is decoded from these fields, and the rule of its code is checked before the handler runs;
+also before a parked call runs again. With `sign`, the requests on connections that this node
+dialled are signed. Those to its clients are not: a client could send them to another broker.
+
 Limits: the size of a frame, the time to complete a frame, the bytes in incomplete frames over all
 connections, and the pending bytes of responses to one peer. The connection that exceeds a limit is
 closed, with a log line; other connections are not affected.
@@ -24,12 +29,13 @@ Source for the rules: `remoting/.../netty/NettyRemotingAbstract.java`.
 
 from collections.abc import Callable, Mapping, Sequence, Set
 from heapq import heappop, heappush
-from typing import Any
+from typing import Any, Protocol
 
 from rmqkit.errors import RemoteProtocolError
 from rmqkit.runtime.calls import (
     LATER,
     Call,
+    CallerRights,
     CallFailed,
     Handler,
     HandlerRow,
@@ -60,6 +66,17 @@ from rmqkit.wire.schema import Ext, to_ext
 
 TAG = "remoting"
 _OPAQUE_MAX = 2**31 - 1
+
+
+class Gate(Protocol):
+    """Admits requests (`rmqkit.access.gate.AccessGate`)."""
+
+    def admit(self, conn: Connection, row: HandlerRow, fields: Mapping[str, Any], body: bytes) -> CallerRights:
+        """Return who sent a request with these extFields. Raises Refused."""
+
+
+#: returns the extFields with those of a signature over them and the body
+Sign = Callable[[Mapping[str, str] | None, bytes], Mapping[str, str]]
 
 
 class _PendingCall:
@@ -137,6 +154,10 @@ class Remoting:
         #: requests received since the start, by code
         self.counts: dict[int, int] = {}
         #: `measure` replaces both: the class of calls, and the function called with each response
+        #: admits requests; None without access control
+        self.gate: Gate | None = None
+        #: signs the requests of this node; None without credentials
+        self.sign: Sign | None = None
         self._make_call: Callable[..., Call[Any]] = Call
         self._answered: Callable[[Any, int, int], None] | None = None
         self._on_closed = on_closed
@@ -229,7 +250,7 @@ class Remoting:
             return
         waiting = _PendingCall(conn, opaque, then, peer.received_count)
         peer.calls[opaque] = waiting
-        self.outbox.send(conn, frame(encode_request(code, opaque, _flat(ext)), body))
+        self.outbox.send(conn, frame(encode_request(code, opaque, self._fields(conn, ext, body)), body))
         self._sequence += 1
         due_ms = self.clock.mono_ms + timeout_ms
         heappush(self._deadlines, (due_ms, self._sequence, waiting))
@@ -242,7 +263,12 @@ class Remoting:
         """Send a request that gets no response. Nothing reports whether it arrived."""
         conn = to if isinstance(to, Connection) else self.link(to)
         self._opaque = self._opaque % _OPAQUE_MAX + 1
-        self.outbox.send(conn, frame(encode_request(code, self._opaque, _flat(ext), oneway=True), body))
+        fields = self._fields(conn, ext, body)
+        self.outbox.send(conn, frame(encode_request(code, self._opaque, fields, oneway=True), body))
+
+    def _fields(self, conn: Connection, ext: Ext | Mapping[str, str] | None, body: bytes) -> Mapping[str, str] | None:
+        fields = _flat(ext)
+        return self.sign(fields, body) if self.sign is not None and conn.dialled else fields
 
     # --- frames
 
@@ -272,8 +298,18 @@ class Remoting:
             self._refuse(conn, error)
 
     def _request(self, conn: Connection, row: HandlerRow, each: Frame) -> None:
+        caller: CallerRights | None = None
         try:
-            head = row.decoder.decode(each)
+            if self.gate is None:
+                head = row.decoder.decode(each)
+            else:
+                raw = decode_head(each)
+                if raw.flag & FLAG_RESPONSE:
+                    return
+                caller = self._admit(self.gate, conn, row, raw, each)
+                if caller is None:
+                    return
+                head = row.decoder.read(raw)
         except BadHeader as bad:
             if not bad.head.flag & FLAG_RESPONSE:
                 response = Response(ResponseCode.SYSTEM_ERROR, remark=f"{row.name}: {bad}")
@@ -286,11 +322,25 @@ class Remoting:
         call = self._make_call(
             self, conn, code, head.ext, each.body, head.opaque, head.flag, head.version, head.language, each.codec
         )
+        call.caller = caller
         self.handle(call, row.handler)
+
+    def _admit(self, gate: "Gate", conn: Connection, row: HandlerRow, raw: Head, each: Frame) -> CallerRights | None:
+        """Return who sent a request. If nobody known did, answer or close, and return None."""
+        try:
+            return gate.admit(conn, row, raw.ext_fields or {}, each.body)
+        except Refused as refused:
+            if refused.closes:
+                self.outbox.close(conn, "too many requests without a right signature")
+            else:
+                self._turn_away(conn, raw, each.codec, Response(refused.code, remark=str(refused)))
+            return None
 
     def handle(self, call: Call[Any], handler: Handler) -> None:
         """Run a handler for a call; also used to run a parked call again from the start."""
         try:
+            if call.caller is not None:
+                call.caller.check(call)
             response = handler(self.node, call)
         except Refused as refused:
             response = Response(refused.code, remark=str(refused))
@@ -314,6 +364,8 @@ class Remoting:
         call.finished = True
         if self._answered is not None:
             self._answered(call, response.code, self.clock.mono_ms)
+        if call.caller is not None:
+            call.caller.answered(call, response.code)
         if not call.flag & FLAG_ONEWAY and not call.conn.closing:
             self._send(call.conn, call.opaque, call.codec, response)
 

@@ -14,6 +14,7 @@ from dataclasses import fields
 from typing import Any
 
 from rmqkit.errors import ConfigError
+from rmqkit.settings.access_sections import PLAIN_ACL_FILE
 from rmqkit.settings.host import Host, expand, expand_path
 from rmqkit.settings.keys import KIND_NAMES, KINDS, declared, find, rows
 from rmqkit.settings.sections import Sections
@@ -123,7 +124,18 @@ def complete(kind: Kind, written: Mapping[str, Value], host: Host) -> dict[str, 
             values["storePathCommitLog"] = f"{values['storePathRootDir']}/commitlog"
         if values["brokerRole"] != "SLAVE":
             values["brokerId"] = 0
+        complete_acl(values, host)
     return values
+
+
+def complete_acl(values: dict[str, Value], host: Host) -> None:
+    """Add the default path of plain_acl.yml if it is needed. Raises ConfigError without one."""
+    used = [name for name in ("aclEnable", "migrateAuthFromV1Enabled") if values[name]]
+    if used and not values.get(PLAIN_ACL_FILE):
+        home = host.lookup("rocketmq.home.dir")
+        if not home:
+            raise ConfigError(f"config: {used[0]} = true needs a file: set {PLAIN_ACL_FILE}, or the variable ROCKETMQ_HOME")
+        values[PLAIN_ACL_FILE] = expand_path(f"{home}/conf/plain_acl.yml", host)
 
 
 def check_together(kind: Kind, values: Mapping[str, Value]) -> None:

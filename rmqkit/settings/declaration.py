@@ -56,7 +56,7 @@ def key(name: str, default: T, text: str, **options: Unpack[Options]) -> T: ...
 @overload
 def key(
     name: str,
-    default: Value,
+    default: Value | None,
     text: str,
     *,
     convert: Callable[[Value], T],

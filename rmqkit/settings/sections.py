@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from rmqkit.settings import broker_sections as broker
 from rmqkit.settings import node_sections as node
 from rmqkit.settings import store_sections as store
+from rmqkit.settings.access_sections import AccessSettings
 from rmqkit.settings.declaration import section
 from rmqkit.settings.pop_sections import AssignmentSettings, PopNoticeSettings, PopSettings
 from rmqkit.settings.replication_sections import ActingSettings, DrillSettings, HaSettings, ReplicationSettings
@@ -63,6 +64,7 @@ class Sections:
     limits: node.NetworkLimits = section(node.NetworkLimits, "Network and limits", "broker", "nameserver")
     tls: TlsServerSettings = section(TlsServerSettings, "TLS", "broker", "nameserver")
     tls_client: TlsClientSettings = section(TlsClientSettings, "TLS", "broker", "nameserver")
+    access: AccessSettings = section(AccessSettings, "Access control", "broker", "nameserver")
     metrics: node.MetricsSettings = section(node.MetricsSettings, "Metrics", "broker", "nameserver")
     logs: node.LogSettings = section(node.LogSettings, "Logs", "broker", "nameserver")
     plugins: node.PluginSettings = section(node.PluginSettings, "Plug-ins", "broker", "nameserver")

@@ -35,7 +35,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from rmqkit.runtime.connection import Buffer
-from rmqkit.runtime.ports import Completion, DiskUsage, FileInfo
+from rmqkit.runtime.ports import PRIVATE_FILES, Completion, DiskUsage, FileInfo
 from rmqkit.shell import osfile
 from rmqkit.shell.disk_thread import DiskThread, Job
 
@@ -395,8 +395,12 @@ def _replace(full: str, content: bytes) -> None:
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), full)
     folders = _make_folders(full)
     temporary, backup, backup_next = f"{full}.tmp", f"{full}.bak", f"{full}.bak.tmp"
-    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | osfile.OPEN_FLAGS, 0o644)
+    is_private = os.path.basename(full) in PRIVATE_FILES
+    mode = 0o600 if is_private else 0o644
+    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | osfile.OPEN_FLAGS, mode)
     try:
+        if is_private:
+            os.fchmod(fd, mode)  # a leftover of a crash may be readable for others
         with os.fdopen(fd, "wb", closefd=False) as file:
             file.write(content)
         osfile.sync_file(fd)

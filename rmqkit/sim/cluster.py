@@ -46,6 +46,7 @@ from rmqkit.errors import RmqkitError
 from rmqkit.nameserver.node import NameServer
 from rmqkit.runtime.connection import Address
 from rmqkit.runtime.ports import Ports
+from rmqkit.sim import users
 from rmqkit.sim.world import World
 from rmqkit.store import ENGINES
 from rmqkit.wire.uniqueids import UniqueIds
@@ -100,7 +101,7 @@ class SimCluster:
     `nameserver_settings` are properties of the name servers, `client_settings` are fields of
     `ClientSettings`. `prepared` is called with each broker object, at every start, before it
     starts: for planting a defect. `lock_mode` overrides the lock mode of the settings, for testing
-    one.
+    one. With `secure`, access control is on; `ready` waits for the users of `users.py`.
     """
 
     def __init__(
@@ -115,13 +116,16 @@ class SimCluster:
         containers: Sequence[Sequence[str]] = (),
         settings: Mapping[str, Any] | None = None,
         nameserver_settings: Mapping[str, Any] | None = None,
-        client_settings: Mapping[str, int] | None = None,
+        client_settings: Mapping[str, Any] | None = None,
         prepared: Callable[[Broker], None] | None = None,
         lock_mode: Callable[[BrokerView], LockMode] | None = None,
+        secure: bool = False,
     ) -> None:
         self.world = world
         self._lock_mode = lock_mode
+        self._secure = secure
         self.nameserver_settings = {
+            **(users.SETTINGS if secure else {}),
             **(ACTING_NAMESERVER if acting else {}),
             **(FAST_NAMESERVER if fast else {}),
             **(nameserver_settings or {}),
@@ -129,7 +133,13 @@ class SimCluster:
         self.client_settings = dict(client_settings or {})
         self.nameservers = [Address(f"10.0.0.{number + 1}", NAMESERVER_PORT) for number in range(nameservers)]
         self.replicas = replicas
-        self.settings = {"storageEngine": "mapped", **SMALL_FILES, **self._of_group(acting, fast), **(settings or {})}
+        self.settings = {
+            "storageEngine": "mapped",
+            **SMALL_FILES,
+            **self._of_group(acting, fast),
+            **(users.SETTINGS if secure else {}),
+            **(settings or {}),
+        }
         self._containers = [tuple(each) for each in containers]
         self._prepared = prepared
         self._machines = 0
@@ -146,6 +156,10 @@ class SimCluster:
                 world.listen(name, tag, Address(host, port))
         for container in self._containers:
             world.share_turns(container)
+        if secure:
+            names = [name.rpartition("-")[0] for name in self.masters]
+            again = not self.nameserver_settings.get("supportActingMaster")
+            self.client("operator", lambda client: users.keep_app(client, names, again=again), is_operator=True)
 
     def _of_group(self, acting: bool, fast: bool) -> dict[str, Any]:
         if self.replicas == 1:
@@ -182,7 +196,10 @@ class SimCluster:
             mate.view.neighbours = [*others, broker.view]
 
     def ready(self, limit_ms: int = 30_000) -> None:
-        """Run until every broker is registered with all name servers and replication is in sync."""
+        """Run until every broker is registered with all name servers and replication is in sync.
+
+        With access control, also until every node knows the user of clients.
+        """
         wanted = len(self.nameservers)
 
         def registered() -> bool:
@@ -190,6 +207,22 @@ class SimCluster:
 
         assert self.world.run_until(registered, limit_ms), "a broker did not register"
         self.in_sync(limit_ms)
+        assert self.world.run_until(self.has_users, limit_ms), "a node does not know the user of clients"
+
+    def has_users(self) -> bool:
+        """Return whether every live node knows the user of clients; True without access control."""
+        if not self._secure:
+            return True
+        alive = self.world.is_alive
+        tables = [self.broker(name).view.access.table for name in self.brokers if alive(name)]
+        for number in range(len(self.nameservers)):
+            if alive(f"ns-{number}"):
+                told = self.world.node(f"ns-{number}").access.tables
+                groups = {name.rpartition("-")[0] for name in self.masters}
+                if groups - {name for _, name in told}:
+                    return False
+                tables += [table for (_, name), table in told.items() if name]
+        return all(table is not None and users.knows_app(table.accounts) for table in tables)
 
     def in_sync(self, limit_ms: int = 30_000) -> None:
         """Run until every live master counts all of its live slaves as in sync."""
@@ -239,13 +272,20 @@ class SimCluster:
 
     # --- clients ----------------------------------------------------------------------------------
 
-    def client(self, name: str, make: Callable[[Client], Any]) -> str:
-        """Add a machine with a client node. `make(client)` adds its producers and consumers."""
+    def client(self, name: str, make: Callable[[Client], Any], *, is_operator: bool = False) -> str:
+        """Add a machine with a client node. `make(client)` adds its producers and consumers.
+
+        With access control its requests are signed by the user of clients, or by the operator.
+        """
         self._machines += 1
         host = f"10.0.2.{self._machines}"
+        as_user = users.sign_as_operator if is_operator else users.sign_as_app
+        sign = as_user if self._secure else None
 
         def node(ports: Ports) -> Client:
-            settings = ClientSettings(client_id=f"{host}@{name}", namesrv=tuple(self.nameservers), **self.client_settings)
+            settings = ClientSettings(
+                client_id=f"{host}@{name}", namesrv=tuple(self.nameservers), sign=sign, **self.client_settings
+            )
             client = Client(name, ports, settings)
             make(client)
             return client

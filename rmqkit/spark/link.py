@@ -23,6 +23,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from rmqkit.access.signature import Credentials
+from rmqkit.client_keys import choose_keys
 from rmqkit.errors import PeerUnreachable, RemoteProtocolError
 from rmqkit.runtime.connection import Address
 from rmqkit.tls.client_choice import choose_tls, encrypted
@@ -92,7 +94,8 @@ def _marks(codec: int, header: bytes) -> tuple[int, int, int]:
 
 
 class Link:
-    """One connection, with TLS if RMQKIT_TLS says so (`rmqkit.tls.client_choice`).
+    """One connection, with TLS if RMQKIT_TLS says so (`rmqkit.tls.client_choice`), and with the
+    keys that `rmqkit.client_keys` finds in the environment.
 
     Methods that send or receive raise PeerUnreachable or RemoteProtocolError. After that the link
     can only be closed.
@@ -109,6 +112,9 @@ class Link:
         self._opaque = 0
         self._timeout_s = timeout_s
         self._at = self._filled = 0
+        keys = choose_keys()
+        #: Signs extFields. None: requests are not signed.
+        self.sign = Credentials(*keys).sign if keys is not None else None
         tls = choose_tls(None)
         try:
             self._socket = socket.create_connection(address, timeout=timeout_s)
@@ -170,7 +176,8 @@ class Link:
         Responses to other requests are dropped.
         """
         opaque = self.opaque()
-        self.send(frame(encode_request(code, opaque, to_ext(ext))), 1)
+        fields = to_ext(ext) if self.sign is None else self.sign(to_ext(ext))
+        self.send(frame(encode_request(code, opaque, fields)), 1)
         while (answer := self.receive()).opaque != opaque:
             pass
         body = bytes(self.buffer[answer.begin : answer.end])

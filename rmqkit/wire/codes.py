@@ -189,6 +189,8 @@ class OwnRequestCode(IntEnum):
     GET_POP_IN_FLIGHT = 60001
     GET_POP_PROGRESS = 60002
     GET_TRANSACTION_PROGRESS = 60003
+    GET_ACCESS_TABLE = 60004
+    PUT_ACCESS_TABLE = 60005
 
 
 class ResponseCode(IntEnum):

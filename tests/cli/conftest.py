@@ -27,6 +27,11 @@ from tests.helpers import ports
 ROOT = Path(__file__).resolve().parents[2]
 COMMAND = [sys.executable, "-m", "rmqkit.cli.main"]
 TIMEOUT_S = 40
+#: variables that would change what commands do
+OF_THE_USER = (
+    "COLUMNS", "LINES", "NAMESRV_ADDR", "RMQKIT_TLS", "RMQKIT_ACCESS_FILE", "RMQKIT_ACCESS_KEY", "RMQKIT_SECRET_KEY",
+    "ROCKETMQ_HOME",
+)  # fmt: skip
 
 
 @pytest.fixture(scope="session")
@@ -50,7 +55,7 @@ class Shell:
         self.home = home
         self.lifeline = lifeline
         self.environment = {
-            **{key: value for key, value in os.environ.items() if key not in ("NAMESRV_ADDR", "COLUMNS", "LINES")},
+            **{key: value for key, value in os.environ.items() if key not in OF_THE_USER},
             "RMQKIT_HOME": str(home),
             "RMQKIT_LIFELINE_FD": str(lifeline),
             "PYTHONPATH": str(ROOT),

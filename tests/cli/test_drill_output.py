@@ -115,7 +115,7 @@ PLAN = Plan(
 )
 
 
-@pytest.mark.parametrize("plan", [PLAN, Plan(replicas=2, fault_ms=0)])
+@pytest.mark.parametrize("plan", [PLAN, Plan(replicas=2, fault_ms=0), PLAN.changed(secure=True)])
 def test_the_command_of_a_report_asks_for_the_same_plan(drill, plan):
     words = shlex.split(command.run_command(plan))
     assert words[:3] == ["rmqkit", "drill", "run"]

@@ -1,6 +1,7 @@
 """`rmqkit fail-master` and `rmqkit drill`: output, exit codes, and the cluster afterwards."""
 
 import json
+import os
 
 import pytest
 
@@ -153,3 +154,12 @@ def test_fail_master_takes_the_only_cluster_that_runs(monkeypatch):
     with pytest.raises(Unreachable, match="rmqkit cluster up mine"):
         command.fail_master()
     assert asked == ["mine"]
+
+
+@pytest.mark.long
+def test_a_drill_on_a_secure_cluster_keeps_every_promise(tmp_path, lifeline):
+    shell = make_shell(tmp_path / "home", lifeline)
+    told = json.loads(shell.run("drill", "run", "--preset", "secure", "--seconds", 2, "--json").stdout)
+    assert told["judgement"] == "valid"
+    assert told["plan"]["secure"] is True
+    assert not any(name in os.environ for name in ("RMQKIT_ACCESS_FILE", "RMQKIT_TLS"))

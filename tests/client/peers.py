@@ -80,6 +80,9 @@ class Peers:
         #: All requests in order, as (address, code).
         self.log: list[tuple[str, int]] = []
         self.bodies: list[tuple[str, int, bytes]] = []
+        self.commands: list[Command] = []
+        #: By code, the remark with which access control refuses the request.
+        self.denials: dict[int, str] = {}
         config = ClientSettings(client_id=CLIENT_ID, namesrv=tuple(map(Address.parse, namesrv)), **settings)
         self.script: Script[Client] = Script(lambda ports: Client("client", ports, config))
         self.client = self.script.node
@@ -133,12 +136,15 @@ class Peers:
                     continue
                 self.log.append((address, command.code))
                 self.bodies.append((address, command.code, command.body))
+                self.commands.append(command)
                 if self.states.get(address) != "silent":
                     self._got(Asked(self, far_end, address, command))
         return moved
 
     def _got(self, asked: Asked) -> None:
-        if asked.code == RequestCode.GET_ROUTEINFO_BY_TOPIC:
+        if asked.code in self.denials:
+            self._reply(asked, 16, b"", self.denials[asked.code])
+        elif asked.code == RequestCode.GET_ROUTEINFO_BY_TOPIC:
             found = self.routes.get(asked.ext["topic"])
             if found is None:
                 self._reply(asked, 17, b"", "No topic route info in name server for the topic")

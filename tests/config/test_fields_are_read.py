@@ -9,10 +9,15 @@ from tests.tidy.tree import GROUP, modules
 
 
 def attributes_read() -> set[str]:
-    """Return the name of every attribute that code outside the settings package reads."""
+    """Return the name of every attribute that code outside the settings package reads.
+
+    A section's own properties count as well: other code reads them.
+    """
     names: set[str] = set()
     for module in modules():
         if module.package == "settings" or module.name == "rmqkit.config":
+            own = (node for node in module.nodes if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name))
+            names.update(node.attr for node in own if node.value.id == "self")  # type: ignore[attr-defined]
             continue
         names.update(
             node.attr for node in module.nodes if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load)

@@ -250,7 +250,7 @@ def test_values_and_text_for_admin_calls_have_apaches_names_and_javas_form():
 
 
 def test_secrets_are_not_shown():
-    node = broker("initAuthenticationUser=ann:secret", "tls.server.keyPassword=secret")
+    node = broker('initAuthenticationUser={"username":"ann","password":"secret"}', "tls.server.keyPassword=secret")
     assert node.values["tls.server.keyPassword"] == "secret"
     assert "secret" not in node.properties_text()
 

@@ -10,7 +10,7 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -92,11 +92,14 @@ def apache_cluster() -> Iterator[tuple[apache.ApacheCluster, Ledger]]:
         yield stack.enter_context(made), ledger
 
 
-def rmqkit(home: Path, *arguments: str, tls: str = "false") -> subprocess.CompletedProcess[str]:
+def rmqkit(
+    home: Path, *arguments: str, tls: str = "false", env: Mapping[str, str] | None = None, stdin: str = ""
+) -> subprocess.CompletedProcess[str]:
     """Run one `rmqkit` command with its state in `home`. `tls` is the value of RMQKIT_TLS."""
     return subprocess.run(
         [sys.executable, "-m", "rmqkit.cli.main", *arguments],
-        env={**os.environ, "RMQKIT_HOME": str(home), "RMQKIT_TLS": tls},
+        env={**os.environ, "RMQKIT_HOME": str(home), "RMQKIT_TLS": tls, **(env or {})},
+        input=stdin,
         capture_output=True,
         text=True,
         check=False,

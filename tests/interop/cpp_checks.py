@@ -73,6 +73,14 @@ def numbered(prefix: str, count: int) -> list[str]:
     return sorted(f"{prefix}{i}" for i in range(count))
 
 
+def signing(client: Any) -> Any:
+    """Return the client with the keys of the environment, if there are any."""
+    key, secret = os.environ.get("INTEROP_ACCESS_KEY"), os.environ.get("INTEROP_SECRET_KEY")
+    if key and secret:
+        client.set_session_credentials(key, secret, "ALIYUN")
+    return client
+
+
 class Scene:
     """The context of one check: its own topic, its own group, and the clients to shut down."""
 
@@ -81,7 +89,7 @@ class Scene:
         self.opened: list[Any] = []
 
     def producer(self) -> Any:
-        made = Producer(f"p_{self.group}", timeout=10_000)
+        made = signing(Producer(f"p_{self.group}", timeout=10_000))
         made.set_namesrv_addr(self.namesrv)
         made.start()
         self.opened.append(made)
@@ -105,7 +113,7 @@ class Scene:
         model: Any = MessageModel.CLUSTERING,
         member: int = 0,
     ) -> Any:
-        made = PushConsumer(self.group, orderly=orderly, message_model=model)
+        made = signing(PushConsumer(self.group, orderly=orderly, message_model=model))
         made.set_namesrv_addr(self.namesrv)
         made.set_instance_name(f"{self.topic}_{member}")
         dll.Subscribe(made._handle, self.topic.encode(), expression.encode())

@@ -5,6 +5,7 @@ The Java side is `driver/.../Mqadmin.java`.
 
 import json
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -39,11 +40,17 @@ class Printed(NamedTuple):
 class Mqadmin:
     """The JVM. Every command gets the name server's address."""
 
-    def __init__(self, namesrv: str, home: Path) -> None:
+    def __init__(self, namesrv: str, home: Path, properties: Mapping[str, str] | None = None) -> None:
         self.namesrv = namesrv
         self._errors = open(home / "stderr", "w+", encoding="utf-8")  # noqa: SIM115 -- closed with the JVM
         self._process = apache.start_java(
-            "rmqkit.interop.Mqadmin", [], home=home, stderr=self._errors, heap_mb=256, lifeline=False
+            "rmqkit.interop.Mqadmin",
+            [],
+            home=home,
+            stderr=self._errors,
+            heap_mb=256,
+            lifeline=False,
+            properties=properties,
         )
 
     def __call__(self, command: str, *words: str) -> Printed:

@@ -94,6 +94,7 @@ def test_every_code_of_the_fact_sheet_is_handled():
         327,
         901,
         904,
+        60005,  # rmqkit's own: users and rules of a broker group
     }
     assert set(CODES) == expected
 

@@ -155,12 +155,13 @@ def test_a_request_code_that_is_taken(install):
     install(
         "broken",
         """
+        from rmqkit.access.rules import any_user
         from rmqkit.runtime.calls import Handlers
         from rmqkit.wire.schema import NoFields
 
         def make(settings):
             rows = Handlers()
-            rows.handles(11, NoFields)(lambda broker, call: call.ok())
+            rows.handles(11, NoFields, access=any_user)(lambda broker, call: call.ok())
             return rows
 
         @hookimpl

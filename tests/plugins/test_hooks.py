@@ -209,6 +209,7 @@ def test_hook_allocators(install):
 
 
 HANDLERS = """
+    from rmqkit.access.rules import any_user
     from rmqkit.runtime.calls import Handlers
     from rmqkit.wire.schema import Ext
 
@@ -218,7 +219,7 @@ HANDLERS = """
     def make(settings):
         rows = Handlers()
 
-        @rows.handles(71_999, Question)
+        @rows.handles(71_999, Question, access=any_user)
         def answer(broker, call):
             return call.ok({"known": str(call.args.topic in broker.topics.by_name), "word": settings.get("word", "")})
 

@@ -2,6 +2,7 @@
 
 import pytest
 
+from rmqkit.access.rules import any_user
 from rmqkit.runtime.calls import LATER, Call, Handlers, Response
 from rmqkit.runtime.node import BaseNode
 from rmqkit.runtime.ports import Ports
@@ -26,35 +27,35 @@ class Server(BaseNode):
         self.parked: list = []
 
 
-@rows.handles(AT_ONCE, NoFields)
+@rows.handles(AT_ONCE, NoFields, access=any_user)
 def at_once(node: Server, call: Call[NoFields]) -> Response:
     return call.later(lambda answer: answer(call.ok(body=b"now")))
 
 
-@rows.handles(IN_A_TURN, NoFields)
+@rows.handles(IN_A_TURN, NoFields, access=any_user)
 def in_a_turn(node: Server, call: Call[NoFields]) -> Response:
     return call.later(node.parked.append)
 
 
-@rows.handles(HELD, NoFields)
+@rows.handles(HELD, NoFields, access=any_user)
 def held(node: Server, call: Call[NoFields]) -> Response:
     node.parked.append(call.finish)
     return LATER
 
 
-@rows.handles(BUILT, NoFields)
+@rows.handles(BUILT, NoFields, access=any_user)
 def built(node: Server, call: Call[NoFields]) -> Response:
     head = encode_answer(7, call.opaque, {}, "built", 4, call.codec)
     return Response(7, None, (b"bo", b"dy"), None, head)
 
 
-@rows.handles(BOTH, NoFields)
+@rows.handles(BOTH, NoFields, access=any_user)
 def both(node: Server, call: Call[NoFields]) -> Response:
     call.finish(call.ok())
     return LATER
 
 
-@rows.handles(TWICE, NoFields)
+@rows.handles(TWICE, NoFields, access=any_user)
 def twice(node: Server, call: Call[NoFields]) -> Response:
     call.finish(call.ok())
     return call.ok()

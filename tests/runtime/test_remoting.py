@@ -2,6 +2,7 @@
 
 import gc
 import weakref
+from collections.abc import Mapping
 
 import pytest
 
@@ -139,3 +140,31 @@ def test_what_came_with_a_call_is_let_go_when_it_ends(script, answered):
     assert kept() is None
     script.advance(20_000)
     assert len(script.node.ended) == 1
+
+
+def sealed(fields: Mapping[str, str] | None, body: bytes) -> dict[str, str]:
+    fields = fields or {}
+    return {**fields, "Signature": f"over {sorted(fields.values())} and {body!r}"}
+
+
+def test_requests_on_dialled_connections_are_signed(script):
+    node = script.node
+    node.remoting.sign = sealed
+    script.turn(lambda: node.remoting.call(PEER, 105, {"topic": "T"}, b"body", timeout_ms=1000, then=node.ended.append))
+    script.turn(lambda: node.remoting.oneway(PEER, 34, None, b"beat"))
+    (peer,) = script.dialled
+    script.accept(peer)
+    first, second = peer.take()
+    assert first.ext == {"topic": "T", "Signature": "over ['T'] and b'body'"}
+    assert second.ext == {"Signature": "over [] and b'beat'"}
+    assert (first.flag, second.flag) == (0, 2)
+
+
+def test_requests_to_a_peer_that_connected_to_us_are_not_signed(script):
+    """It could send them again in our name."""
+    node = script.node
+    node.remoting.sign = sealed
+    client = script.connect()
+    script.turn(lambda: node.remoting.oneway(client.conn, 40, {"consumerGroup": "g"}))
+    script.turn(lambda: node.remoting.call(client.conn, 307, timeout_ms=1000, then=node.ended.append))
+    assert [each.ext for each in client.take()] == [{"consumerGroup": "g"}, {}]

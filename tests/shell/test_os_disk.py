@@ -251,6 +251,19 @@ def test_replace_works_without_hard_links(make_disk: Callable[..., OsDisk], monk
     assert [info.name for info in disk.list("")] == ["kept", "kept.bak"]
 
 
+def test_files_with_secrets_are_for_their_user_only(make_disk: Callable[..., OsDisk], tmp_path: Path):
+    disk, ended = make_disk(), []
+    folder = tmp_path / "node/config"
+    folder.mkdir(parents=True)
+    (folder / "access.json.tmp").touch(mode=0o644)
+    for number, content in enumerate((b"1", b"2"), 1):
+        disk.replace("config/access.json", content, ended.append)
+        finish(disk, ended, number)
+    assert ended == [None, None]
+    modes = {path.name: path.stat().st_mode & 0o777 for path in folder.iterdir()}
+    assert modes == {"access.json": 0o600, "access.json.bak": 0o600}
+
+
 def test_leftovers_of_a_crashed_replace_do_no_harm(make_disk: Callable[..., OsDisk]):
     disk = make_disk()
     for name in ("kept.tmp", "kept.bak.tmp"):

@@ -22,7 +22,7 @@ BROKER_ATTRIBUTES_MAX = 20
 FOLDER_MODULES_MAX = 15
 #: folder with more modules than that: (number of modules, reason)
 LARGE_FOLDERS: Mapping[str, tuple[int, str]] = {
-    "rmqkit/wire/bodies": (18, "one module for each family of JSON bodies"),
+    "rmqkit/wire/bodies": (19, "one module for each family of JSON bodies"),
 }
 
 Graph = Mapping[str, set[str]]

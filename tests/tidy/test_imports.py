@@ -14,25 +14,33 @@ MAY_IMPORT = {
     "wire": set(),
     "settings": set(),
     "runtime": {"wire"},
+    "access": {"wire", "runtime"},
     "store": {"wire", "runtime"},
     "metrics": {"wire", "runtime"},
-    "nameserver": {"wire", "runtime", "metrics"},
-    "broker": {"wire", "runtime", "store", "metrics"},
-    "container": {"wire", "runtime", "broker"},
-    "client": {"wire", "runtime"},
+    "nameserver": {"wire", "runtime", "access", "metrics"},
+    "broker": {"wire", "runtime", "access", "store", "metrics"},
+    "container": {"wire", "runtime", "access", "broker"},
+    "client": {"wire", "runtime", "access"},
     "tls": {"runtime"},
-    "shell": {"wire", "runtime", "tls"},
-    "api": {"wire", "runtime", "client", "tls", "shell", "plugins"},
-    "sim": {"wire", "runtime", "tls", "store", "nameserver", "broker", "client"},
-    "cluster": {"wire", "runtime", "client", "tls", "shell", "api"},
-    "drill": {"wire", "runtime", "store", "client", "shell", "api", "cluster", "sim", "plugins", "broker"},
-    "spark": {"wire", "runtime", "store", "client", "tls", "api"},
+    "shell": {"wire", "runtime", "access", "tls"},
+    "api": {"wire", "runtime", "access", "client", "tls", "shell", "plugins"},
+    "sim": {"wire", "runtime", "access", "tls", "store", "nameserver", "broker", "client"},
+    "cluster": {"wire", "runtime", "access", "client", "tls", "shell", "api"},
+    "drill": {"wire", "runtime", "store", "client", "tls", "shell", "api", "cluster", "sim", "plugins", "broker"},
+    "spark": {"wire", "runtime", "store", "access", "client", "tls", "api"},
 }
 #: module of a package -> packages that it may import in addition
 MAY_IMPORT_TOO = {"rmqkit.spark.audit": {"drill"}}
 #: modules right below `rmqkit` that every package may import
-COMMON = {"rmqkit.errors", "rmqkit.config", "rmqkit.settings", "rmqkit.hookspecs", "rmqkit.suggestions"}
-NODE_PACKAGES = {"wire", "runtime", "store", "metrics", "nameserver", "broker", "container", "client"}
+COMMON = {
+    "rmqkit.errors",
+    "rmqkit.config",
+    "rmqkit.client_keys",
+    "rmqkit.settings",
+    "rmqkit.hookspecs",
+    "rmqkit.suggestions",
+}
+NODE_PACKAGES = {"wire", "runtime", "access", "store", "metrics", "nameserver", "broker", "container", "client"}
 BANNED_IN_NODES = {
     "asyncio",
     "fcntl",

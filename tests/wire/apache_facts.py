@@ -84,6 +84,7 @@ BrokerHeartbeatRequest | !clusterName:s !brokerAddr:s !brokerName:s brokerId:l e
 ChangeInvisibleTimeRequest | !consumerGroup:s !topic:s !queueId:i !extraInfo:s !offset:l !invisibleTime:l
   liteTopic:s suspend:b
 ChangeInvisibleTimeResponse | !popTime:l !invisibleTime:l !reviveQid:i
+CheckRocksdbCqWriteProgressRequest | !topic:s checkStoreTime:l
 CheckTransactionStateRequest | topic:s !tranStateTableOffset:l !commitLogOffset:l msgId:s transactionId:s offsetMsgId:s
 CleanControllerBrokerDataRequest | clusterName:s !brokerName:s brokerControllerIdsToClean:s isCleanLivingBroker:b
   invokeTime:l
@@ -92,6 +93,7 @@ ConsumeMessageDirectlyRequest | !consumerGroup:s clientId:s msgId:s brokerName:s
 ConsumerSendMsgBackRequest | !offset:l !group:s !delayLevel:i originMsgId:s originTopic:s unitMode:b maxReconsumeTimes:i
 CreateTopicRequest | !topic:s !defaultTopic:s !readQueueNums:i !writeQueueNums:i !perm:i !topicFilterType:s
   topicSysFlag:i !order:b attributes:s force:b
+DeleteAclRequest | subject:s policyType:s resource:s
 DeleteKVConfigRequest | !namespace:s !key:s
 DeleteSubscriptionGroupRequest | !groupName:s cleanOffset:b
 DeleteTopicFromNamesrvRequest | !topic:s clusterName:s
@@ -134,6 +136,8 @@ GetSubscriptionGroupConfigRequest | !group:s
 GetTopicConfigRequest | !topic:s
 GetTopicStatsInfoRequest | !topic:s
 GetTopicsByClusterRequest | !cluster:s
+ListAclsRequest | subjectFilter:s resourceFilter:s
+ListUsersRequest | filter:s
 NotificationRequest | !consumerGroup:s !topic:s !queueId:i !pollTime:l !bornTime:l order:b attemptId:s
   expType:s exp:s
 NotificationResponse | !hasMsg:b pollingFull:b

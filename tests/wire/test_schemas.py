@@ -31,7 +31,13 @@ LEFT_OUT = {
     "PullMessageRequest": {"liteTopic"},
     "SearchOffsetRequest": {"liteTopic"},
 }
+#: ours, and those that several Java classes with the same fields share
 NO_JAVA_CLASS = {
+    "AclRequest",
+    "GetAccessTableRequest",
+    "GetAccessTableResponse",
+    "PutAccessTableRequest",
+    "UserRequest",
     "GetPopInFlightRequest",
     "HeartBeatResponse",
     "GetAllConsumerOffsetRequest",

@@ -41,7 +41,6 @@ REASONS: Mapping[str, Iterable[int]] = {
     "slaves do not record what their master has flushed (`syncMasterFlushOffsetWhenStartup`)": _codes("908"),
     "controller mode is not built yet": _codes("1001-1013"),
     "cold data control is not built": _codes("2001-2004"),
-    "ACL and users are not built yet": _codes("3001-3010"),
     "lite topics (5.5) are not built": _codes("200070-200079"),
 }
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from rmqkit.access.rules import GET, on_cluster
 from rmqkit.runtime.calls import Call, Handlers, Refused, Response
 from rmqkit.wire.bodies.base import Body
 from rmqkit.wire.codes import ResponseCode
@@ -53,7 +54,7 @@ class LockEpochs(Body, kw_only=True):
     left_out: int = 0
 
 
-@rows.handles(GET_LOCK_EPOCHS, GetLockEpochsRequest)
+@rows.handles(GET_LOCK_EPOCHS, GetLockEpochsRequest, access=on_cluster(GET))
 def show(broker: "BrokerView", call: Call[GetLockEpochsRequest]) -> Response:
     fencing: Fencing | None = broker.plugins.get(NAME)
     if fencing is None:

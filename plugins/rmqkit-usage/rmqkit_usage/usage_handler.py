@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING
 
+from rmqkit.access.rules import TOPIC, lists
 from rmqkit.broker.names import is_system_topic
 from rmqkit.runtime.calls import Call, Handlers, Refused, Response
 from rmqkit.wire.codes import ResponseCode
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 rows = Handlers()
 
 
-@rows.handles(GET_USAGE, GetUsageRequest)
+@rows.handles(GET_USAGE, GetUsageRequest, access=lists(TOPIC))
 def usage(broker: "BrokerView", call: Call[GetUsageRequest]) -> Response:
     args = call.args
     exact = args.topic is not None and not args.topic.endswith("*")
@@ -24,11 +25,12 @@ def usage(broker: "BrokerView", call: Call[GetUsageRequest]) -> Response:
         raise Refused(ResponseCode.INVALID_PARAMETER, "points need one whole topic name, without *")
     sampling: SampleRound = broker.plugins[NAME]
     history = sampling.history
+    visible = call.visible(TOPIC, history.lines)
     since_ms = None if args.since_millis is None else history.round_ms - args.since_millis
     chosen = [
         _topic_usage(topic, line, since_ms, points=args.points)
         for topic, line in history.lines.items()
-        if _matches(topic, args.topic) and (exact or args.system or not _is_own(broker, topic))
+        if topic in visible and _matches(topic, args.topic) and (exact or args.system or not _is_own(broker, topic))
     ]
     chosen.sort(key=lambda each: (-each.added, each.topic))
     body = UsageBody(

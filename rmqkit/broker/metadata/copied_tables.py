@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+from rmqkit.access.table import AccessTable
 from rmqkit.broker.locks.lock_table import LockTable
 from rmqkit.broker.special.duties import SpecialDuties
 from rmqkit.broker.tables.groups import GroupTable
@@ -18,3 +19,5 @@ class CopiedTables(NamedTuple):
     special: SpecialDuties
     #: leases of lock mode `loose`; None in other modes
     leases: LockTable | None = None
+    #: users and access rules; None while access control is off
+    access: AccessTable | None = None

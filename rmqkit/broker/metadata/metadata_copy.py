@@ -21,6 +21,7 @@ What the slave copies:
 - Delay offsets: never backwards, and never beyond the end of the queue (`DelayOffsets.merge`).
   They take effect only once this log holds the delivered messages; otherwise a takeover would lose
   messages.
+- Users and access rules, with access control: like topics and groups.
 - Leases of lock mode `loose`: as the master has them, unless this slave acts.
 - Removals and delay offsets: only from a broker whose log is known to be the same as this one.
 
@@ -74,13 +75,14 @@ from rmqkit.runtime.connection import Address
 from rmqkit.runtime.states import Moves, StateMachine
 from rmqkit.store.contract import StorageEngine
 from rmqkit.wire.bodies import (
+    AccessTableBody,
     ConsumerOffsetTable,
     DataVersion,
     MessageRequestModeTable,
     SubscriptionGroupTable,
     TopicConfigTable,
 )
-from rmqkit.wire.codes import RequestCode, ResponseCode
+from rmqkit.wire.codes import OwnRequestCode, RequestCode, ResponseCode
 from rmqkit.wire.schemas.offsets import GetAllConsumerOffsetRequest, GetAllConsumerOffsetResponse
 
 DUTY = "metadata-copy"
@@ -410,6 +412,9 @@ class MetadataCopy(StateMachine[CopyState]):
                 question.steps.append(self._fetch_topics)
             if self._is_newer("groups", groups_version, tables.groups.version):
                 question.steps.append(self._fetch_groups)
+            access, version = tables.access, answer.access_version
+            if access is not None and version and self._is_newer("access", DataVersion.decode(version), access.version):
+                question.steps.append(self._fetch_access)
         now_ms = self._context.clock.mono_ms
         if self._modes_due_ms <= now_ms:
             question.steps.append(self._fetch_modes)
@@ -554,6 +559,17 @@ class MetadataCopy(StateMachine[CopyState]):
 
         question = self._current
         Pages(self._context.remoting, GROUPS, [question.source.address], self._of(question, came)).fetch()
+
+    def _fetch_access(self, then: Then) -> None:
+        table = self._tables.access
+
+        def came(reply: Reply) -> None:
+            told = AccessTableBody.decode(reply.body)
+            if table is not None and told.users and self._is_newer("access", told.data_version, table.version):
+                table.follow(told)
+                self._context.log.info("access-copied", users=len(told.users))
+
+        self._fetch(OwnRequestCode.GET_ACCESS_TABLE, came, then)
 
     def _fetch_modes(self, then: Then) -> None:
         def came(reply: Reply) -> None:

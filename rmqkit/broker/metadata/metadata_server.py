@@ -5,7 +5,8 @@ return the whole table of offsets.) The slave says up to which change of the con
 current. The answer contains:
 
 - the pairs (topic and group) whose offsets changed after that;
-- the versions of the topic table and the group table;
+- the versions of the topic table and the group table, and with access control that of users and
+  rules;
 - the progress of the special duties;
 - the end of the log at that moment;
 - the leases of lock mode `loose`, if they have changed, and are at most `LEASES_MAX`. A slave that
@@ -207,6 +208,8 @@ class MetadataServer:
         )
         tables.special.fill(ext)
         part = tables.offsets.part(keys)
+        if tables.access is not None:
+            ext.access_version = tables.access.version.encode().decode()
         leases, known_leases = tables.leases, call.args.known_leases
         is_new = leases is not None and (known_life != life or known_leases != leases.version)
         if leases is not None and is_new and known_leases is not None and leases.count <= LEASES_MAX:

@@ -6,10 +6,13 @@ report. It closes a connection, and logs the reason, in these cases:
 - The slave reports an offset beyond the end of this log. That is no acknowledgement: the peer is no
   slave of this master, or it has bytes that this master never had.
 - The slave's reports go backwards.
+- Access control does not admit the connection (`broker/access/broker_access.py`).
 - The slave needs bytes that retention has already removed here.
 
 Source: `store/.../ha/DefaultHAService.java`, `store/.../ha/DefaultHAConnection.java`.
 """
+
+from typing import Protocol
 
 from rmqkit.broker.context import BrokerContext
 from rmqkit.broker.replication.acks import Acks
@@ -24,6 +27,12 @@ SCAN_MS = 1000
 LINKS_MAX = 64
 
 
+class Admission(Protocol):
+    """Decides about a connection. `is_claimed`: a member of the group has claimed it (906)."""
+
+    def __call__(self, conn: Connection, *, is_claimed: bool) -> str: ...
+
+
 class HaServer:
     """The HA port: one `ReplicaLink` for each open slave connection."""
 
@@ -36,6 +45,8 @@ class HaServer:
         self._acks = acks
         self.links = connections.links
         self._refused = connections.refused
+        #: returns why a connection gets no data, "" if it may (access control)
+        self.admission: Admission = lambda conn, *, is_claimed: ""
         #: reports are ignored until the store is ready
         self._is_started = False
         #: bytes that may still be sent in the second that began at `_second_ms`
@@ -93,6 +104,10 @@ class HaServer:
     def _reported(self, link: ReplicaLink, reported: int) -> None:
         context, store = self._context, self._store
         if not self._is_started:
+            return
+        fault = self.admission(link.conn, is_claimed=link.binding is not None) if link.sent < 0 else ""
+        if fault:
+            self._close(link.conn, fault)
             return
         if reported < 0 or reported > store.offset_written:
             self._close(link.conn, f"it reports {reported}, and this log ends at {store.offset_written}")

@@ -27,6 +27,7 @@ What the master copies:
   lost.
 - Nothing from a member whose log has other bytes.
 
+- Users and access rules, if the member's are newer. Then this master has lost its disk.
 - The leases of queues in lock mode `loose`, from the member that acted. They replace this broker's.
 
 `give_way` is the other side: how the member that acted stops, so that what it sends is final.
@@ -51,8 +52,9 @@ from rmqkit.runtime.calls import CallFailed, Outcome, Reply
 from rmqkit.runtime.connection import Address
 from rmqkit.runtime.states import Moves, StateMachine
 from rmqkit.store.contract import StorageEngine
-from rmqkit.wire.bodies import ConsumerOffsetTable
-from rmqkit.wire.codes import ResponseCode
+from rmqkit.wire.bodies import AccessTableBody, ConsumerOffsetTable
+from rmqkit.wire.codes import OwnRequestCode, ResponseCode
+from rmqkit.wire.schemas.access import GetAccessTableRequest
 from rmqkit.wire.schemas.admin import ExchangeHAInfoResponse
 
 #: pause before a failed call is retried
@@ -237,6 +239,7 @@ class ReverseSync(StateMachine[SyncState]):
             self._next(HANDSHAKE)
             return
         self.is_ours = True
+        self._ask_for_users()
         self.is_longer = said.log_end > self._store.offset_written
         self.is_same = log_tail.is_same(self._store, LogTail(said.tail_offset, said.tail_size, said.tail_crc))
         if self.is_same is False:
@@ -248,6 +251,32 @@ class ReverseSync(StateMachine[SyncState]):
             self._next_row()
         else:
             self._next(HANDSHAKE)
+
+    def _ask_for_users(self) -> None:
+        """Copy users and access rules if the member's are newer: this master has lost its disk.
+
+        Nobody changes them while a member acts, so otherwise the versions are equal. The exchange
+        does not wait for the answer, nor does it depend on the logs.
+        """
+        access = self._tables.access
+        if access is None:
+            return
+        table = access
+
+        def ended(outcome: Outcome) -> None:
+            if isinstance(outcome, CallFailed) or not outcome.is_ok or not outcome.body:
+                return
+            try:
+                told = AccessTableBody.decode(outcome.body)
+                if told.users and told.data_version.newer_than(table.version):
+                    table.follow(told)
+                    self._context.log.info("access-taken-back", member=self.broker_id, users=len(told.users))
+            except RemoteProtocolError as error:
+                self._context.log.warning("access-unreadable", member=self.broker_id, error=str(error))
+
+        request = GetAccessTableRequest(known_version=table.version.encode().decode())
+        code = OwnRequestCode.GET_ACCESS_TABLE
+        self._context.remoting.call(self.address, code, request, timeout_ms=MEMBER_MS, then=ended)
 
     # --- handshake --------------------------------------------------------------------------------
 

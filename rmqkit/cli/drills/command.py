@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rmqkit.cli import output
-from rmqkit.cli.cluster_lookup import Json
+from rmqkit.cli.cluster_lookup import Json, use_settings_of
 from rmqkit.cli.commands import group
 from rmqkit.cli.complete import cluster_names, preset_names, setting_keys
 from rmqkit.cli.drills import drill_output
@@ -66,7 +66,8 @@ LoadNames = Annotated[
 ]
 Replicas = Annotated[int, typer.Option("--replicas", min=1, help="Brokers in each group.")]
 PresetName = Annotated[
-    str | None, typer.Option("--preset", help="A named set of settings: fast-failover.", autocompletion=preset_names)
+    str | None,
+    typer.Option("--preset", help="A named set of settings: fast-failover, secure.", autocompletion=preset_names),
 ]
 
 
@@ -111,6 +112,7 @@ def fail_master(
     if not found.is_running:
         name = "" if cluster == "default" else f" {cluster}"
         raise Unreachable(f"no cluster {cluster} is running here; start one with `rmqkit cluster up{name}`")
+    use_settings_of(found)
     groups = list(dict.fromkeys(plan.broker_name for plan in found.description.nodes() if plan.is_broker))
     if broker_group is not None and broker_group not in groups:
         raise UsageError(f"cluster {cluster} has no group {broker_group}; there are {', '.join(groups)}")
@@ -218,6 +220,7 @@ def run_command(plan: Plan) -> str:
     """Return the `rmqkit drill run` command for a plan."""
     words = [f"--fault {plan.fault} --target {plan.target} --mode {plan.mode} --replicas {plan.replicas}"]
     words += [f"--groups {plan.groups}{_lasting(plan)} --send-timeout {plan.send_timeout_ms / 1000:g}{_loaded(plan)}"]
+    words += ["--preset secure"] if plan.secure else []
     words += [f"--set {shlex.quote(f'{key}={value}')}" for key, value in plan.settings.items()]
     words += [f"--break {each}" for each in plan.breaks]
     return f"rmqkit drill run {' '.join(words)} --seed {plan.seed}"
@@ -274,6 +277,9 @@ def simulate(
         str,
         typer.Option("--break", metavar="DEFECT", help="Plant this defect; stop at the first seed that finds it."),
     ] = "",
+    secure: Annotated[
+        bool, typer.Option("--secure", help="Access control is on: nodes and clients sign their requests.")
+    ] = False,
     verbose: Annotated[bool, typer.Option("--verbose", help="Print a line for each seed.")] = False,
     json: Json = False,
 ) -> None:
@@ -296,20 +302,20 @@ def simulate(
         known = drill_output.defects()
         if defect not in known:
             raise UsageError(f"there is no defect {defect}; there are {', '.join(known)}")
-        count, found = simulation.find(defect, numbers, mode, family)
+        count, found = simulation.find(defect, numbers, mode, family, secure=secure)
         if json:
             output.document({"defect": defect, "seeds": count, "found": found._asdict() if found else None})
         elif found is not None:
-            simulation.tell(found, typer.echo, defect=defect, mode=mode)
+            simulation.tell(found, typer.echo, defect=defect, mode=mode, secure=secure)
             typer.echo(f"{defect} was found after {count} seeds")
         else:
             typer.echo(f"{defect} was not found in {count} seeds")
         raise typer.Exit(0 if found is not None else 1)
     ends = []
-    for done in simulation.many(numbers, mode, family=family or simulation.REPLICAS):
+    for done in simulation.many(numbers, mode, family=family or simulation.REPLICAS, secure=secure):
         ends.append(done)
         if not json:
-            simulation.tell(done, typer.echo, verbose=verbose, mode=mode)
+            simulation.tell(done, typer.echo, verbose=verbose, mode=mode, secure=secure)
     if json:
         bad = [done._asdict() for done in ends if done.judgement != "valid"]
         output.document({"seeds": len(ends), "summary": simulation.summary(ends), "not_valid": bad})
@@ -406,15 +412,13 @@ def _plan(mode: str, pairs: list[str] | None, preset: str | None, **given: Any) 
     from rmqkit.settings.table import show
 
     asked = with_preset(preset, {"settings": parse_settings(pairs or ())})
-    if asked.get("secure"):
-        raise UsageError(f"--preset {preset}: drills run without TLS")
-    if set(asked) - {"settings"}:
+    if set(asked) - {"settings", "secure"}:
         raise UsageError(
             f"--preset {preset}: drills choose groups and replicas with --groups and --replicas, one broker a process"
         )
     chosen = asked["settings"]
     settings = {key: show(value) for key, value in chosen.items()}
-    plan = Plan(mode=Mode.parse(mode), settings=settings, **given).checked()
+    plan = Plan(mode=Mode.parse(mode), settings=settings, secure=asked.get("secure", False), **given).checked()
     nodes = Description(groups=plan.groups, replicas=plan.replicas).nodes()
     if not any(node.is_broker for node in select(nodes, plan.target)):
         brokers = ", ".join(node.node for node in nodes if node.is_broker)

@@ -7,7 +7,7 @@ A single word of `[NAME] [SELECTOR]` is a selector if it looks like one (`master
 import contextlib
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -22,6 +22,7 @@ from rmqkit.suggestions import suggest
 
 if TYPE_CHECKING:
     from rmqkit.cluster import Cluster
+    from rmqkit.cluster.layout.description import Description
 
 DEFAULT = "default"
 
@@ -134,6 +135,11 @@ def name_and_selector(words: list[str] | None, option: str | None = None, *, cha
     return cluster_name(words[0], option), "all"
 
 
+Insecure = Annotated[
+    bool, typer.Option("--insecure", help="Listen beyond this machine although there is no access control.")
+]
+
+
 @app.command()
 def up(
     name: UpName = None,
@@ -164,6 +170,7 @@ def up(
     any_port: Annotated[bool, typer.Option("--any-port", help="Use the next port if one is in use.")] = False,
     bind: Annotated[str | None, typer.Option("--bind", help="Address to listen on (127.0.0.1).")] = None,
     advertise: Annotated[str | None, typer.Option("--advertise", help="Address that clients connect to.")] = None,
+    insecure: Insecure = False,
     log_format: Annotated[
         str | None, typer.Option("--log-format", metavar="text|json", help="Format of log lines (text).")
     ] = None,
@@ -191,8 +198,10 @@ def up(
             "layout": layout_of(container, layout),
         }
         given["groups"] = groups_of(groups, cluster, file, with_preset(preset, given).get("replicas"))
-        started = cluster.up(file=file, timeout_s=timeout, **with_preset(preset, given))
-    warn_of_open_doors(cluster.description.bind)
+        wanted = with_preset(preset, given)
+        check_doors(cluster, file, wanted, is_accepted=insecure)
+        started = cluster.up(file=file, timeout_s=timeout, **wanted)
+    warn_of_open_doors(cluster.description)
     status = document(cluster)
     for node in status["nodes"]:
         if node["state"] != "up":
@@ -200,7 +209,7 @@ def up(
     if json:
         output.document(status)
     else:
-        print_banner(status, started, cluster.client_tls)
+        print_banner(status, started, cluster)
 
 
 def groups_of(text: str | None, cluster: "Cluster", file: Path | None, replicas: int | None) -> int | None:
@@ -234,29 +243,58 @@ def layout_of(container: bool, layout: str | None) -> str | None:
     return "all" if container else layout
 
 
-def warn_of_open_doors(bind: str) -> None:
-    import ipaddress
+def check_doors(cluster: "Cluster", file: Path | None, given: Mapping[str, Any], *, is_accepted: bool) -> None:
+    """Raises UsageError if the cluster is to listen beyond this machine without access control,
+    unless that is accepted.
 
-    try:
-        is_local = ipaddress.ip_address(bind).is_loopback
-    except ValueError:
-        is_local = bind == "localhost"
-    if not is_local:
-        output.note(
-            f"warning: nodes listen on {bind} without access control: everyone who can reach them can read and write"
+    A cluster that has been started like this before is not asked about again.
+    """
+    from rmqkit.cluster.layout.description import Description, read
+
+    before = cluster.description if cluster.exists else None
+    known = read(file) if file else before or Description()
+    wanted = known.changed(**{key: given.get(key) for key in ("bind", "secure", "settings")})
+    if not is_accepted and is_open(wanted) and not (before and is_open(before) and before.bind == wanted.bind):
+        raise UsageError(
+            f"--bind {wanted.bind} opens the cluster to others, and without access control all of them may do everything:"
+            " use --preset secure, or --insecure if the network is trusted"
         )
 
 
-def print_banner(status: dict[str, Any], started: bool, client_tls: str = "") -> None:
+def is_open(description: "Description") -> bool:
+    """Whether nodes listen beyond this machine without access control."""
+    import ipaddress
+
+    try:
+        is_local = ipaddress.ip_address(description.bind).is_loopback
+    except ValueError:
+        is_local = description.bind == "localhost"
+    switches = (description.settings.get(key) for key in ("authenticationEnabled", "authorizationEnabled"))
+    return not is_local and not description.secure and not all(str(each).lower() == "true" for each in switches)
+
+
+def warn_of_open_doors(description: "Description") -> None:
+    if is_open(description):
+        output.note(
+            f"warning: nodes listen on {description.bind} without access control:"
+            " everyone who can reach them can read and write"
+        )
+
+
+def print_banner(status: dict[str, Any], started: bool, cluster: "Cluster") -> None:
     from rmqkit.cluster import meant_cluster
+    from rmqkit.cluster.users import APP, OPERATOR
 
     name = status["name"]
+    client_tls, operator, app_keys = cluster.client_tls, cluster.client_keys(), cluster.client_keys(APP)
     print(f"cluster {name} is up" if started else f"cluster {name} is up already")
     print()
     output.report(status["nodes"], {"node": "node", "address": "address", "pid": "pid"})
     print(f"\nname servers  {status['namesrv']}\ndata          {status['home']}")
     if client_tls:
         print(f"TLS           {client_tls}")
+    if operator:
+        print(f"users         {OPERATOR:10}{operator}\n{'':14}{APP:10}{app_keys}")
     for at, url in enumerate(node["metrics"] for node in status["nodes"] if node["metrics"]):
         print(f"{'' if at else 'metrics':14}{url}")
     print("\nnext:")
@@ -268,6 +306,9 @@ def print_banner(status: dict[str, Any], started: bool, client_tls: str = "") ->
     print(f"  rmqkit cluster status{word}")
     if client_tls:
         print(f"  java -Dtls.enable=true -Dtls.config.file={client_tls} ...")
+    if operator:
+        print(f"    with new AclClientRPCHook(new SessionCredentials(accessKey, secretKey)) of {app_keys}")
+        print(f"  cp {operator} $ROCKETMQ_HOME/conf/tools.yml    # for mqadmin")
 
 
 @app.command()
@@ -349,7 +390,14 @@ def list_clusters(json: Json = False) -> None:
 
 
 @app.command()
-def env(name: Name = None, cluster_option: ClusterOption = None, json: Json = False) -> None:
+def env(
+    name: Name = None,
+    cluster_option: ClusterOption = None,
+    operator: Annotated[
+        bool, typer.Option("--operator", help="On a secure cluster, let programs act as its operator, not as user app.")
+    ] = False,
+    json: Json = False,
+) -> None:
     """Print shell lines that point clients at a cluster: eval "$(rmqkit cluster env)"."""
     from rmqkit.cluster import Cluster
     from rmqkit.cluster.errors import NoSuchCluster
@@ -360,14 +408,12 @@ def env(name: Name = None, cluster_option: ClusterOption = None, json: Json = Fa
     if not cluster.is_running:
         word = "" if name == "default" else f" {name}"
         raise NoSuchCluster(f"cluster {name} is down; start it with `rmqkit cluster up{word}`")
-    from rmqkit.tls.client_choice import TLS_VARIABLE
+    from rmqkit.cluster.users import APP, OPERATOR
 
-    variables = {"NAMESRV_ADDR": cluster.namesrv}
-    if cluster.client_tls:
-        variables[TLS_VARIABLE] = cluster.client_tls
+    variables = {"NAMESRV_ADDR": cluster.namesrv, **cluster.client_variables(OPERATOR if operator else APP)}
     lines = "\n".join(f"export {key}='{value}'" for key, value in variables.items())
     output.answer(variables, lines, as_json=json)
-    warn_of_open_doors(description.bind)
+    warn_of_open_doors(description)
 
 
 @app.command()

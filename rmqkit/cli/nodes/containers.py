@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rmqkit.cli import output
-from rmqkit.cli.cluster_lookup import Json
+from rmqkit.cli.cluster_lookup import Json, use_settings_of
 from rmqkit.cli.commands import group
 from rmqkit.cli.errors import Failed, Unreachable, UsageError
 
@@ -174,7 +174,7 @@ def _address(at: str | None) -> Address:
     from rmqkit.runtime.connection import Address
 
     name = meant_cluster()
-    ports = _ports_of(name) if at is None or at.startswith("container-") else {}
+    ports = _ports_of(name)
     if at is None:
         if len(ports) > 1:
             raise UsageError(f"cluster {name} has several containers; choose one with --at: {', '.join(ports)}")
@@ -199,6 +199,7 @@ def _ports_of(name: str) -> dict[str, Address]:
     cluster = Cluster(name)
     if not cluster.exists:
         return {}
+    use_settings_of(cluster)
     running = cluster.running()
     found = {}
     for plan in cluster.description.nodes():

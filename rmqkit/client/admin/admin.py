@@ -416,7 +416,7 @@ class AdminBrokers:
     ) -> Reply:
         reply = await self.client.name_servers.ask(code, ext)
         if reply.code not in accept:
-            raise refused(reply)
+            raise refused(reply, code)
         return reply
 
     async def _each_name_server(self, code: int, ext: Ext | None = None, body: bytes = b"") -> Sequence[Reply]:

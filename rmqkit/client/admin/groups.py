@@ -250,7 +250,7 @@ class AdminCore(AdminBrokers):
         if reply.is_ok:
             return "reset"
         if reply.code == ResponseCode.SYSTEM_ERROR and "consumer group <" not in reply.remark:
-            raise refused(reply)
+            raise refused(reply, code)
         await self.set_group_offset(group, queue, offset)
         return "commit"
 

@@ -79,7 +79,7 @@ class GroupMembership:
                 await client.routes.find(topic)
             except ClientError as error:
                 if topic != retry_topic:
-                    client.log.warning("no-route-yet", group=group, topic=topic, error=str(error))
+                    client.failures.warning("no-route-yet", error, group=group, topic=topic)
         try:
             for data in list(self.subscriptions.values()):
                 await check_filter(client, group, data)

@@ -96,7 +96,7 @@ class OrderlyConsumption:
             locked = await self._lock(broker_name, [work.queue for work in works])
         except ClientError as error:
             # Keep the queues until the lease expires: the next round may renew it in time.
-            self._consumer.client.log.warning("lock-not-renewed", broker=broker_name, error=str(error))
+            self._consumer.client.failures.warning("lock-not-renewed", error, broker=broker_name)
             return
         until_ms = self._consumer.client.clock.mono_ms + self._live_ms
         for work in works:
@@ -144,7 +144,7 @@ class OrderlyConsumption:
         try:
             await client.ask(master, RequestCode.UNLOCK_BATCH_MQ, None, body, timeout_ms=LOCK_TIMEOUT_MS)
         except ClientError as error:
-            client.log.warning("unlock-failed", queue=str(tuple(queue)), error=str(error))
+            client.failures.warning("unlock-failed", error, queue=str(tuple(queue)))
 
     # --- deliveries
 

@@ -30,7 +30,6 @@ from rmqkit.client.consumers.rebalance import Rebalance
 from rmqkit.client.consumers.subscriptions import (
     FLOW_CONTROL_MS,
     MIB,
-    RETRY_AFTER_BUSY_MS,
     ConsumerSettings,
     check_filter,
     first_offset,
@@ -49,7 +48,6 @@ from rmqkit.wire.bodies import (
     ProcessQueueInfo,
     SubscriptionData,
 )
-from rmqkit.wire.codes import ResponseCode
 from rmqkit.wire.fastjson import MessageQueue
 
 POLL_MAX = 32
@@ -391,7 +389,7 @@ class PullConsumerCore:
         return now_ms + self.settings.persist_interval_ms
 
     def _commit_failed(self, error: RmqkitError) -> None:
-        self.client.log.warning("commit-failed", group=self.group, error=str(error))
+        self.client.failures.warning("commit-failed", error, group=self.group)
 
     # --- the loop of one queue
 
@@ -433,10 +431,9 @@ class PullConsumerCore:
                 if part.dropped:
                     return
                 if str(error) != str(part.failure):
-                    self.client.log.warning("pull-failed", group=self.group, queue=str(tuple(queue)), error=str(error))
+                    self.client.failures.warning("pull-failed", error, group=self.group, queue=str(tuple(queue)))
                 part.failed(error)
-                busy = error.code == ResponseCode.FLOW_CONTROL
-                await self.client.timers.sleep(RETRY_AFTER_BUSY_MS if busy else settings.retry_after_error_ms)
+                await self.client.timers.sleep(settings.pause_ms(error))
                 continue
             part.failure = None
             if not part.dropped:

@@ -24,6 +24,7 @@ Source: `client/.../impl/consumer/DefaultMQPushConsumerImpl.java` (`pullMessage`
 
 from collections.abc import Callable, Mapping, Sequence
 
+from rmqkit.client.access_denials import RETRY_AFTER_DENIED_MS
 from rmqkit.client.client import Client
 from rmqkit.client.consumers.concurrent import ConcurrentConsumption
 from rmqkit.client.consumers.membership import GroupMembership
@@ -36,7 +37,6 @@ from rmqkit.client.consumers.redelivery import Redelivery
 from rmqkit.client.consumers.subscriptions import (
     FLOW_CONTROL_MS,
     MIB,
-    RETRY_AFTER_BUSY_MS,
     first_offset,
     heartbeat_of,
 )
@@ -44,10 +44,9 @@ from rmqkit.client.consumers.topic_rounds import INCOMPLETE_MS
 from rmqkit.client.flow import Deferred, gather, start
 from rmqkit.client.message import MessageExt
 from rmqkit.client.routes import MASTER_ID
-from rmqkit.errors import ClientError, RmqkitError
+from rmqkit.errors import AccessDenied, ClientError, RmqkitError
 from rmqkit.wire import properties as props
 from rmqkit.wire.bodies import ConsumerData, ConsumerRunningInfo, ProcessQueueInfo
-from rmqkit.wire.codes import ResponseCode
 from rmqkit.wire.fastjson import MessageQueue
 from rmqkit.wire.topic_names import RETRY_PREFIX
 
@@ -155,7 +154,7 @@ class PushConsumerCore:
 
     def _report(self, errors: Sequence[ClientError]) -> None:
         if errors:
-            self.client.log.warning("offsets-not-stored", group=self.group, count=len(errors), error=str(errors[0]))
+            self.client.failures.warning("offsets-not-stored", errors[0], group=self.group, count=len(errors))
 
     # --- which queues
 
@@ -184,19 +183,19 @@ class PushConsumerCore:
             work.pull_offset = await first_offset(self.client, self.offsets, self.settings, work.queue)
         except ClientError as error:
             if not work.is_idle:
-                self.client.log.warning("queue-not-begun", group=self.group, queue=str(tuple(work.queue)), error=str(error))
+                self.client.failures.warning("queue-not-begun", error, group=self.group, queue=str(tuple(work.queue)))
                 # Its broker may no longer be the master.
                 self.client.routes.refresh_soon(work.queue.topic)
-                self._give_up(work)
+                self._give_up(work, RETRY_AFTER_DENIED_MS if isinstance(error, AccessDenied) else INCOMPLETE_MS)
             return
         await self._pull_loop(work)
 
-    def _give_up(self, work: QueueWork) -> None:
-        """Drop a queue that could not start. The next rebalance retries soon."""
+    def _give_up(self, work: QueueWork, pause_ms: int = INCOMPLETE_MS) -> None:
+        """Drop a queue that could not start. A rebalance after `pause_ms` tries it again."""
         if self.works.get(work.queue) is work:
             del self.works[work.queue]
         work.dropped = True
-        self.client.timers.after(INCOMPLETE_MS, self.members_changed)
+        self.client.timers.after(pause_ms, self.members_changed)
 
     def drop(self, work: QueueWork, why: str) -> None:
         """Release a queue because of an error. A rebalance takes it up again."""
@@ -263,9 +262,8 @@ class PushConsumerCore:
                 work.suggest_broker_id = MASTER_ID
                 if str(error) != last_error and not work.is_idle:
                     last_error = str(error)
-                    self.client.log.warning("pull-failed", group=self.group, queue=str(tuple(work.queue)), error=last_error)
-                busy = error.code == ResponseCode.FLOW_CONTROL
-                await self.client.timers.sleep(RETRY_AFTER_BUSY_MS if busy else self.settings.retry_after_error_ms)
+                    self.client.failures.warning("pull-failed", error, group=self.group, queue=str(tuple(work.queue)))
+                await self.client.timers.sleep(self.settings.pause_ms(error))
                 continue
             last_error = ""
             if not work.is_idle:

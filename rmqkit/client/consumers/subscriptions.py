@@ -16,12 +16,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from rmqkit.client.access_denials import RETRY_AFTER_DENIED_MS
 from rmqkit.client.allocators import Allocator, Average
 from rmqkit.client.client import Client, fields
 from rmqkit.client.consumers.offset_store import OffsetStore
-from rmqkit.errors import ClientError, PeerUnreachable, RemoteProtocolError
+from rmqkit.errors import AccessDenied, ClientError, PeerUnreachable, RemoteProtocolError
 from rmqkit.wire.bodies import EXPRESSION_SQL92, CheckClientBody, ConsumerData, SubscriptionData, parse_subscription
-from rmqkit.wire.codes import RequestCode
+from rmqkit.wire.codes import RequestCode, ResponseCode
 from rmqkit.wire.fastjson import MessageQueue
 from rmqkit.wire.schemas.offsets import (
     GetMaxOffsetRequest,
@@ -80,6 +81,14 @@ class ConsumerSettings:
     #: Pause after a failed pull.
     retry_after_error_ms: int = RETRY_AFTER_ERROR_MS
     rebalance_interval_ms: int = REBALANCE_MS
+
+    def pause_ms(self, error: ClientError) -> int:
+        """Return how long to wait after a failed pull or pop."""
+        if error.code == ResponseCode.FLOW_CONTROL:
+            return RETRY_AFTER_BUSY_MS
+        if isinstance(error, AccessDenied):
+            return max(self.retry_after_error_ms, RETRY_AFTER_DENIED_MS)
+        return self.retry_after_error_ms
 
 
 def heartbeat_of(

@@ -1,7 +1,8 @@
 """TopicRounds: repeats a step for each topic of a consumer, to find which queues it works on.
 
 A round runs every `interval_ms`, at once when `soon` is called or the route of a topic changes, and
-every second while a step of the last round was incomplete or failed. Rounds do not overlap.
+every second while a step of the last round was incomplete or failed, every 10 s if access control
+refused a step. Rounds do not overlap.
 
 Source: `client/.../impl/consumer/RebalanceService.java`.
 """
@@ -10,8 +11,9 @@ from collections.abc import Callable, Collection, Coroutine
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from rmqkit.client.access_denials import RETRY_AFTER_DENIED_MS
 from rmqkit.client.flow import start
-from rmqkit.errors import RmqkitError
+from rmqkit.errors import AccessDenied, RmqkitError
 from rmqkit.wire.topic_names import RETRY_PREFIX
 
 if TYPE_CHECKING:
@@ -68,6 +70,7 @@ class TopicRounds:
 
     async def _round(self) -> None:
         complete = True
+        pause_ms = INCOMPLETE_MS
         for topic in list(self.topics):
             try:
                 done = await self.step(topic)
@@ -77,11 +80,13 @@ class TopicRounds:
                 done = topic.startswith(RETRY_PREFIX)
                 if not done and str(error) != self._last_error:
                     self._last_error = str(error)
-                    self.client.log.warning("rebalance-failed", group=self.group, topic=topic, error=str(error))
+                    self.client.failures.warning("rebalance-failed", error, group=self.group, topic=topic)
+                if isinstance(error, AccessDenied):
+                    pause_ms = RETRY_AFTER_DENIED_MS
             if self.is_stopped:
                 return
             complete = complete and done
         self._running = False
-        pause_ms = 0 if self._run_again else self.interval_ms if complete else INCOMPLETE_MS
+        pause_ms = 0 if self._run_again else self.interval_ms if complete else pause_ms
         self._run_again = False
         self.client.duties.wake(self._duty, self.client.clock.mono_ms + pause_ms)

@@ -9,6 +9,8 @@ Each send is one `_SendFlow` object:
 - Retried: no response (refused, lost, timed out), and responses with one of `retry_response_codes`.
   Another broker is preferred. A send to a given queue or by ordering key is tried once, as in
   Apache: another queue would break the order.
+- A refusal by access control ends the send at once with AccessDenied. Apache's producer tries three
+  times, because NO_PERMISSION has other meanings too.
 - The timeout covers the whole send. Each attempt may use the time that is left, or
   `send_msg_max_timeout_per_request_ms`.
 - FLUSH_DISK_TIMEOUT, FLUSH_SLAVE_TIMEOUT and SLAVE_NOT_AVAILABLE are results. With
@@ -29,13 +31,22 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from rmqkit.client.access_denials import denial_of
 from rmqkit.client.client import RETRIABLE_CODES, Client, refused
 from rmqkit.client.fault_policy import FaultPolicy, QueueRing, RoundRobin
 from rmqkit.client.flow import Deferred, start
 from rmqkit.client.message import MessageExt, SendResult, SendStatus
 from rmqkit.client.producers.outgoing_message import OutgoingMessage
 from rmqkit.client.routes import DEFAULT_TOPIC, Route
-from rmqkit.errors import ClientClosed, ClientError, InvalidMessage, RemoteProtocolError, RmqkitError, SendFailed
+from rmqkit.errors import (
+    AccessDenied,
+    ClientClosed,
+    ClientError,
+    InvalidMessage,
+    RemoteProtocolError,
+    RmqkitError,
+    SendFailed,
+)
 from rmqkit.runtime.calls import CallFailed, Outcome, Reply
 from rmqkit.wire.codes import RequestCode, ResponseCode
 from rmqkit.wire.fastjson import MessageQueue
@@ -329,7 +340,8 @@ class _SendFlow:
             self._update_policy(queue, latency_ms, isolate=False, reachable=True)
             self._stored(outcome, queue)
         else:
-            self._update_policy(queue, latency_ms, isolate=True, reachable=False)
+            is_denied = denial_of(outcome, self.outgoing.code) is not None
+            self._update_policy(queue, latency_ms, isolate=not is_denied, reachable=is_denied)
             self._refused(outcome, queue)
 
     def _update_policy(self, queue: MessageQueue, latency_ms: int, *, isolate: bool, reachable: bool) -> None:
@@ -369,7 +381,12 @@ class _SendFlow:
             self._failed(ClientError(f"{queue.broker_name} answered {status}"), queue)
 
     def _refused(self, reply: Reply, queue: MessageQueue) -> None:
-        error = refused(reply)
+        error = refused(reply, self.outgoing.code)
+        if isinstance(error, AccessDenied):
+            # Another try has the same result, here and at other brokers.
+            error.maybe_stored = self.maybe_stored
+            self.then(self.result or error)
+            return
         if reply.code not in NOT_STORED_CODES and not error.remark.startswith(NOT_STORED_REMARK):
             self.maybe_stored = True
         if reply.code == ResponseCode.GO_AWAY:

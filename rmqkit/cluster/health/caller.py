@@ -6,9 +6,12 @@ an answer or a failure is the result. That shows whether a node answers.
 
 import socket
 import time
+from collections.abc import Mapping
 from types import TracebackType
 from typing import NamedTuple, Self
 
+from rmqkit.access.signature import Credentials
+from rmqkit.client_keys import choose_keys, keys_of_file
 from rmqkit.errors import RemoteProtocolError, RmqkitError
 from rmqkit.tls.client_choice import Tls, choose_tls, encrypted
 from rmqkit.wire.remoting.frames import FrameBuffer, frame
@@ -30,14 +33,17 @@ class NodeReply(NamedTuple):
 class Caller:
     """A connection to one node. Every call must end by `deadline_s` (monotonic time, in s).
 
-    `rmqkit.tls.client_choice` describes `tls`. Raises NoAnswer if the node cannot be connected to,
-    or does not answer in time, ConfigError if a file of `tls` cannot be used.
+    `rmqkit.tls.client_choice` describes `tls`. Requests are signed with the keys of the file
+    `keys`, by default with those of the environment. Raises NoAnswer if the node cannot be
+    connected to, or does not answer in time, ConfigError if a file cannot be used.
     """
 
-    def __init__(self, host: str, port: int, deadline_s: float, tls: Tls = None) -> None:
+    def __init__(self, host: str, port: int, deadline_s: float, tls: Tls = None, keys: str = "") -> None:
         self._deadline_s = deadline_s
         self._buffer = FrameBuffer()
         self._opaque = 0
+        found = keys_of_file(keys) if keys else choose_keys()
+        self._sign = Credentials(*found).sign if found is not None else None
         settings = choose_tls(tls)
         try:
             self._socket = socket.create_connection((host, port), timeout=self._left_s())
@@ -66,7 +72,10 @@ class Caller:
     def call(self, code: int, ext: Ext | None = None, body: bytes = b"") -> NodeReply:
         """Send a request. Return the answer, which may have any code. Raises NoAnswer."""
         self._opaque += 1
-        header = encode_request(code, self._opaque, to_ext(ext) if ext is not None else None)
+        fields: Mapping[str, str] | None = to_ext(ext) if ext is not None else None
+        if self._sign is not None:
+            fields = self._sign(fields, body)
+        header = encode_request(code, self._opaque, fields)
         try:
             self._socket.settimeout(self._left_s())
             self._socket.sendall(frame(header, body))

@@ -59,10 +59,12 @@ class Target(NamedTuple):
     port: int
     #: the file with the TLS settings of the cluster's clients; "" without
     tls: str = ""
+    #: the file with the keys of the cluster's operator; "" without access control
+    keys: str = ""
 
     def call(self, deadline_s: float) -> Caller:
         """Return a connection to the node. Raises NoAnswer."""
-        return Caller(self.host, self.port, deadline_s, tls=self.tls or None)
+        return Caller(self.host, self.port, deadline_s, tls=self.tls or None, keys=self.keys)
 
     @property
     def address(self) -> str:

@@ -4,6 +4,7 @@
         cluster.toml, state.json, lock
         nodes/<node>/           node.toml, store/, log
         tls/                    certificates and client settings of a secure cluster
+        access/                 keys of its users
         nodes/container-0/      container.toml (its port), log; for a process of several brokers
 
 Every command that changes a cluster holds the lock file of its folder (`locked`). A purge deletes
@@ -29,11 +30,13 @@ STATE = "state.json"
 LOCK = "lock"
 NODES = "nodes"
 TLS = "tls"
+ACCESS = "access"
 NODE_FILE = "node.toml"
 CONTAINER_FILE = "container.toml"
 STORE = "store"
 LOG = "log"
 
+PRIVATE_MODE = 0o600
 LOCK_WAIT_S = 60.0
 LOCK_POLL_S = 0.05
 
@@ -52,14 +55,16 @@ def cluster_names(home: Path) -> list[str]:
     return [name for name in entries if CLUSTER_NAME.fullmatch(name) and (home / name / DESCRIPTION).is_file()]
 
 
-def write_whole(path: Path, text: str) -> None:
+def write_whole(path: Path, text: str, *, private: bool = False) -> None:
     """Replace a file atomically: a reader sees either the old or the new content.
 
-    Raises ClusterError.
+    A `private` file has mode 0600. Raises ClusterError.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        temporary.write_text(text, encoding="utf-8")
+        mode = PRIVATE_MODE if private else 0o666  # less the umask
+        with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode), "w", encoding="utf-8") as file:
+            file.write(text)
         os.replace(temporary, path)
     except OSError as error:
         with contextlib.suppress(OSError):

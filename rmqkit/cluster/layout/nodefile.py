@@ -199,13 +199,13 @@ def _read(path: Path) -> dict[str, Setting]:
         raise ClusterError(f"cannot read {path}: {error}") from None
 
 
-def save(folder: Path, content: Mapping[str, Setting]) -> None:
-    """Write a node's file. Create its folders. Raises ClusterError."""
+def save(folder: Path, content: Mapping[str, Setting], *, private: bool = False) -> None:
+    """Write a node's file; a `private` one has secrets. Create its folders. Raises ClusterError."""
     import tomli_w
 
     try:
         (folder / STORE).mkdir(parents=True, exist_ok=True)
-        write_whole(folder / NODE_FILE, tomli_w.dumps(content))
+        write_whole(folder / NODE_FILE, tomli_w.dumps(content), private=private)
     except OSError as error:
         raise ClusterError(f"cannot write {folder / NODE_FILE}: {error.strerror}") from None
 

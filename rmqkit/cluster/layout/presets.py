@@ -32,7 +32,7 @@ PRESETS: Mapping[str, Preset] = {
         },
     ),
     "secure": Preset(
-        "TLS on every port, with certificates of an authority of the cluster's own; needs rmqkit[secure]",
+        "TLS on every port, with certificates of its own, and users; needs rmqkit[secure]",
         {},
         {"secure": True},
     ),

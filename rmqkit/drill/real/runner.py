@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from rmqkit import plugins
+from rmqkit.client_keys import ACCESS_FILE_VARIABLE
 from rmqkit.cluster import Cluster
 from rmqkit.cluster.layout.description import Description
 from rmqkit.cluster.processes import last_lines
@@ -25,8 +26,17 @@ from rmqkit.drill.real.driver import RealDriver, plan_as_recorded, remove_left, 
 from rmqkit.drill.real.services.table import SETTINGS, default_load
 from rmqkit.settings.build import writable
 from rmqkit.settings.table import show
+from rmqkit.tls.client_choice import TLS_VARIABLE
 
 Tell = Callable[[str], None]
+
+#: settings that a plan does not record: two have secrets, the others depend on these
+OF_ACCESS = (
+    "authenticationEnabled",
+    "authorizationEnabled",
+    "initAuthenticationUser",
+    "innerClientAuthenticationCredentials",
+)
 
 #: new clusters look for free ports from a random multiple of the stride on; this range is below the
 #: ports that systems use for outgoing connections
@@ -86,7 +96,8 @@ def own_cluster(plan: Plan, tell: Tell) -> Iterator[Cluster]:
                 **shape_of(plan),
             )
             tell(f"started a cluster for this drill: {plan.groups} × {plan.replicas} brokers, mode {plan.mode}")
-            yield cluster
+            with _environment_of(cluster):
+                yield cluster
         finally:
             if cluster.exists:
                 cluster.down(purge=True)
@@ -94,6 +105,22 @@ def own_cluster(plan: Plan, tell: Tell) -> Iterator[Cluster]:
         os.close(reading)
         os.close(writing)
         shutil.rmtree(home, ignore_errors=True)
+
+
+@contextmanager
+def _environment_of(cluster: Cluster) -> Iterator[None]:
+    """Let the drill's clients, also those in other processes, connect as the cluster demands."""
+    names = (TLS_VARIABLE, ACCESS_FILE_VARIABLE)
+    before = {name: os.environ.get(name) for name in names}
+    os.environ.update(cluster.client_variables())
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
 
 
 def plan_for(description: Description, plan: Plan) -> Plan:
@@ -106,7 +133,8 @@ def plan_for(description: Description, plan: Plan) -> Plan:
         replicas=description.replicas,
         nameservers=description.nameservers,
         layout=description.layout,
-        settings={key: show(value) for key, value in description.settings.items()},
+        secure=description.secure,
+        settings={key: show(value) for key, value in description.settings.items() if key not in OF_ACCESS},
     )
 
 
@@ -125,6 +153,7 @@ def shape_of(plan: Plan) -> dict[str, Any]:
         "replicas": plan.replicas,
         "nameservers": plan.nameservers,
         "layout": plan.layout,
+        "secure": plan.secure,
         "settings": settings_of(plan),
     }
 

@@ -45,6 +45,7 @@ class ActingDriver(SimDriver):
             nameserver_settings=extras.of_nameservers(),
             client_settings={"route_refresh_ms": extras.route_ms, "heartbeat_ms": CLIENT_HEARTBEAT_MS},
             prepared=self._prepared,
+            secure=plan.secure,
         )
 
     def _made_load(self) -> SimLoad:

@@ -99,7 +99,12 @@ class SimDriver:
     def _made_cluster(self, settings: Mapping[str, Any]) -> SimCluster:
         plan = self.plan
         return SimCluster(
-            self.world, groups=plan.groups, replicas=plan.replicas, settings=settings, prepared=self._prepared
+            self.world,
+            groups=plan.groups,
+            replicas=plan.replicas,
+            settings=settings,
+            prepared=self._prepared,
+            secure=plan.secure,
         )
 
     def _made_load(self) -> SimLoad:
@@ -160,7 +165,7 @@ class SimDriver:
         return {"replication": self.cluster.replication(), "extras": self.extras._asdict()}
 
     def begin_load(self) -> None:
-        if not self.wait(self.plan.steady_max_ms, self._is_up):
+        if not self.wait(self.plan.steady_max_ms, lambda: self._is_up() and self.cluster.has_users()):
             raise DrillError(f"the cluster does not come up: {self.cluster.replication()}")
         self._load.start()
         if not self.wait(self.plan.steady_max_ms, lambda: self._load.has_topic):

@@ -58,7 +58,7 @@ class SimLoad(RecordedLoad):
 
     def start(self) -> None:
         """Create the topics. Clients begin once they exist (`has_topic`)."""
-        self.cluster.client("admin", self._admin)
+        self.cluster.client("admin", self._admin, is_operator=True)
 
     def topics(self) -> list[str]:
         """Return the names of the topics to create."""

@@ -1,4 +1,4 @@
-"""Requests of brokers: 103 register, 104 unregister, 322 query data version, 904 heartbeat.
+"""Requests of brokers: 103 register, 104 unregister, 322 data version, 904 heartbeat, 60005 users.
 
 Apache queues unregistrations and handles them in batches. Here each is handled at once, with the
 same result.
@@ -8,14 +8,17 @@ Source: `namesrv/.../processor/DefaultRequestProcessor.java`.
 
 from typing import TYPE_CHECKING
 
+from rmqkit.access.rules import GET, either, inner, on_cluster
 from rmqkit.errors import RemoteProtocolError
 from rmqkit.nameserver.kv import ORDER_TOPIC_CONFIG
+from rmqkit.nameserver.names import check_name
 from rmqkit.nameserver.registration import Newcomer, RegistrationResult, check, enter
 from rmqkit.runtime.calls import Call, Handlers, Refused, Response
-from rmqkit.wire.bodies import DataVersion, KVTable, RegisterBrokerBody, TopicConfigAndMappingTable
-from rmqkit.wire.codes import RequestCode, ResponseCode, Version
+from rmqkit.wire.bodies import AccessTableBody, DataVersion, KVTable, RegisterBrokerBody, TopicConfigAndMappingTable
+from rmqkit.wire.codes import OwnRequestCode, RequestCode, ResponseCode, Version
 from rmqkit.wire.record import body_crc
 from rmqkit.wire.schemas import nameserver as schemas
+from rmqkit.wire.schemas.access import PutAccessTableRequest
 
 if TYPE_CHECKING:
     from rmqkit.nameserver.view import NameServerView
@@ -23,7 +26,7 @@ if TYPE_CHECKING:
 rows = Handlers()
 
 
-@rows.handles(RequestCode.REGISTER_BROKER, schemas.RegisterBrokerRequest)
+@rows.handles(RequestCode.REGISTER_BROKER, schemas.RegisterBrokerRequest, access=inner)
 def register_broker(ns: "NameServerView", call: Call[schemas.RegisterBrokerRequest]) -> Response:
     args = call.args
     if args.body_crc32 and args.body_crc32 != body_crc(call.body):
@@ -54,7 +57,7 @@ def register_broker(ns: "NameServerView", call: Call[schemas.RegisterBrokerReque
     return Response(ResponseCode.SUCCESS, ext, body, registered.remark)
 
 
-@rows.handles(RequestCode.UNREGISTER_BROKER, schemas.UnregisterBrokerRequest)
+@rows.handles(RequestCode.UNREGISTER_BROKER, schemas.UnregisterBrokerRequest, access=inner)
 def unregister_broker(ns: "NameServerView", call: Call[schemas.UnregisterBrokerRequest]) -> Response:
     args = call.args
     call.changing()
@@ -63,7 +66,7 @@ def unregister_broker(ns: "NameServerView", call: Call[schemas.UnregisterBrokerR
     return call.ok()
 
 
-@rows.handles(RequestCode.QUERY_DATA_VERSION, schemas.QueryDataVersionRequest)
+@rows.handles(RequestCode.QUERY_DATA_VERSION, schemas.QueryDataVersionRequest, access=either(inner, on_cluster(GET)))
 def query_data_version(ns: "NameServerView", call: Call[schemas.QueryDataVersionRequest]) -> Response:
     args = call.args
     asked = DataVersion.decode(call.body) if call.body else None
@@ -74,7 +77,7 @@ def query_data_version(ns: "NameServerView", call: Call[schemas.QueryDataVersion
     return call.ok(schemas.QueryDataVersionResponse(changed=asked != member.data_version), member.data_version.encode())
 
 
-@rows.handles(RequestCode.BROKER_HEARTBEAT, schemas.BrokerHeartbeatRequest)
+@rows.handles(RequestCode.BROKER_HEARTBEAT, schemas.BrokerHeartbeatRequest, access=inner)
 def broker_heartbeat(ns: "NameServerView", call: Call[schemas.BrokerHeartbeatRequest]) -> Response:
     """Record a heartbeat.
 
@@ -85,6 +88,18 @@ def broker_heartbeat(ns: "NameServerView", call: Call[schemas.BrokerHeartbeatReq
     call.changing()
     ns.routes.heard(args.cluster_name, args.broker_name, args.broker_addr, ns.clock.mono_ms)
     return call.ok()
+
+
+@rows.handles(OwnRequestCode.PUT_ACCESS_TABLE, PutAccessTableRequest, access=inner)
+def put_access_table(ns: "NameServerView", call: Call[PutAccessTableRequest]) -> Response:
+    """Keep the users and rules of a broker group."""
+    if not ns.access.is_on:
+        return call.error(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, "authentication is off (authenticationEnabled)")
+    args, table = call.args, AccessTableBody.decode(call.body)
+    check_name("cluster", args.cluster_name)
+    check_name("broker", args.broker_name)
+    refusal = ns.access.put(args.cluster_name, args.broker_name, args.broker_id, table)
+    return call.error(ResponseCode.SYSTEM_ERROR, refusal) if refusal else call.ok()
 
 
 def _newcomer(ns: "NameServerView", call: Call[schemas.RegisterBrokerRequest]) -> Newcomer:

@@ -12,6 +12,7 @@ Source: `namesrv/.../processor/DefaultRequestProcessor.java` (`updateConfig`, `g
 
 from typing import TYPE_CHECKING
 
+from rmqkit.access.rules import GET, UPDATE, on_cluster
 from rmqkit.config import parse_properties
 from rmqkit.errors import ConfigError
 from rmqkit.runtime.calls import LATER, REMOTE_UPDATE_REFUSED, Call, Handlers, Response
@@ -27,7 +28,7 @@ TEXT_SIZE_MAX = 1024 * 1024
 rows = Handlers()
 
 
-@rows.handles(RequestCode.UPDATE_NAMESRV_CONFIG, NoFields)
+@rows.handles(RequestCode.UPDATE_NAMESRV_CONFIG, NoFields, access=on_cluster(UPDATE))
 def update_config(ns: "NameServerView", call: Call[NoFields]) -> Response:
     if call.conn.is_remote and not ns.config.limits.remote_config_update:
         return call.error(ResponseCode.NO_PERMISSION, REMOTE_UPDATE_REFUSED)
@@ -49,7 +50,7 @@ def update_config(ns: "NameServerView", call: Call[NoFields]) -> Response:
     return LATER
 
 
-@rows.handles(RequestCode.GET_NAMESRV_CONFIG, NoFields)
+@rows.handles(RequestCode.GET_NAMESRV_CONFIG, NoFields, access=on_cluster(GET))
 def get_config(ns: "NameServerView", call: Call[NoFields]) -> Response:
     return call.ok(body=config_text(ns))
 

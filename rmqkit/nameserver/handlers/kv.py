@@ -9,6 +9,7 @@ Source: `namesrv/.../processor/DefaultRequestProcessor.java` (`putKVConfig` and 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from rmqkit.access.rules import GET, UPDATE, on_cluster
 from rmqkit.runtime.calls import LATER, Call, Handlers, Response
 from rmqkit.wire.bodies import KVTable
 from rmqkit.wire.codes import RequestCode, ResponseCode
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 rows = Handlers()
 
 
-@rows.handles(RequestCode.PUT_KV_CONFIG, schemas.PutKVConfigRequest)
+@rows.handles(RequestCode.PUT_KV_CONFIG, schemas.PutKVConfigRequest, access=on_cluster(UPDATE))
 def put_kv_config(ns: "NameServerView", call: Call[schemas.PutKVConfigRequest]) -> Response:
     args = call.args
     ns.kv.check_put(args.namespace, args.key, args.value)
@@ -29,7 +30,7 @@ def put_kv_config(ns: "NameServerView", call: Call[schemas.PutKVConfigRequest]) 
     return LATER
 
 
-@rows.handles(RequestCode.GET_KV_CONFIG, schemas.GetKVConfigRequest)
+@rows.handles(RequestCode.GET_KV_CONFIG, schemas.GetKVConfigRequest, access=on_cluster(GET))
 def get_kv_config(ns: "NameServerView", call: Call[schemas.GetKVConfigRequest]) -> Response:
     namespace, key = call.args.namespace, call.args.key
     value = ns.kv.get(namespace, key)
@@ -38,14 +39,14 @@ def get_kv_config(ns: "NameServerView", call: Call[schemas.GetKVConfigRequest]) 
     return call.ok(schemas.GetKVConfigResponse(value=value))
 
 
-@rows.handles(RequestCode.DELETE_KV_CONFIG, schemas.DeleteKVConfigRequest)
+@rows.handles(RequestCode.DELETE_KV_CONFIG, schemas.DeleteKVConfigRequest, access=on_cluster(UPDATE))
 def delete_kv_config(ns: "NameServerView", call: Call[schemas.DeleteKVConfigRequest]) -> Response:
     call.changing()
     ns.kv.delete(call.args.namespace, call.args.key, _when_kept(ns, call))
     return LATER
 
 
-@rows.handles(RequestCode.GET_KVLIST_BY_NAMESPACE, schemas.GetKVListByNamespaceRequest)
+@rows.handles(RequestCode.GET_KVLIST_BY_NAMESPACE, schemas.GetKVListByNamespaceRequest, access=on_cluster(GET))
 def get_kv_list_by_namespace(ns: "NameServerView", call: Call[schemas.GetKVListByNamespaceRequest]) -> Response:
     table = ns.kv.namespace(call.args.namespace)
     if table is None:

@@ -9,6 +9,7 @@ Source: `namesrv/.../processor/ClientRequestProcessor.java`, `DefaultRequestProc
 
 from typing import TYPE_CHECKING
 
+from rmqkit.access.rules import GET, PUB, SUB, either, in_body, inner, on_cluster, on_topic
 from rmqkit.nameserver import answers
 from rmqkit.nameserver.kv import ORDER_TOPIC_CONFIG
 from rmqkit.nameserver.names import NAME_SIZE_MAX
@@ -17,6 +18,7 @@ from rmqkit.wire.bodies import MemberGroupBody
 from rmqkit.wire.codes import RequestCode, ResponseCode
 from rmqkit.wire.schema import NoFields
 from rmqkit.wire.schemas.nameserver import GetBrokerMemberGroupRequest, GetRouteInfoRequest
+from rmqkit.wire.topic_names import AUTO_CREATE_TOPIC
 
 if TYPE_CHECKING:
     from rmqkit.nameserver.view import NameServerView
@@ -25,8 +27,15 @@ FAQ_URL = "https://rocketmq.apache.org/docs/bestPractice/06FAQ"
 
 rows = Handlers()
 
+_ON_TOPIC = on_topic(PUB, SUB, GET)
+#: T:P/S/g. Every producer needs the route of the topic after which others are created
+ROUTE = in_body(
+    f"{_ON_TOPIC.text}; {AUTO_CREATE_TOPIC} any user",
+    lambda caller, call: None if call.args.topic == AUTO_CREATE_TOPIC else _ON_TOPIC.refusal(caller, call),
+)
 
-@rows.handles(RequestCode.GET_ROUTEINFO_BY_TOPIC, GetRouteInfoRequest)
+
+@rows.handles(RequestCode.GET_ROUTEINFO_BY_TOPIC, GetRouteInfoRequest, access=ROUTE)
 def get_route_info_by_topic(ns: "NameServerView", call: Call[GetRouteInfoRequest]) -> Response:
     args = call.args
     settings = ns.config.nameserver
@@ -43,12 +52,12 @@ def get_route_info_by_topic(ns: "NameServerView", call: Call[GetRouteInfoRequest
     return call.ok(body=route.encode())
 
 
-@rows.handles(RequestCode.GET_BROKER_CLUSTER_INFO, NoFields)
+@rows.handles(RequestCode.GET_BROKER_CLUSTER_INFO, NoFields, access=on_cluster(GET))
 def get_broker_cluster_info(ns: "NameServerView", call: Call[NoFields]) -> Response:
     return call.ok(body=answers.cluster_info(ns.routes).encode())
 
 
-@rows.handles(RequestCode.GET_BROKER_MEMBER_GROUP, GetBrokerMemberGroupRequest)
+@rows.handles(RequestCode.GET_BROKER_MEMBER_GROUP, GetBrokerMemberGroupRequest, access=either(inner, on_cluster(GET)))
 def get_broker_member_group(ns: "NameServerView", call: Call[GetBrokerMemberGroupRequest]) -> Response:
     group = answers.member_group(ns.routes, call.args.cluster_name, call.args.broker_name)
     return call.ok(body=MemberGroupBody(broker_member_group=group).encode())

@@ -8,6 +8,7 @@ Source: `namesrv/.../processor/DefaultRequestProcessor.java`.
 
 from typing import TYPE_CHECKING
 
+from rmqkit.access.rules import GET, TOPIC, UPDATE, either, lists, on_cluster
 from rmqkit.nameserver import answers
 from rmqkit.nameserver.names import NAME_SIZE_MAX, check_name, shown
 from rmqkit.runtime.calls import Call, Handlers, Refused, Response
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 rows = Handlers()
 
 
-@rows.handles(RequestCode.WIPE_WRITE_PERM_OF_BROKER, schemas.WipeWritePermOfBrokerRequest)
+@rows.handles(RequestCode.WIPE_WRITE_PERM_OF_BROKER, schemas.WipeWritePermOfBrokerRequest, access=on_cluster(UPDATE))
 def wipe_write_perm_of_broker(ns: "NameServerView", call: Call[schemas.WipeWritePermOfBrokerRequest]) -> Response:
     call.changing()
     count = ns.routes.change_perm(call.args.broker_name, writable=False)
@@ -32,7 +33,7 @@ def wipe_write_perm_of_broker(ns: "NameServerView", call: Call[schemas.WipeWrite
     return call.ok(schemas.WipeWritePermOfBrokerResponse(wipe_topic_count=count))
 
 
-@rows.handles(RequestCode.ADD_WRITE_PERM_OF_BROKER, schemas.AddWritePermOfBrokerRequest)
+@rows.handles(RequestCode.ADD_WRITE_PERM_OF_BROKER, schemas.AddWritePermOfBrokerRequest, access=on_cluster(UPDATE))
 def add_write_perm_of_broker(ns: "NameServerView", call: Call[schemas.AddWritePermOfBrokerRequest]) -> Response:
     call.changing()
     count = ns.routes.change_perm(call.args.broker_name, writable=True)
@@ -42,43 +43,45 @@ def add_write_perm_of_broker(ns: "NameServerView", call: Call[schemas.AddWritePe
     return call.ok(schemas.AddWritePermOfBrokerResponse(add_topic_count=count))
 
 
-@rows.handles(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, NoFields)
+@rows.handles(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, NoFields, access=either(on_cluster(GET), lists(TOPIC)))
 def get_all_topic_list(ns: "NameServerView", call: Call[NoFields]) -> Response:
     if not ns.config.nameserver.enable_all_topic_list:
         return call.error(ResponseCode.SYSTEM_ERROR, "disable")
-    return _listed(call, answers.all_topics(ns.routes))
+    listed = answers.all_topics(ns.routes)
+    listed.topic_list = list(call.visible(TOPIC, listed.topic_list, whole=on_cluster(GET)))
+    return _listed(call, listed)
 
 
-@rows.handles(RequestCode.GET_TOPICS_BY_CLUSTER, schemas.GetTopicsByClusterRequest)
+@rows.handles(RequestCode.GET_TOPICS_BY_CLUSTER, schemas.GetTopicsByClusterRequest, access=on_cluster(GET))
 def get_topics_by_cluster(ns: "NameServerView", call: Call[schemas.GetTopicsByClusterRequest]) -> Response:
     _check_lists(ns)
     return _listed(call, answers.topics_of_cluster(ns.routes, call.args.cluster))
 
 
-@rows.handles(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS, NoFields)
+@rows.handles(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS, NoFields, access=on_cluster(GET))
 def get_system_topic_list(ns: "NameServerView", call: Call[NoFields]) -> Response:
     return _listed(call, answers.system_topics(ns.routes))
 
 
-@rows.handles(RequestCode.GET_UNIT_TOPIC_LIST, NoFields)
+@rows.handles(RequestCode.GET_UNIT_TOPIC_LIST, NoFields, access=on_cluster(GET))
 def get_unit_topic_list(ns: "NameServerView", call: Call[NoFields]) -> Response:
     _check_lists(ns)
     return _listed(call, answers.unit_topics(ns.routes))
 
 
-@rows.handles(RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST, NoFields)
+@rows.handles(RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST, NoFields, access=on_cluster(GET))
 def get_has_unit_sub_topic_list(ns: "NameServerView", call: Call[NoFields]) -> Response:
     _check_lists(ns)
     return _listed(call, answers.unit_sub_topics(ns.routes))
 
 
-@rows.handles(RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST, NoFields)
+@rows.handles(RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST, NoFields, access=on_cluster(GET))
 def get_has_unit_sub_ununit_topic_list(ns: "NameServerView", call: Call[NoFields]) -> Response:
     _check_lists(ns)
     return _listed(call, answers.unit_sub_ununit_topics(ns.routes))
 
 
-@rows.handles(RequestCode.DELETE_TOPIC_IN_NAMESRV, schemas.DeleteTopicFromNamesrvRequest)
+@rows.handles(RequestCode.DELETE_TOPIC_IN_NAMESRV, schemas.DeleteTopicFromNamesrvRequest, access=on_cluster(UPDATE))
 def delete_topic(ns: "NameServerView", call: Call[schemas.DeleteTopicFromNamesrvRequest]) -> Response:
     topic, cluster = call.args.topic, call.args.cluster_name or None
     check_name("topic", topic)
@@ -88,7 +91,7 @@ def delete_topic(ns: "NameServerView", call: Call[schemas.DeleteTopicFromNamesrv
     return call.ok()
 
 
-@rows.handles(RequestCode.REGISTER_TOPIC_IN_NAMESRV, schemas.RegisterTopicRequest)
+@rows.handles(RequestCode.REGISTER_TOPIC_IN_NAMESRV, schemas.RegisterTopicRequest, access=on_cluster(UPDATE))
 def register_topic(ns: "NameServerView", call: Call[schemas.RegisterTopicRequest]) -> Response:
     topic = call.args.topic
     check_name("topic", topic)

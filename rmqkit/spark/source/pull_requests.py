@@ -11,6 +11,7 @@ Source: `remoting/.../header/PullMessageRequestHeader.java` (`encode`).
 from functools import cache
 from struct import Struct
 
+from rmqkit.runtime.remoting import Sign
 from rmqkit.wire.codes import RequestCode
 from rmqkit.wire.remoting.frames import CODEC_ROCKETMQ, frame
 from rmqkit.wire.remoting.headers import encode_request
@@ -32,7 +33,12 @@ class PullRequests:
         self._ext = to_ext(request)
         self._template = cache(self._made)
 
-    def frame(self, opaque: int, offset: int, count: int) -> bytes:
+    def frame(self, opaque: int, offset: int, count: int, sign: Sign | None = None) -> bytes:
+        """Return the frame of a pull. With `sign` it is signed; a signature fits no template."""
+        if sign is not None:
+            ext = sign({**self._ext, "queueOffset": str(offset), "maxMsgNums": str(count)}, b"")
+            header = encode_request(RequestCode.PULL_MESSAGE, opaque, ext, codec=CODEC_ROCKETMQ)
+            return frame(header, codec=CODEC_ROCKETMQ)
         template = self._template(len(str(offset)), len(str(count)))
         return template % (_opaque(opaque), offset, count)
 

@@ -209,7 +209,7 @@ class RangeReader:
         requests = []
         for pull in due:
             pull.opaque = link.opaque()
-            requests.append(self._requests.frame(pull.opaque, pull.begin, pull.count))
+            requests.append(self._requests.frame(pull.opaque, pull.begin, pull.count, link.sign))
         link.send(b"".join(requests), len(due))
 
     def _receive(self, link: Link) -> None:

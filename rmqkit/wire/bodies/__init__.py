@@ -6,6 +6,7 @@ the public names of all its modules.
 
 # ruff: noqa: F403
 
+from rmqkit.wire.bodies.access import *
 from rmqkit.wire.bodies.base import *
 from rmqkit.wire.bodies.clients import *
 from rmqkit.wire.bodies.groups import *

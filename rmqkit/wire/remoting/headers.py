@@ -179,9 +179,10 @@ class RequestDecoder(Generic[E]):
                     return head
             except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
                 pass
-        return self._slow(decode_head(frame))
+        return self.read(decode_head(frame))
 
-    def _slow(self, head: Head) -> TypedHead[E]:
+    def read(self, head: Head) -> TypedHead[E]:
+        """Return the typed header of one that is decoded without its schema. Raises BadHeader."""
         try:
             ext = from_ext(self.schema, head.ext_fields or {})
         except RemoteProtocolError as error:

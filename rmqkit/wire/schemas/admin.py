@@ -22,6 +22,13 @@ class GetConsumeStatsInBrokerRequest(Ext, kw_only=True):
     is_order: bool = False
 
 
+class CheckRocksdbCqWriteProgressRequest(Ext, kw_only=True):
+    """354. Without a topic, all topics are checked."""
+
+    topic: str | None = None
+    check_store_time: Int64 | None = None
+
+
 class AddBrokerRequest(Ext, kw_only=True):
     config_path: str | None = None
 

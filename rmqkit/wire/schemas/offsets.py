@@ -31,6 +31,7 @@ class GetAllConsumerOffsetResponse(Ext, kw_only=True):
     - `delay_offsets`: a DelayOffsetTable as JSON. `log_end` is the end of the log when it was read.
     - `log_of`: the start id of the master that wrote the sender's log, "" if unknown.
     - `leases_version`: set if the body has the leases of lock mode `loose`.
+    - `access_version`: a DataVersion as JSON, set with access control.
     - `special_progress`: JSON, progress of the other special duties by name.
     """
 
@@ -43,6 +44,7 @@ class GetAllConsumerOffsetResponse(Ext, kw_only=True):
     log_end: Int64
     log_of: str | None = None
     leases_version: Int64 | None = None
+    access_version: str | None = None
 
 
 class QueryConsumerOffsetRequest(Ext, kw_only=True):

@@ -20,7 +20,7 @@ SMALL = ("--set", "mappedFileSizeCommitLog=16777216")
 #: one broker per group, for tests that need no replicas
 ALONE = ("--replicas", "1")
 #: an unreachable address: a cluster that advertises it never becomes ready
-NOWHERE = ("--bind", "0.0.0.0", "--advertise", "192.0.2.1")
+NOWHERE = ("--bind", "0.0.0.0", "--advertise", "192.0.2.1", "--insecure")
 
 
 def states(shell, name="default"):

@@ -139,3 +139,17 @@ def test_two_words_for_one_choice_still_have_to_agree_when_they_are_asked_for():
     plan = Plan(replicas=2, settings={"lockMode": "loose", "lockInStrictMode": "true"})
     with pytest.raises(Exception, match="disagree"):
         nodefile.check_settings(shape_of(plan)["settings"], 2)
+
+
+def test_a_replay_of_a_secure_cluster_is_secure_and_records_no_secret(tmp_path):
+    secret = "the secret of the nodes"
+    settings = {
+        "authenticationEnabled": "true",
+        "innerClientAuthenticationCredentials": f'{{"accessKey":"inner","secretKey":"{secret}"}}',
+        "slaveTimeout": 1500,
+    }
+    description = Description(name="drill", secure=True, settings=settings).checked()
+    run = runs.new_run(tmp_path, plan_for(description, Plan(group="broker-a")))
+    assert own(runs.load_plan(run)).secure
+    assert own(runs.load_plan(run)).settings["slaveTimeout"] == "1500"
+    assert not [path for path in run.rglob("*") if path.is_file() and secret in path.read_text()]

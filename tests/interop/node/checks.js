@@ -33,7 +33,8 @@ class Scene {
   constructor(nameSrv, check) {
     this.topic = `node_${check}`;
     this.group = `node_group_${check}`;
-    this.options = { nameSrv, httpclient: {}, logger: quiet };
+    const { INTEROP_ACCESS_KEY: accessKey, INTEROP_SECRET_KEY: secretKey } = process.env;
+    this.options = { nameSrv, httpclient: {}, logger: quiet, ...(accessKey ? { accessKey, secretKey } : {}) };
     this.opened = [];
   }
 

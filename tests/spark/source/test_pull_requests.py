@@ -3,10 +3,11 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rmqkit.access.signature import Credentials, Key
 from rmqkit.spark.source.pull_requests import PullRequests
 from rmqkit.wire.codes import RequestCode
 from rmqkit.wire.remoting.frames import CODEC_ROCKETMQ, FrameBuffer, frame
-from rmqkit.wire.remoting.headers import RequestDecoder, encode_request
+from rmqkit.wire.remoting.headers import RequestDecoder, decode_head, encode_request
 from rmqkit.wire.remoting.pull_header import read_pull
 from rmqkit.wire.schema import to_ext
 from rmqkit.wire.schemas.pull import PullMessageRequest
@@ -31,3 +32,18 @@ def test_a_request_is_the_written_header(opaque, offset, count, topic, tags):
     assert RequestDecoder(PullMessageRequest).decode(cut).ext == request
     if offset < 10**18:
         assert read_pull(cut.header) is not None, "brokers of ours read it the fast way"
+
+
+def test_a_signed_request_has_a_signature_of_its_own():
+    key = Key("secret")
+    request = PullMessageRequest(
+        consumer_group="g", topic="T", queue_id=3, queue_offset=0, max_msg_nums=1, sys_flag=4, subscription="*"
+    )
+    made = PullRequests(request).frame(7, 25, 32, Credentials("user", "secret").sign)
+    (cut,) = FrameBuffer().feed(made)
+    head = decode_head(cut)
+    assert head.opaque == 7
+    assert head.ext_fields is not None
+    assert (head.ext_fields["queueOffset"], head.ext_fields["maxMsgNums"]) == ("25", "32")
+    assert key.verify(head.ext_fields, b"")
+    assert not key.verify({**head.ext_fields, "queueOffset": "26"}, b"")

@@ -9,8 +9,10 @@ Source: `broker/.../processor/AdminBrokerProcessor.getBrokerRuntimeInfo`,
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from rmqkit.access.rules import GET, SUB, after_read, on_cluster, on_topic
 from rmqkit.broker.handlers.admin import config, queues, refusals, stats
 from rmqkit.broker.handlers.consumers import group_offsets
+from rmqkit.broker.handlers.demands import stored_in
 from rmqkit.runtime.calls import Call, Handlers, Response
 from rmqkit.runtime.connection import Buffer
 from rmqkit.wire.bodies import KVTable
@@ -30,7 +32,7 @@ QUERY_SIZE_MAX = 16 * 1024 * 1024
 IN_UNITS = ("remainHowManyDataToCommit", "remainHowManyDataToFlush")
 
 
-@rows.handles(RequestCode.GET_BROKER_RUNTIME_INFO, NoFields)
+@rows.handles(RequestCode.GET_BROKER_RUNTIME_INFO, NoFields, access=on_cluster(GET))
 def runtime_info(broker: "BrokerView", call: Call[NoFields]) -> Response:
     table = broker.facts()
     table |= {name: readable(int(table[name])) for name in IN_UNITS if name in table}
@@ -45,15 +47,17 @@ def readable(size: int) -> str:
     return f"{size / 1024**power:.1f} {' KMGTPE'[power]}iB"
 
 
-@rows.handles(RequestCode.VIEW_MESSAGE_BY_ID, ViewMessageRequest)
+@rows.handles(RequestCode.VIEW_MESSAGE_BY_ID, ViewMessageRequest, access=after_read("T:S/g of the stored message"))
 def view(broker: "BrokerView", call: Call[ViewMessageRequest]) -> Response:
     record = broker.store.record(call.args.offset) if call.args.offset >= 0 else None
     if record is None:
         return call.error(ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {call.args.offset}")
+    if call.caller is not None:
+        call.demand(stored_in(record, SUB, GET))
     return call.ok(body=record)
 
 
-@rows.handles(RequestCode.QUERY_MESSAGE, QueryMessageRequest)
+@rows.handles(RequestCode.QUERY_MESSAGE, QueryMessageRequest, access=on_topic(SUB, GET))
 def query(broker: "BrokerView", call: Call[QueryMessageRequest]) -> Response:
     """Find messages by key, by unique key or, with `index_type` T, by tag.
 

@@ -10,6 +10,7 @@ Source: `broker/.../processor/AdminBrokerProcessor.{updateBrokerConfig,getBroker
 
 from typing import TYPE_CHECKING
 
+from rmqkit.access.rules import GET, UPDATE, on_cluster
 from rmqkit.broker.handlers.admin.table_saves import answer_when_kept
 from rmqkit.config import parse_properties
 from rmqkit.errors import ConfigError
@@ -24,13 +25,13 @@ if TYPE_CHECKING:
 rows = Handlers()
 
 
-@rows.handles(RequestCode.GET_BROKER_CONFIG, NoFields)
+@rows.handles(RequestCode.GET_BROKER_CONFIG, NoFields, access=on_cluster(GET))
 def get_config(broker: "BrokerView", call: Call[NoFields]) -> Response:
     version = broker.live_settings.version.encode().decode()
     return call.ok(GetBrokerConfigResponse(version=version), broker.config.properties_text().encode())
 
 
-@rows.handles(RequestCode.UPDATE_BROKER_CONFIG, NoFields)
+@rows.handles(RequestCode.UPDATE_BROKER_CONFIG, NoFields, access=on_cluster(UPDATE))
 def update_config(broker: "BrokerView", call: Call[NoFields]) -> Response:
     """Apply changed settings and save them. Raises Refused, and then changes nothing."""
     if call.conn.is_remote and not broker.config.limits.remote_config_update:

@@ -7,7 +7,9 @@ getSubscriptionGroup,updateAndGetGroupForbidden,querySubscriptionByConsumer}`.
 
 from typing import TYPE_CHECKING, Any
 
+from rmqkit.access.rules import DELETE, GET, GROUP, UPDATE, either, every, inner, lists, named, on_group, on_topic
 from rmqkit.broker.handlers.admin.table_saves import answer_when_kept, check_may_change, page_of
+from rmqkit.broker.handlers.demands import GROUP_CREATED, GROUPS_CREATED
 from rmqkit.broker.names import group_fault, retry_topic, topic_fault
 from rmqkit.broker.tables.attributes import GROUP_ATTRIBUTES, altered
 from rmqkit.broker.tables.groups import FORBIDDEN_MAX, GROUPS_MAX
@@ -34,13 +36,13 @@ rows = Handlers()
 RETRY_TIMES_MIN = -1
 
 
-@rows.handles(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, NoFields)
+@rows.handles(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, NoFields, access=GROUP_CREATED)
 def create(broker: "BrokerView", call: Call[NoFields]) -> Response:
     _put(broker, call, [SubscriptionGroupConfig.decode(call.body)])
     return _answer_when_kept(broker, call)
 
 
-@rows.handles(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST, NoFields)
+@rows.handles(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST, NoFields, access=GROUPS_CREATED)
 def create_list(broker: "BrokerView", call: Call[NoFields]) -> Response:
     """Create or change several groups: all of them or none."""
     _put(broker, call, SubscriptionGroupList.decode(call.body).group_config_list)
@@ -86,7 +88,9 @@ def _answer_when_kept(broker: "BrokerView", call: Call[Any]) -> Response:
     return answer_when_kept(call, broker.groups, broker.groups.save, "subscriptionGroup.json")
 
 
-@rows.handles(RequestCode.DELETE_SUBSCRIPTIONGROUP, DeleteSubscriptionGroupRequest)
+@rows.handles(
+    RequestCode.DELETE_SUBSCRIPTIONGROUP, DeleteSubscriptionGroupRequest, access=on_group(DELETE, field="group_name")
+)
 def delete(broker: "BrokerView", call: Call[DeleteSubscriptionGroupRequest]) -> Response:
     """Delete a group and, with `clean_offset`, its offsets and its retry topic."""
     check_may_change(broker)
@@ -100,10 +104,16 @@ def delete(broker: "BrokerView", call: Call[DeleteSubscriptionGroupRequest]) -> 
     return _answer_when_kept(broker, call)
 
 
-@rows.handles(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, GetAllSubscriptionGroupRequest)
+@rows.handles(
+    RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, GetAllSubscriptionGroupRequest, access=either(inner, lists(GROUP))
+)
 def all_groups(broker: "BrokerView", call: Call[GetAllSubscriptionGroupRequest]) -> Response:
     """Return all groups, or one page of them by name if the peer asks for pages."""
     table, args = broker.groups.snapshot(), call.args
+    configs = table.subscription_group_table
+    table.subscription_group_table = {name: configs[name] for name in call.visible(GROUP, configs)}
+    visible = table.subscription_group_table
+    table.forbidden_table = {name: topics for name, topics in table.forbidden_table.items() if name in visible}
     total = len(table.subscription_group_table)
     page = page_of(
         broker.config,
@@ -119,7 +129,11 @@ def all_groups(broker: "BrokerView", call: Call[GetAllSubscriptionGroupRequest])
     return call.ok(GetAllSubscriptionGroupResponse(total_group_num=total), table.encode())
 
 
-@rows.handles(RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER, QuerySubscriptionByConsumerRequest)
+@rows.handles(
+    RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER,
+    QuerySubscriptionByConsumerRequest,
+    access=named(("topic", on_topic(GET)), ("group", on_group(GET, field="group"))),
+)
 def subscription(broker: "BrokerView", call: Call[QuerySubscriptionByConsumerRequest]) -> Response:
     """Return a group's subscription to a topic, without one if the group is offline."""
     args = call.args
@@ -128,7 +142,9 @@ def subscription(broker: "BrokerView", call: Call[QuerySubscriptionByConsumerReq
     return call.ok(body=SubscriptionOfGroup(group=args.group, topic=args.topic, subscription_data=found).encode())
 
 
-@rows.handles(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, GetSubscriptionGroupConfigRequest)
+@rows.handles(
+    RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, GetSubscriptionGroupConfigRequest, access=on_group(GET, field="group")
+)
 def group_config(broker: "BrokerView", call: Call[GetSubscriptionGroupConfigRequest]) -> Response:
     """Return a group's configuration.
 
@@ -141,7 +157,11 @@ def group_config(broker: "BrokerView", call: Call[GetSubscriptionGroupConfigRequ
     return call.ok(body=config.encode())
 
 
-@rows.handles(RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN, UpdateGroupForbiddenRequest)
+@rows.handles(
+    RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN,
+    UpdateGroupForbiddenRequest,
+    access=every(on_topic(UPDATE), on_group(UPDATE, field="group")),
+)
 def group_forbidden(broker: "BrokerView", call: Call[UpdateGroupForbiddenRequest]) -> Response:
     """Ban a group from a topic, lift the ban, or query it. Banned pulls get NO_PERMISSION."""
     args = call.args

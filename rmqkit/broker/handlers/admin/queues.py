@@ -11,6 +11,7 @@ deleteExpiredCommitLog,cleanUnusedTopic}`,
 
 from typing import TYPE_CHECKING
 
+from rmqkit.access.rules import GET, UPDATE, named, on_cluster, on_group, on_topic
 from rmqkit.broker.names import is_system_topic
 from rmqkit.runtime.calls import Call, Handlers, Refused, Response
 from rmqkit.wire import fastjson
@@ -29,7 +30,11 @@ rows = Handlers()
 ENTRIES_MAX = 10_000
 
 
-@rows.handles(RequestCode.QUERY_CONSUME_QUEUE, QueryConsumeQueueRequest)
+@rows.handles(
+    RequestCode.QUERY_CONSUME_QUEUE,
+    QueryConsumeQueueRequest,
+    access=named(("topic", on_topic(GET)), ("consumer_group", on_group(GET))),
+)
 def query_queue(broker: "BrokerView", call: Call[QueryConsumeQueueRequest]) -> Response:
     """Return queue entries from `index` on.
 
@@ -86,7 +91,7 @@ def _filter_text(group: str, subscription: SubscriptionData) -> str:
     )
 
 
-@rows.handles(RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE, NoFields)
+@rows.handles(RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE, NoFields, access=on_cluster(UPDATE))
 def clean_queues(broker: "BrokerView", call: Call[NoFields]) -> Response:
     """Start to remove queue files whose records have all left the log."""
     call.changing()
@@ -94,7 +99,7 @@ def clean_queues(broker: "BrokerView", call: Call[NoFields]) -> Response:
     return call.ok()
 
 
-@rows.handles(RequestCode.DELETE_EXPIRED_COMMITLOG, NoFields)
+@rows.handles(RequestCode.DELETE_EXPIRED_COMMITLOG, NoFields, access=on_cluster(UPDATE))
 def clean_log(broker: "BrokerView", call: Call[NoFields]) -> Response:
     """Start to remove log files that are older than `fileReservedTime`."""
     call.changing()
@@ -102,7 +107,7 @@ def clean_log(broker: "BrokerView", call: Call[NoFields]) -> Response:
     return call.ok()
 
 
-@rows.handles(RequestCode.CLEAN_UNUSED_TOPIC, NoFields)
+@rows.handles(RequestCode.CLEAN_UNUSED_TOPIC, NoFields, access=on_cluster(UPDATE))
 def clean_topics(broker: "BrokerView", call: Call[NoFields]) -> Response:
     """Remove the queues of topics that the broker no longer knows, except system topics."""
     topics = {each.topic: None for each in broker.store.queues()}

@@ -10,10 +10,12 @@ doCheckRocksdbCqWriteProgress,exportRocksDBConfigToJson}`.
 
 from typing import TYPE_CHECKING, Any
 
+from rmqkit.access.rules import GET, UPDATE, on_cluster, on_topic
 from rmqkit.runtime.calls import Call, Handlers, Response
 from rmqkit.wire import fastjson
 from rmqkit.wire.codes import RequestCode, ResponseCode
 from rmqkit.wire.schema import NoFields
+from rmqkit.wire.schemas.admin import CheckRocksdbCqWriteProgressRequest
 
 if TYPE_CHECKING:
     from rmqkit.broker.view import BrokerView
@@ -37,11 +39,11 @@ def refuse(broker: "BrokerView", call: Call[Any]) -> Response:
 
 
 for _code in REFUSED:
-    rows.handles(_code, NoFields)(refuse)
+    rows.handles(_code, NoFields, access=on_cluster(UPDATE))(refuse)
 
 
-@rows.handles(RequestCode.CHECK_ROCKSDB_CQ_WRITE_PROGRESS, NoFields)
-def check_rocksdb(broker: "BrokerView", call: Call[NoFields]) -> Response:
+@rows.handles(RequestCode.CHECK_ROCKSDB_CQ_WRITE_PROGRESS, CheckRocksdbCqWriteProgressRequest, access=on_topic(GET))
+def check_rocksdb(broker: "BrokerView", call: Call[CheckRocksdbCqWriteProgressRequest]) -> Response:
     """Answer that there is nothing to check without RocksDB.
 
     (Apache answers that its check has begun, and logs this text.)

@@ -11,6 +11,8 @@ ViewBrokerStatsData,fetchAllConsumeStatsInBroker}`,
 
 from typing import TYPE_CHECKING
 
+from rmqkit.access.rules import GET, named, on_cluster, on_group, on_topic
+from rmqkit.broker.handlers.demands import TOPICS_LISTED
 from rmqkit.runtime.calls import Call, Handlers, Refused, Response
 from rmqkit.wire.bodies import (
     ConsumeProgress,
@@ -31,7 +33,11 @@ if TYPE_CHECKING:
 rows = Handlers()
 
 
-@rows.handles(RequestCode.GET_CONSUME_STATS, GetConsumeStatsRequest)
+@rows.handles(
+    RequestCode.GET_CONSUME_STATS,
+    GetConsumeStatsRequest,
+    access=named(("consumer_group", on_group(GET)), ("topic", on_topic(GET)), ("topic_list", TOPICS_LISTED)),
+)
 def consume_stats(broker: "BrokerView", call: Call[GetConsumeStatsRequest]) -> Response:
     """Return a group's progress in each queue.
 
@@ -79,7 +85,7 @@ def _progress(broker: "BrokerView", group: str, topic: str, queue_id: int) -> Co
     )
 
 
-@rows.handles(RequestCode.GET_BROKER_CONSUME_STATS, GetConsumeStatsInBrokerRequest)
+@rows.handles(RequestCode.GET_BROKER_CONSUME_STATS, GetConsumeStatsInBrokerRequest, access=on_cluster(GET))
 def all_consume_stats(broker: "BrokerView", call: Call[GetConsumeStatsInBrokerRequest]) -> Response:
     """Return the progress of all groups, one entry per topic; an empty list without offsets."""
     topics_of: dict[str, list[str]] = {}
@@ -102,7 +108,11 @@ def all_consume_stats(broker: "BrokerView", call: Call[GetConsumeStatsInBrokerRe
     return call.ok(body=answer.encode())
 
 
-@rows.handles(RequestCode.QUERY_CONSUME_TIME_SPAN, QueryConsumeTimeSpanRequest)
+@rows.handles(
+    RequestCode.QUERY_CONSUME_TIME_SPAN,
+    QueryConsumeTimeSpanRequest,
+    access=named(("topic", on_topic(GET)), ("group", on_group(GET, field="group"))),
+)
 def time_spans(broker: "BrokerView", call: Call[QueryConsumeTimeSpanRequest]) -> Response:
     """Return for each queue the store times of the first, last and last consumed message.
 
@@ -135,7 +145,7 @@ def time_spans(broker: "BrokerView", call: Call[QueryConsumeTimeSpanRequest]) ->
     return call.ok(body=ConsumeTimeSpans(consume_time_span_set=spans).encode())
 
 
-@rows.handles(RequestCode.VIEW_BROKER_STATS_DATA, ViewBrokerStatsDataRequest)
+@rows.handles(RequestCode.VIEW_BROKER_STATS_DATA, ViewBrokerStatsDataRequest, access=on_cluster(GET))
 def counter(broker: "BrokerView", call: Call[ViewBrokerStatsDataRequest]) -> Response:
     """Return a counter. One that has counted nothing is an error, which tools take for zero."""
     name, key = call.args.stats_name, call.args.stats_key

@@ -10,7 +10,9 @@ queryTopicsByConsumer,getSystemTopicListFromBroker}`.
 
 from typing import TYPE_CHECKING, Any
 
+from rmqkit.access.rules import CREATE, DELETE, GET, TOPIC, all_listed, either, inner, lists, on_group, on_topic
 from rmqkit.broker.handlers.admin.table_saves import answer_when_kept, check_may_change, page_of
+from rmqkit.broker.handlers.demands import TOPICS_CREATED
 from rmqkit.broker.names import is_system_topic, topic_fault
 from rmqkit.broker.tables.attributes import TOPIC_ATTRIBUTES, Changes, altered, parse
 from rmqkit.broker.tables.topics import QUEUE_COUNT_MAX, TOPICS_MAX
@@ -47,7 +49,7 @@ rows = Handlers()
 PERM_MAX = 15
 
 
-@rows.handles(RequestCode.UPDATE_AND_CREATE_TOPIC, CreateTopicRequest)
+@rows.handles(RequestCode.UPDATE_AND_CREATE_TOPIC, CreateTopicRequest, access=on_topic(CREATE))
 def create(broker: "BrokerView", call: Call[CreateTopicRequest]) -> Response:
     args = call.args
     config = TopicConfig(
@@ -67,7 +69,7 @@ def create(broker: "BrokerView", call: Call[CreateTopicRequest]) -> Response:
     return _answer_when_kept(broker, call)
 
 
-@rows.handles(RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, NoFields)
+@rows.handles(RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, NoFields, access=TOPICS_CREATED)
 def create_list(broker: "BrokerView", call: Call[NoFields]) -> Response:
     """Create or change several topics: all of them or none."""
     configs = TopicConfigList.decode(call.body).topic_config_list
@@ -130,7 +132,7 @@ def _fault(broker: "BrokerView", config: TopicConfig) -> str | None:
     return None
 
 
-@rows.handles(RequestCode.DELETE_TOPIC_IN_BROKER, DeleteTopicRequest)
+@rows.handles(RequestCode.DELETE_TOPIC_IN_BROKER, DeleteTopicRequest, access=on_topic(DELETE))
 def delete(broker: "BrokerView", call: Call[DeleteTopicRequest]) -> Response:
     """Delete a topic and, if `clearRetryTopicWhenDeleteTopic` is set, its pop retry topics."""
     if broker.replication.is_slave:
@@ -156,29 +158,30 @@ def delete(broker: "BrokerView", call: Call[DeleteTopicRequest]) -> Response:
     return _answer_when_kept(broker, call)
 
 
-@rows.handles(RequestCode.GET_ALL_TOPIC_CONFIG, GetAllTopicConfigRequest)
+@rows.handles(RequestCode.GET_ALL_TOPIC_CONFIG, GetAllTopicConfigRequest, access=either(inner, lists(TOPIC)))
 def all_topics(broker: "BrokerView", call: Call[GetAllTopicConfigRequest]) -> Response:
     """Return all topics, or one page of them by name if the peer asks for pages. None is static."""
     topics, args = broker.topics, call.args
+    visible = call.visible(TOPIC, topics.by_name)
     page = page_of(
         broker.config,
-        topics.by_name,
+        visible,
         topics.version,
         first=args.topic_seq,
         asked_version=args.data_version,
         count=args.max_topic_num,
     )
-    table = topics.snapshot(page)
+    table = topics.snapshot(visible if page is None else page)
     body = TopicConfigAndMappingTable(data_version=table.data_version, topic_config_table=table.topic_config_table)
-    return call.ok(GetAllTopicConfigResponse(total_topic_num=len(topics.by_name)), body.encode())
+    return call.ok(GetAllTopicConfigResponse(total_topic_num=len(visible)), body.encode())
 
 
-@rows.handles(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER, NoFields)
+@rows.handles(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER, NoFields, access=all_listed(TOPIC))
 def system_topics(broker: "BrokerView", call: Call[NoFields]) -> Response:
     return call.ok(body=TopicList(topic_list=sorted({*SYSTEM_TOPICS, *broker.topics.system})).encode())
 
 
-@rows.handles(RequestCode.GET_TOPIC_CONFIG, GetTopicConfigRequest)
+@rows.handles(RequestCode.GET_TOPIC_CONFIG, GetTopicConfigRequest, access=on_topic(GET))
 def topic_config(broker: "BrokerView", call: Call[GetTopicConfigRequest]) -> Response:
     """Return a topic's configuration.
 
@@ -190,7 +193,7 @@ def topic_config(broker: "BrokerView", call: Call[GetTopicConfigRequest]) -> Res
     return call.ok(body=config.encode())
 
 
-@rows.handles(RequestCode.GET_TOPIC_STATS_INFO, GetTopicStatsInfoRequest)
+@rows.handles(RequestCode.GET_TOPIC_STATS_INFO, GetTopicStatsInfoRequest, access=on_topic(GET))
 def stats(broker: "BrokerView", call: Call[GetTopicStatsInfoRequest]) -> Response:
     """Return the offsets of each queue of a topic.
 
@@ -215,7 +218,7 @@ def stats(broker: "BrokerView", call: Call[GetTopicStatsInfoRequest]) -> Respons
     return call.ok(body=TopicStatsTable(offset_table=table, topic_put_tps=rate).encode())
 
 
-@rows.handles(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, QueryTopicConsumeByWhoRequest)
+@rows.handles(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, QueryTopicConsumeByWhoRequest, access=on_topic(GET))
 def consumed_by(broker: "BrokerView", call: Call[QueryTopicConsumeByWhoRequest]) -> Response:
     """Return the groups that subscribe to a topic now, or have offsets for it."""
     topic = call.args.topic
@@ -224,7 +227,7 @@ def consumed_by(broker: "BrokerView", call: Call[QueryTopicConsumeByWhoRequest])
     return call.ok(body=GroupList(group_list=groups).encode())
 
 
-@rows.handles(RequestCode.QUERY_TOPICS_BY_CONSUMER, QueryTopicsByConsumerRequest)
+@rows.handles(RequestCode.QUERY_TOPICS_BY_CONSUMER, QueryTopicsByConsumerRequest, access=on_group(GET, field="group"))
 def topics_of(broker: "BrokerView", call: Call[QueryTopicsByConsumerRequest]) -> Response:
     """Return the topics for which a group has offsets."""
     topics = broker.offsets.topics_of(call.args.group)

@@ -6,7 +6,9 @@ Source: `broker/.../processor/{ClientManageProcessor,ConsumerManageProcessor}.ja
 
 from typing import TYPE_CHECKING
 
+from rmqkit.access.rules import GET, SUB, on_cluster, on_group
 from rmqkit.broker.filters.contract import FilterError
+from rmqkit.broker.handlers.demands import CHECKED_CLIENT, HEARTBEAT, UNREGISTERED
 from rmqkit.broker.handlers.messages.pull import check_filters_allowed
 from rmqkit.broker.names import group_fault, retry_topic
 from rmqkit.broker.tables.clients import CLIENTS_MAX, ClientChannel
@@ -36,7 +38,7 @@ if TYPE_CHECKING:
 rows = Handlers()
 
 
-@rows.handles(RequestCode.HEART_BEAT, NoFields)
+@rows.handles(RequestCode.HEART_BEAT, NoFields, access=HEARTBEAT)
 def heartbeat(broker: "BrokerView", call: Call[NoFields]) -> Response:
     """Register the client in each of its groups, and create the groups' retry topics.
 
@@ -75,7 +77,7 @@ def heartbeat(broker: "BrokerView", call: Call[NoFields]) -> Response:
     return call.later(lambda finish: broker.registration.when_known(lambda: finish(answer)))
 
 
-@rows.handles(RequestCode.UNREGISTER_CLIENT, UnregisterClientRequest)
+@rows.handles(RequestCode.UNREGISTER_CLIENT, UnregisterClientRequest, access=UNREGISTERED)
 def unregister(broker: "BrokerView", call: Call[UnregisterClientRequest]) -> Response:
     call.changing()
     broker.clients.unregister(call.conn, call.args.producer_group, call.args.consumer_group)
@@ -83,7 +85,7 @@ def unregister(broker: "BrokerView", call: Call[UnregisterClientRequest]) -> Res
     return call.ok()
 
 
-@rows.handles(RequestCode.CHECK_CLIENT_CONFIG, NoFields)
+@rows.handles(RequestCode.CHECK_CLIENT_CONFIG, NoFields, access=CHECKED_CLIENT)
 def check_config(broker: "BrokerView", call: Call[NoFields]) -> Response:
     """Check the subscription of a consumer that starts. Only an invalid one is an error."""
     subscription = CheckClientBody.decode(call.body).subscription_data if call.body else None
@@ -96,7 +98,7 @@ def check_config(broker: "BrokerView", call: Call[NoFields]) -> Response:
     return call.ok()
 
 
-@rows.handles(RequestCode.GET_CONSUMER_LIST_BY_GROUP, GetConsumerListByGroupRequest)
+@rows.handles(RequestCode.GET_CONSUMER_LIST_BY_GROUP, GetConsumerListByGroupRequest, access=on_group(SUB, GET))
 def consumer_list(broker: "BrokerView", call: Call[GetConsumerListByGroupRequest]) -> Response:
     """Return the client ids of a group's members.
 
@@ -108,7 +110,7 @@ def consumer_list(broker: "BrokerView", call: Call[GetConsumerListByGroupRequest
     return call.ok(body=ConsumerListByGroup(consumer_id_list=group.client_ids).encode())
 
 
-@rows.handles(RequestCode.GET_CONSUMER_CONNECTION_LIST, GetConsumerConnectionListRequest)
+@rows.handles(RequestCode.GET_CONSUMER_CONNECTION_LIST, GetConsumerConnectionListRequest, access=on_group(GET))
 def consumer_connections(broker: "BrokerView", call: Call[GetConsumerConnectionListRequest]) -> Response:
     name = call.args.consumer_group
     group = broker.clients.consumers.get(name)
@@ -124,7 +126,7 @@ def consumer_connections(broker: "BrokerView", call: Call[GetConsumerConnectionL
     return call.ok(body=body.encode())
 
 
-@rows.handles(RequestCode.GET_PRODUCER_CONNECTION_LIST, GetProducerConnectionListRequest)
+@rows.handles(RequestCode.GET_PRODUCER_CONNECTION_LIST, GetProducerConnectionListRequest, access=on_cluster(GET))
 def producer_connections(broker: "BrokerView", call: Call[GetProducerConnectionListRequest]) -> Response:
     name = call.args.producer_group
     members = broker.clients.producers.get(name)
@@ -134,7 +136,7 @@ def producer_connections(broker: "BrokerView", call: Call[GetProducerConnectionL
     return call.ok(body=body.encode())
 
 
-@rows.handles(RequestCode.GET_ALL_PRODUCER_INFO, NoFields)
+@rows.handles(RequestCode.GET_ALL_PRODUCER_INFO, NoFields, access=on_cluster(GET))
 def all_producers(broker: "BrokerView", call: Call[NoFields]) -> Response:
     to_wall_ms = broker.clock.wall_ms - broker.clock.mono_ms
     table = {

@@ -6,7 +6,9 @@ Source: `broker/.../processor/AdminBrokerProcessor.{cloneGroupOffset,queryCorrec
 
 from typing import TYPE_CHECKING
 
+from rmqkit.access.rules import GET, UPDATE, every, on_group, on_topic
 from rmqkit.broker.handlers.admin.stats import consumes
+from rmqkit.broker.handlers.demands import GROUPS_FILTERED
 from rmqkit.broker.names import group_fault
 from rmqkit.runtime.calls import Call, Handlers, Refused, Response
 from rmqkit.wire.bodies import CorrectionOffsets
@@ -22,7 +24,11 @@ rows = Handlers()
 NOTHING_MORE = 2**63 - 1
 
 
-@rows.handles(RequestCode.CLONE_GROUP_OFFSET, CloneGroupOffsetRequest)
+@rows.handles(
+    RequestCode.CLONE_GROUP_OFFSET,
+    CloneGroupOffsetRequest,
+    access=every(on_group(GET, field="src_group"), on_group(UPDATE, field="dest_group"), on_topic(UPDATE)),
+)
 def clone(broker: "BrokerView", call: Call[CloneGroupOffsetRequest]) -> Response:
     """Copy the source group's offsets to the destination group.
 
@@ -48,7 +54,11 @@ def clone(broker: "BrokerView", call: Call[CloneGroupOffsetRequest]) -> Response
     return call.ok()
 
 
-@rows.handles(RequestCode.QUERY_CORRECTION_OFFSET, QueryCorrectionOffsetRequest)
+@rows.handles(
+    RequestCode.QUERY_CORRECTION_OFFSET,
+    QueryCorrectionOffsetRequest,
+    access=every(on_topic(GET), on_group(GET, field="compare_group"), GROUPS_FILTERED),
+)
 def correction(broker: "BrokerView", call: Call[QueryCorrectionOffsetRequest]) -> Response:
     """Return for each queue the least offset of all groups.
 

@@ -13,6 +13,7 @@ Source: `broker/.../processor/AdminBrokerProcessor.java` (`lockBatchMQ`, `unlock
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from rmqkit.broker.handlers.demands import LOCKED
 from rmqkit.broker.locks.contract import NOTHING_MORE, More
 from rmqkit.broker.names import RETRY_TOPIC_SIZE_MAX, group_fault
 from rmqkit.broker.roles import Duty
@@ -32,7 +33,7 @@ QUEUES_MAX = 16_384
 CLIENT_ID_SIZE_MAX = 1_024
 
 
-@rows.handles(RequestCode.LOCK_BATCH_MQ, NoFields)
+@rows.handles(RequestCode.LOCK_BATCH_MQ, NoFields, access=LOCKED)
 def lock(broker: "BrokerView", call: Call[NoFields]) -> Response:
     """Lock queues for a client. The answer has those it holds now; another client has the rest."""
     asked = _checked(broker, call)
@@ -59,7 +60,7 @@ def lock(broker: "BrokerView", call: Call[NoFields]) -> Response:
     return call.later(begin)
 
 
-@rows.handles(RequestCode.UNLOCK_BATCH_MQ, NoFields)
+@rows.handles(RequestCode.UNLOCK_BATCH_MQ, NoFields, access=LOCKED)
 def unlock(broker: "BrokerView", call: Call[NoFields]) -> Response:
     """Release queues that a client holds."""
     asked = _decoded(call) if broker.role.handover else _checked(broker, call)

@@ -10,6 +10,7 @@ Source: `broker/.../processor/ConsumerManageProcessor.java`,
 
 from typing import TYPE_CHECKING
 
+from rmqkit.access.rules import GET, SUB, UPDATE, every, on_group, on_topic
 from rmqkit.broker.handlers.consumers.relays import reset_by_clients
 from rmqkit.runtime.calls import LATER, Call, Handlers, Refused, Response
 from rmqkit.wire.bodies import MessageQueue, ResetOffsetBody
@@ -35,7 +36,11 @@ if TYPE_CHECKING:
 rows = Handlers()
 
 
-@rows.handles(RequestCode.QUERY_CONSUMER_OFFSET, QueryConsumerOffsetRequest)
+@rows.handles(
+    RequestCode.QUERY_CONSUMER_OFFSET,
+    QueryConsumerOffsetRequest,
+    access=every(on_topic(SUB, GET), on_group(SUB, GET)),
+)
 def query(broker: "BrokerView", call: Call[QueryConsumerOffsetRequest]) -> Response:
     """Return a group's offset in a queue.
 
@@ -69,7 +74,11 @@ def _offset(broker: "BrokerView", call: Call[QueryConsumerOffsetRequest]) -> Res
     return call.error(ResponseCode.QUERY_NOT_FOUND, "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first")
 
 
-@rows.handles(RequestCode.UPDATE_CONSUMER_OFFSET, UpdateConsumerOffsetRequest)
+@rows.handles(
+    RequestCode.UPDATE_CONSUMER_OFFSET,
+    UpdateConsumerOffsetRequest,
+    access=every(on_topic(SUB, UPDATE), on_group(SUB, UPDATE)),
+)
 def update(broker: "BrokerView", call: Call[UpdateConsumerOffsetRequest]) -> Response:
     """Commit an offset. It creates no group: heartbeats and pulls do that before the first commit.
 
@@ -93,13 +102,13 @@ def update(broker: "BrokerView", call: Call[UpdateConsumerOffsetRequest]) -> Res
     return call.ok()
 
 
-@rows.handles(RequestCode.GET_MAX_OFFSET, GetMaxOffsetRequest)
+@rows.handles(RequestCode.GET_MAX_OFFSET, GetMaxOffsetRequest, access=on_topic(SUB, GET))
 def max_offset(broker: "BrokerView", call: Call[GetMaxOffsetRequest]) -> Response:
     known = broker.store.queue_range(call.args.topic, call.args.queue_id)
     return call.ok(GetMaxOffsetResponse(offset=known.offset_max))
 
 
-@rows.handles(RequestCode.GET_MIN_OFFSET, GetMinOffsetRequest)
+@rows.handles(RequestCode.GET_MIN_OFFSET, GetMinOffsetRequest, access=on_topic(SUB, GET))
 def min_offset(broker: "BrokerView", call: Call[GetMinOffsetRequest]) -> Response:
     """Return the first offset of a queue. Like Apache's, it is -1 for an empty BatchCQ queue."""
     topic, queue_id = call.args.topic, call.args.queue_id
@@ -109,7 +118,7 @@ def min_offset(broker: "BrokerView", call: Call[GetMinOffsetRequest]) -> Respons
     return call.ok(GetMinOffsetResponse(offset=known.offset_min))
 
 
-@rows.handles(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, SearchOffsetRequest)
+@rows.handles(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, SearchOffsetRequest, access=on_topic(SUB, GET))
 def search(broker: "BrokerView", call: Call[SearchOffsetRequest]) -> Response:
     """Return the first offset stored at or after a time; with boundary UPPER the last up to it."""
     args = call.args
@@ -118,7 +127,7 @@ def search(broker: "BrokerView", call: Call[SearchOffsetRequest]) -> Response:
     return call.ok(SearchOffsetResponse(offset=offset))
 
 
-@rows.handles(RequestCode.GET_EARLIEST_MSG_STORETIME, GetEarliestMsgStoretimeRequest)
+@rows.handles(RequestCode.GET_EARLIEST_MSG_STORETIME, GetEarliestMsgStoretimeRequest, access=on_topic(SUB, GET))
 def earliest(broker: "BrokerView", call: Call[GetEarliestMsgStoretimeRequest]) -> Response:
     """Return the store time (wall ms) of a queue's first message."""
     args = call.args
@@ -127,7 +136,11 @@ def earliest(broker: "BrokerView", call: Call[GetEarliestMsgStoretimeRequest]) -
     return call.ok(GetEarliestMsgStoretimeResponse(timestamp=timestamp))
 
 
-@rows.handles(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, ResetOffsetRequest)
+@rows.handles(
+    RequestCode.INVOKE_BROKER_TO_RESET_OFFSET,
+    ResetOffsetRequest,
+    access=every(on_topic(UPDATE), on_group(UPDATE, field="group")),
+)
 def reset(broker: "BrokerView", call: Call[ResetOffsetRequest]) -> Response:
     """Reset a group's offsets in one or all queues of a topic.
 

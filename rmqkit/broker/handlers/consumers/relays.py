@@ -16,7 +16,9 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
+from rmqkit.access.rules import GET, SUB, every, named, on_group, on_topic
 from rmqkit.broker.client_calls import is_older
+from rmqkit.broker.handlers.demands import STORED_SUB, stored_in
 from rmqkit.broker.tables.clients import ClientChannel, ConsumerGroup
 from rmqkit.errors import RemoteProtocolError
 from rmqkit.runtime.calls import Answer, Call, CallFailed, Handlers, Outcome, Refused, Response
@@ -36,12 +38,12 @@ STATUS_TIMEOUT_MS = 5_000
 _CPP = ("CPP", Language.CPP)
 
 
-@rows.handles(RequestCode.GET_CONSUMER_RUNNING_INFO, GetConsumerRunningInfoRequest)
+@rows.handles(RequestCode.GET_CONSUMER_RUNNING_INFO, GetConsumerRunningInfoRequest, access=on_group(GET))
 def running_info(broker: "BrokerView", call: Call[GetConsumerRunningInfoRequest]) -> Response:
     return broker.client_calls.forward(call, call.args.consumer_group, call.args.client_id)
 
 
-@rows.handles(RequestCode.CONSUME_MESSAGE_DIRECTLY, ConsumeMessageDirectlyRequest)
+@rows.handles(RequestCode.CONSUME_MESSAGE_DIRECTLY, ConsumeMessageDirectlyRequest, access=every(on_group(SUB), STORED_SUB))
 def consume_directly(broker: "BrokerView", call: Call[ConsumeMessageDirectlyRequest]) -> Response:
     """Let a member consume one stored message and return its answer.
 
@@ -57,6 +59,8 @@ def consume_directly(broker: "BrokerView", call: Call[ConsumeMessageDirectlyRequ
         raise Refused(
             ResponseCode.SYSTEM_ERROR, f"no message at {place.phy_offset} of {broker.config.identity.broker_name}"
         )
+    if call.caller is not None:
+        call.demand(stored_in(record, SUB))
     args.broker_name = broker.config.identity.broker_name
     topic = broker.topics.get(args.topic) if args.topic else None
     group = broker.groups.by_name.get(args.consumer_group)
@@ -65,7 +69,11 @@ def consume_directly(broker: "BrokerView", call: Call[ConsumeMessageDirectlyRequ
     return broker.client_calls.forward(call, args.consumer_group, args.client_id or "", bytes(record))
 
 
-@rows.handles(RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, GetConsumerStatusRequest)
+@rows.handles(
+    RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS,
+    GetConsumerStatusRequest,
+    access=named(("topic", on_topic(GET)), ("group", on_group(GET, field="group"))),
+)
 def consumer_status(broker: "BrokerView", call: Call[GetConsumerStatusRequest]) -> Response:
     """Return the offset of each queue as reported by each member.
 

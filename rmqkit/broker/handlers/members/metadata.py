@@ -21,6 +21,7 @@ Source: `AdminBrokerProcessor.{getAllConsumerOffset,getTimerMetrics,getAllMessag
 
 from typing import TYPE_CHECKING
 
+from rmqkit.access.rules import GET, either, inner, on_cluster
 from rmqkit.runtime.calls import LATER, Call, Handlers, Response
 from rmqkit.wire.bodies import ConsumerOffsetTable
 from rmqkit.wire.codes import RequestCode
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 rows = Handlers()
 
 
-@rows.handles(RequestCode.GET_ALL_CONSUMER_OFFSET, GetAllConsumerOffsetRequest)
+@rows.handles(RequestCode.GET_ALL_CONSUMER_OFFSET, GetAllConsumerOffsetRequest, access=either(inner, on_cluster(GET)))
 def all_offsets(broker: "BrokerView", call: Call[GetAllConsumerOffsetRequest]) -> Response:
     if call.args.known_changes is not None:
         return broker.replication.metadata_server.ask(call)
@@ -56,11 +57,11 @@ def all_offsets(broker: "BrokerView", call: Call[GetAllConsumerOffsetRequest]) -
     return LATER if give_way.when_still(finish) else answer()
 
 
-@rows.handles(RequestCode.GET_TIMER_METRICS, NoFields)
+@rows.handles(RequestCode.GET_TIMER_METRICS, NoFields, access=on_cluster(GET))
 def timer_metrics(broker: "BrokerView", call: Call[NoFields]) -> Response:
     return call.ok(body=broker.timers.counts.topics.metrics().encode())
 
 
-@rows.handles(RequestCode.GET_ALL_MESSAGE_REQUEST_MODE, NoFields)
+@rows.handles(RequestCode.GET_ALL_MESSAGE_REQUEST_MODE, NoFields, access=either(inner, on_cluster(GET)))
 def request_modes(broker: "BrokerView", call: Call[NoFields]) -> Response:
     return call.ok(body=broker.replication.request_modes.table.encode())

@@ -8,6 +8,7 @@ Source: `broker/.../processor/AdminBrokerProcessor.notifyBrokerMinBrokerIdChange
 
 from typing import TYPE_CHECKING
 
+from rmqkit.access.rules import hint
 from rmqkit.runtime.calls import Call, Handlers, Response
 from rmqkit.wire.codes import RequestCode
 from rmqkit.wire.schemas.nameserver import NotifyMinBrokerIdChangeRequest
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 rows = Handlers()
 
 
-@rows.handles(RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE, NotifyMinBrokerIdChangeRequest)
+@rows.handles(RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE, NotifyMinBrokerIdChangeRequest, access=hint)
 def min_broker_id_changed(broker: "BrokerView", call: Call[NotifyMinBrokerIdChangeRequest]) -> Response:
     name = call.args.broker_name
     if name and name != broker.config.identity.broker_name:

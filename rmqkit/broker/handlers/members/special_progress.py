@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from functools import partial
 from typing import TYPE_CHECKING
 
+from rmqkit.access.rules import GET, either, inner, on_cluster
 from rmqkit.broker.special.contract import SpecialRow
 from rmqkit.runtime.calls import LATER, Call, Handlers, Response
 from rmqkit.wire.schema import NoFields
@@ -22,7 +23,7 @@ def handlers_of(special_rows: Iterable[SpecialRow]) -> Handlers:
     rows = Handlers()
     for each in special_rows:
         if each.code:
-            rows.handles(each.code, NoFields)(partial(progress, each.name))
+            rows.handles(each.code, NoFields, access=either(inner, on_cluster(GET)))(partial(progress, each.name))
     return rows
 
 

@@ -34,6 +34,7 @@ from typing import TYPE_CHECKING
 
 from rmqkit.broker.filters.contract import FilterError, MatchProperties
 from rmqkit.broker.filters.pull_filter import PullFilter, by_filter, by_registered, by_retried_topic, by_tags
+from rmqkit.broker.handlers.demands import PULL
 from rmqkit.broker.handlers.messages.pull_answers import pull_head
 from rmqkit.errors import RemoteProtocolError
 from rmqkit.runtime.calls import LATER, Call, Handlers, Refused, Response
@@ -72,8 +73,8 @@ _CODES = {
 }
 
 
-@rows.handles(RequestCode.PULL_MESSAGE, PullMessageRequest)
-@rows.handles(RequestCode.LITE_PULL_MESSAGE, PullMessageRequest)
+@rows.handles(RequestCode.PULL_MESSAGE, PullMessageRequest, access=PULL)
+@rows.handles(RequestCode.LITE_PULL_MESSAGE, PullMessageRequest, access=PULL)
 def pull(broker: "BrokerView", call: Call[PullMessageRequest]) -> Response:
     """Answer or park a pull, after the commit that it may carry."""
     args = call.args
@@ -301,14 +302,15 @@ def _is_wanted(broker: "BrokerView", key: tuple[str, int], match: MatchPropertie
 def _run_again(broker: "BrokerView", call: Call[PullMessageRequest], wanted: PullFilter) -> None:
     """Run a parked pull for the second time, and answer it.
 
-    The checks are repeated, as the topic may be deleted or the group disabled meanwhile. A deleted
-    group is not created again.
+    The checks are repeated, as the topic may be deleted, the group disabled, or a right withdrawn
+    meanwhile. A deleted group is not created again.
     """
     group = call.args.consumer_group
     if group not in broker.groups.by_name and not broker.groups.is_copy:
         call.finish(call.error(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group [{group}] does not exist"))
         return
     try:
+        call.check_again()
         _checked(broker, call.args)
     except Refused as refused:
         call.finish(call.error(refused.code, str(refused)))

@@ -9,6 +9,7 @@ Source: `broker/.../processor/RecallMessageProcessor.java`.
 
 from typing import TYPE_CHECKING
 
+from rmqkit.access.rules import PUB, on_topic
 from rmqkit.broker.handlers.messages.timer_sends import TIMERS, due_slot
 from rmqkit.broker.put_answers import STORED
 from rmqkit.broker.special.timer.rewrite import DELETE
@@ -31,7 +32,7 @@ _TAG = "_RECALL_TAG_"
 _UNAVAILABLE = "recall failed, broker service not available"
 
 
-@rows.handles(RequestCode.RECALL_MESSAGE, RecallMessageRequest)
+@rows.handles(RequestCode.RECALL_MESSAGE, RecallMessageRequest, access=on_topic(PUB))
 def recall(broker: "BrokerView", call: Call[RecallMessageRequest]) -> Response:
     """Store a delete marker for the message that the handle names."""
     handle = _checked(broker, call.args)

@@ -17,6 +17,7 @@ Source: `broker/.../processor/ReplyMessageProcessor.java`.
 from functools import partial
 from typing import TYPE_CHECKING
 
+from rmqkit.access.rules import PUB, on_topic
 from rmqkit.broker.handlers.messages.send import check_blocked
 from rmqkit.broker.names import topic_fault
 from rmqkit.runtime.calls import LATER, Answer, Call, CallFailed, Handlers, Outcome, Refused, Response
@@ -52,8 +53,8 @@ _NOT_STORED = frozenset(
 )
 
 
-@rows.handles(RequestCode.SEND_REPLY_MESSAGE, SendMessageRequestV1)
-@rows.handles(RequestCode.SEND_REPLY_MESSAGE_V2, SendMessageRequestV2)
+@rows.handles(RequestCode.SEND_REPLY_MESSAGE, SendMessageRequestV1, access=on_topic(PUB))
+@rows.handles(RequestCode.SEND_REPLY_MESSAGE_V2, SendMessageRequestV2, access=on_topic(PUB))
 def reply(broker: "BrokerView", call: Call[SendRequest]) -> Response:
     """Push a reply to the requester, store it if that is enabled, and answer the replier."""
     topic = _checked_topic(broker, call)

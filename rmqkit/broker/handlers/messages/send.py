@@ -21,6 +21,7 @@ Source: `broker/.../processor/SendMessageProcessor.java`, `AbstractSendMessagePr
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from rmqkit.access.rules import PUB, on_topic
 from rmqkit.broker.handlers.admin.table_saves import handled_when_saved
 from rmqkit.broker.handlers.messages import batch_shape, inner_batch, timer_sends
 from rmqkit.broker.handlers.messages.batch_shape import Sent
@@ -72,9 +73,9 @@ _CHECKED_BITS = MessageSysFlag.TRANSACTION_MASK | MessageSysFlag.INNER_BATCH
 _OWN = ("MSG_REGION", "TRACE_ON", "CLUSTER", "POP_CK", "WAIT", "__CRC32#")
 
 
-@rows.handles(RequestCode.SEND_MESSAGE, SendMessageRequestV1)
-@rows.handles(RequestCode.SEND_MESSAGE_V2, SendMessageRequestV2)
-@rows.handles(RequestCode.SEND_BATCH_MESSAGE, SendMessageRequestV2)
+@rows.handles(RequestCode.SEND_MESSAGE, SendMessageRequestV1, access=on_topic(PUB))
+@rows.handles(RequestCode.SEND_MESSAGE_V2, SendMessageRequestV2, access=on_topic(PUB))
+@rows.handles(RequestCode.SEND_BATCH_MESSAGE, SendMessageRequestV2, access=on_topic(PUB))
 def send(broker: "BrokerView", call: Call[SendRequest]) -> Response:
     """Append a message or a batch, and park the call until its record is durable enough."""
     args = call.args

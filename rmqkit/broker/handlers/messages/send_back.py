@@ -26,7 +26,9 @@ Source: `broker/.../processor/AbstractSendMessageProcessor.java` (`consumerSendM
 from functools import partial
 from typing import TYPE_CHECKING
 
+from rmqkit.access.rules import SUB, every, on_group
 from rmqkit.broker.handlers.admin.table_saves import handled_when_saved
+from rmqkit.broker.handlers.demands import STORED_SUB, stored_topic
 from rmqkit.broker.names import dlq_topic, retry_topic, topic_fault
 from rmqkit.errors import CorruptRecord
 from rmqkit.runtime.calls import Answer, Call, Handlers, Refused, Response
@@ -58,7 +60,11 @@ _ORIGIN = props.PROPERTY_ORIGIN_MESSAGE_ID.encode()
 _CRC = props.PROPERTY_CRC32.encode()
 
 
-@rows.handles(RequestCode.CONSUMER_SEND_MSG_BACK, ConsumerSendMsgBackRequest)
+@rows.handles(
+    RequestCode.CONSUMER_SEND_MSG_BACK,
+    ConsumerSendMsgBackRequest,
+    access=every(on_group(SUB, field="group"), STORED_SUB),
+)
 def send_back(broker: "BrokerView", call: Call[ConsumerSendMsgBackRequest]) -> Response:
     """Store a copy of a message for redelivery or as a dead letter."""
     args = call.args
@@ -76,6 +82,7 @@ def send_back(broker: "BrokerView", call: Call[ConsumerSendMsgBackRequest]) -> R
     if broker.puts.own_count + broker.escape.in_flight >= broker.config.limits.waiters_max:
         raise Refused(ResponseCode.SYSTEM_BUSY, "[OVERLOAD]system busy, start flow control for a while")
     record = _record(broker, args.offset)
+    call.demand(stored_topic(record, SUB))
     if record.sys_flag & MessageSysFlag.INNER_BATCH:
         # A copy would bring back all messages of the batch. The client then sends its message.
         raise Refused(ResponseCode.SYSTEM_ERROR, "the message is part of an inner batch: send it to the retry topic")

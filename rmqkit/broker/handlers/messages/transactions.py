@@ -23,6 +23,8 @@ Source: `broker/.../processor/EndTransactionProcessor.java` (`rejectCommitOrRoll
 from functools import partial
 from typing import TYPE_CHECKING
 
+from rmqkit.access.rules import PUB, UPDATE, on_topic
+from rmqkit.broker.handlers.demands import TRANSACTION, stored_topic
 from rmqkit.broker.special.transactions import rewrite
 from rmqkit.broker.special.transactions.decisions import DECISIONS_MAX
 from rmqkit.broker.special.transactions.rewrite import immunity_of
@@ -54,7 +56,7 @@ _STORED = (
 _GROUP = props.PROPERTY_PRODUCER_GROUP.encode()
 
 
-@rows.handles(RequestCode.END_TRANSACTION, EndTransactionRequest)
+@rows.handles(RequestCode.END_TRANSACTION, EndTransactionRequest, access=TRANSACTION)
 def end_transaction(broker: "BrokerView", call: Call[EndTransactionRequest]) -> Response:
     """Commit a half message, or roll it back."""
     args = call.args
@@ -65,6 +67,7 @@ def end_transaction(broker: "BrokerView", call: Call[EndTransactionRequest]) -> 
     if args.commit_or_rollback == UNKNOWN:
         return call.ok()
     record = _half(broker, args)
+    call.demand(stored_topic(record, PUB))
     if not broker.transactions.is_on:
         raise Refused(ResponseCode.SERVICE_NOT_AVAILABLE, "service not available now: the broker does not serve yet")
     half = broker.transactions.undecided(record)
@@ -147,7 +150,7 @@ def _record(broker: "BrokerView", phy_offset: int) -> Record | None:
     return record if isinstance(record, Record) else None
 
 
-@rows.handles(RequestCode.RESUME_CHECK_HALF_MESSAGE, ResumeCheckHalfMessageRequest)
+@rows.handles(RequestCode.RESUME_CHECK_HALF_MESSAGE, ResumeCheckHalfMessageRequest, access=on_topic(UPDATE))
 def resume_check(broker: "BrokerView", call: Call[ResumeCheckHalfMessageRequest]) -> Response:
     """Put a half that was given up into the half topic again, as one that was never checked."""
     if not broker.role.is_master:

@@ -23,6 +23,7 @@ Source: `broker/.../processor/{AckMessageProcessor,ChangeInvisibleTimeProcessor}
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
+from rmqkit.broker.handlers.demands import BATCH_ACKS, POP
 from rmqkit.broker.handlers.pop.checks import (
     check_invisible_time,
     check_queue,
@@ -74,7 +75,7 @@ class RevivePut(NamedTuple):
     kind: str
 
 
-@rows.handles(RequestCode.ACK_MESSAGE, AckMessageRequest)
+@rows.handles(RequestCode.ACK_MESSAGE, AckMessageRequest, access=POP)
 def ack(broker: "BrokerView", call: Call[AckMessageRequest]) -> Response:
     """Ack one message."""
     args = call.args
@@ -105,7 +106,7 @@ def ack(broker: "BrokerView", call: Call[AckMessageRequest]) -> Response:
     return LATER
 
 
-@rows.handles(RequestCode.BATCH_ACK_MESSAGE, NoFields)
+@rows.handles(RequestCode.BATCH_ACK_MESSAGE, NoFields, access=BATCH_ACKS)
 def batch_ack(broker: "BrokerView", call: Call[NoFields]) -> Response:
     """Ack messages of several checkpoints; those that cannot be acked are skipped."""
     check_serves(broker)
@@ -143,7 +144,7 @@ def batch_ack(broker: "BrokerView", call: Call[NoFields]) -> Response:
     return _store(broker, call, puts, call.ok()) if puts else call.ok()
 
 
-@rows.handles(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, ChangeInvisibleTimeRequest)
+@rows.handles(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, ChangeInvisibleTimeRequest, access=POP)
 def change_invisible_time(broker: "BrokerView", call: Call[ChangeInvisibleTimeRequest]) -> Response:
     """Hide one message for another time from now on; its old handle becomes invalid."""
     args = call.args

@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rmqkit.broker.handlers.admin.table_saves import answer_when_kept, check_may_change
+from rmqkit.broker.handlers.demands import ASSIGNED, MODE_SET
 from rmqkit.errors import RemoteProtocolError
 from rmqkit.runtime.calls import Answer, Call, CallFailed, Handlers, Outcome, Refused, Response
 from rmqkit.wire.bodies import (
@@ -44,7 +45,7 @@ Queues = Sequence[MessageQueue]
 Found = Callable[[Queues | None], None]
 
 
-@rows.handles(RequestCode.SET_MESSAGE_REQUEST_MODE, NoFields)
+@rows.handles(RequestCode.SET_MESSAGE_REQUEST_MODE, NoFields, access=MODE_SET)
 def set_request_mode(broker: "BrokerView", call: Call[NoFields]) -> Response:
     """Set whether a group pulls or pops a topic."""
     check_may_change(broker)
@@ -63,7 +64,7 @@ def set_request_mode(broker: "BrokerView", call: Call[NoFields]) -> Response:
     return answer_when_kept(call, modes, modes.save, "messageRequestMode.json")
 
 
-@rows.handles(RequestCode.QUERY_ASSIGNMENT, NoFields)
+@rows.handles(RequestCode.QUERY_ASSIGNMENT, NoFields, access=ASSIGNED)
 def query_assignment(broker: "BrokerView", call: Call[NoFields]) -> Response:
     """Return the queues of one member, and how it reads them."""
     asked = QueryAssignmentRequest.decode(call.body)

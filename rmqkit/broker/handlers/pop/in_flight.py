@@ -10,6 +10,7 @@ counts all. Upstream has no such request: there, what is in flight can only be c
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from rmqkit.access.rules import GET, named, on_group, on_topic
 from rmqkit.broker.handlers.pop.order_info import OrderInfo
 from rmqkit.broker.special.pop.pending import Pending, PopQueue
 from rmqkit.errors import CorruptRecord
@@ -37,7 +38,11 @@ def client_of(broker: "BrokerView", conn: Connection, group: str) -> str:
     return str(conn.peer) if member is None else member.client_id
 
 
-@rows.handles(OwnRequestCode.GET_POP_IN_FLIGHT, GetPopInFlightRequest)
+@rows.handles(
+    OwnRequestCode.GET_POP_IN_FLIGHT,
+    GetPopInFlightRequest,
+    access=named(("consumer_group", on_group(GET)), ("topic", on_topic(GET))),
+)
 def pop_in_flight(broker: "BrokerView", call: Call[GetPopInFlightRequest]) -> Response:
     """Return what a group popped and did not ack, and until when it is invisible."""
     args = call.args

@@ -13,7 +13,9 @@ Source: `broker/.../processor/{PeekMessageProcessor,NotificationProcessor}.java`
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from rmqkit.access.rules import GET, every, on_group, on_topic
 from rmqkit.broker.filters.pull_filter import EVERYTHING, PullFilter
+from rmqkit.broker.handlers.demands import POP
 from rmqkit.broker.handlers.pop.checks import check_readable, check_serves, checked_filter, checked_topic
 from rmqkit.broker.handlers.pop.pops import wait_until
 from rmqkit.broker.special.pop.pending import PopQueue
@@ -42,7 +44,7 @@ PEEK_SIZE_MAX = 64 * 1024 * 1024
 PEEK_RETRY_FIRST = 5
 
 
-@rows.handles(RequestCode.PEEK_MESSAGE, PeekMessageRequest)
+@rows.handles(RequestCode.PEEK_MESSAGE, PeekMessageRequest, access=POP)
 def peek(broker: "BrokerView", call: Call[PeekMessageRequest]) -> Response:
     """Return messages without hiding them."""
     args = call.args
@@ -72,7 +74,7 @@ def peek(broker: "BrokerView", call: Call[PeekMessageRequest]) -> Response:
     return Response(ResponseCode.SUCCESS, head, body, "FOUND")
 
 
-@rows.handles(RequestCode.NOTIFICATION, NotificationRequest)
+@rows.handles(RequestCode.NOTIFICATION, NotificationRequest, access=POP)
 def notification(broker: "BrokerView", call: Call[NotificationRequest]) -> Response:
     """Tell whether there are messages for a group, or wait until there are."""
     args = call.args
@@ -116,6 +118,7 @@ def notification(broker: "BrokerView", call: Call[NotificationRequest]) -> Respo
 def _woken(broker: "BrokerView", call: Call[NotificationRequest], wanted: PullFilter) -> Response:
     args = call.args
     try:
+        call.check_again()
         check_serves(broker)
         checked_topic(broker, args.topic, args.queue_id, args.consumer_group)
     except Refused as refused:
@@ -149,7 +152,7 @@ def _any(broker: "BrokerView", queue: PopQueue, offset: int, count: int, match: 
     return any(match(entry.tags_code) for entry in broker.store.entries(topic, queue_id, offset, count))
 
 
-@rows.handles(RequestCode.POLLING_INFO, PollingInfoRequest)
+@rows.handles(RequestCode.POLLING_INFO, PollingInfoRequest, access=every(on_topic(GET), on_group(GET)))
 def polling_info(broker: "BrokerView", call: Call[PollingInfoRequest]) -> Response:
     """Return how many pops wait for a topic, group and queue."""
     args = call.args

@@ -19,6 +19,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from rmqkit.broker.filters.pull_filter import PullFilter
+from rmqkit.broker.handlers.demands import POP
 from rmqkit.broker.handlers.pop.checks import (
     check_invisible_time,
     check_readable,
@@ -59,7 +60,7 @@ EARLY_MS = 50
 POLL_MS_MAX = 60_000
 
 
-@rows.handles(RequestCode.POP_MESSAGE, PopMessageRequest)
+@rows.handles(RequestCode.POP_MESSAGE, PopMessageRequest, access=POP)
 def pop(broker: "BrokerView", call: Call[PopMessageRequest]) -> Response:
     """Give messages to a client, or let it wait."""
     args = call.args
@@ -232,7 +233,9 @@ def _park(broker: "BrokerView", call: Call[PopMessageRequest], wanted: PullFilte
         if not call.is_alive:
             return
         try:
-            # The topic may be deleted meanwhile, or this broker be no master any more.
+            # The topic may be deleted meanwhile, this broker be no master any more, or a right be
+            # withdrawn.
+            call.check_again()
             check_serves(broker)
             checked_topic(broker, args.topic, args.queue_id, args.consumer_group)
         except Refused as refused:

@@ -43,7 +43,6 @@ from rmqkit.client.consumers.redelivery import Redelivery
 from rmqkit.client.consumers.subscriptions import (
     FLOW_CONTROL_MS,
     MAX_RECONSUME_TIMES,
-    RETRY_AFTER_BUSY_MS,
     heartbeat_of,
 )
 from rmqkit.client.consumers.topic_rounds import TopicRounds
@@ -51,7 +50,6 @@ from rmqkit.client.flow import Deferred, gather, start
 from rmqkit.client.message import MessageExt
 from rmqkit.errors import ClientError, RmqkitError
 from rmqkit.wire.bodies import ConsumerData, ConsumerRunningInfo, PopProcessQueueInfo
-from rmqkit.wire.codes import ResponseCode
 from rmqkit.wire.fastjson import MessageQueue
 from rmqkit.wire.topic_names import RETRY_PREFIX
 
@@ -209,9 +207,8 @@ class PopConsumerCore:
             except ClientError as error:
                 if str(error) != last_error and not work.is_idle:
                     last_error = str(error)
-                    self.client.log.warning("pop-failed", group=self.group, queue=str(tuple(work.queue)), error=last_error)
-                busy = error.code == ResponseCode.FLOW_CONTROL
-                await self.client.timers.sleep(RETRY_AFTER_BUSY_MS if busy else self.settings.retry_after_error_ms)
+                    self.client.failures.warning("pop-failed", error, group=self.group, queue=str(tuple(work.queue)))
+                await self.client.timers.sleep(self.settings.pause_ms(error))
                 continue
             last_error = ""
             self._take(work, result)

@@ -121,7 +121,7 @@ final class LaterChecks {
 
     private static Map<String, Object> transaction(Scene scene) throws Exception {
         scene.createTopic(1);
-        TransactionMQProducer producer = new TransactionMQProducer("t" + scene.group);
+        TransactionMQProducer producer = new TransactionMQProducer("t" + scene.group, Scene.hook());
         producer.setNamesrvAddr(scene.namesrv);
         producer.setInstanceName("interop-transaction");
         AtomicInteger checks = new AtomicInteger();

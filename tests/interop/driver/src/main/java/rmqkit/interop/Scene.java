@@ -13,10 +13,13 @@ import java.util.Set;
 import java.util.TreeSet;
 import java.util.concurrent.Callable;
 import java.util.concurrent.atomic.AtomicInteger;
+import org.apache.rocketmq.acl.common.AclClientRPCHook;
+import org.apache.rocketmq.acl.common.SessionCredentials;
 import org.apache.rocketmq.client.ClientConfig;
 import org.apache.rocketmq.client.consumer.DefaultLitePullConsumer;
 import org.apache.rocketmq.client.consumer.DefaultMQPullConsumer;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
+import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueAveragely;
 import org.apache.rocketmq.client.exception.MQBrokerException;
 import org.apache.rocketmq.client.exception.MQClientException;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
@@ -26,6 +29,7 @@ import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageClientIDSetter;
 import org.apache.rocketmq.common.message.MessageQueue;
+import org.apache.rocketmq.remoting.RPCHook;
 import org.apache.rocketmq.remoting.protocol.body.ClusterInfo;
 import org.apache.rocketmq.remoting.protocol.route.BrokerData;
 import org.apache.rocketmq.remoting.protocol.route.QueueData;
@@ -132,12 +136,19 @@ final class Scene implements AutoCloseable {
         return client;
     }
 
+    /** Signs requests with the keys of the system properties; null without them. */
+    static RPCHook hook() {
+        String accessKey = System.getProperty("interop.access.key");
+        return accessKey == null ? null
+            : new AclClientRPCHook(new SessionCredentials(accessKey, System.getProperty("interop.secret.key")));
+    }
+
     private static String instance() {
         return "interop-" + CLIENTS.incrementAndGet();
     }
 
     DefaultMQProducer producer() throws Exception {
-        DefaultMQProducer producer = named(new DefaultMQProducer("p" + group));
+        DefaultMQProducer producer = named(new DefaultMQProducer("p" + group, hook()));
         producer.setNamesrvAddr(namesrv);
         producer.setInstanceName(instance());
         producer.setSendMsgTimeout(10_000);
@@ -147,7 +158,7 @@ final class Scene implements AutoCloseable {
     }
 
     DefaultMQPushConsumer pushConsumer() {
-        DefaultMQPushConsumer consumer = named(new DefaultMQPushConsumer(group));
+        DefaultMQPushConsumer consumer = named(new DefaultMQPushConsumer(group, hook(), new AllocateMessageQueueAveragely()));
         consumer.setNamesrvAddr(namesrv);
         consumer.setInstanceName(instance());
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
@@ -159,7 +170,7 @@ final class Scene implements AutoCloseable {
 
     @SuppressWarnings("deprecation")
     DefaultMQPullConsumer pullConsumer() throws Exception {
-        DefaultMQPullConsumer consumer = named(new DefaultMQPullConsumer(group));
+        DefaultMQPullConsumer consumer = named(new DefaultMQPullConsumer(group, hook()));
         consumer.setNamesrvAddr(namesrv);
         consumer.setInstanceName(instance());
         consumer.start();
@@ -168,7 +179,7 @@ final class Scene implements AutoCloseable {
     }
 
     DefaultLitePullConsumer litePullConsumer() {
-        DefaultLitePullConsumer consumer = named(new DefaultLitePullConsumer(group));
+        DefaultLitePullConsumer consumer = named(new DefaultLitePullConsumer(group, hook()));
         consumer.setNamesrvAddr(namesrv);
         consumer.setInstanceName(instance());
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
@@ -178,7 +189,7 @@ final class Scene implements AutoCloseable {
 
     DefaultMQAdminExt admin() throws Exception {
         if (admin == null) {
-            admin = named(new DefaultMQAdminExt());
+            admin = named(new DefaultMQAdminExt(hook()));
             admin.setNamesrvAddr(namesrv);
             admin.setInstanceName(instance());
             admin.start();

@@ -1,0 +1,125 @@
+"""BrokerAccess: access control of a broker. It is off while `authenticationEnabled` is false.
+
+- `table` has users and rules. A master saves it; its slaves copy it (`metadata_copy`).
+- `gate` admits every request, on the ports P and P - 2.
+- `replica_fault` decides about the HA port, whose protocol has no credentials. A slave of ours
+  claims its connection by a signed request (906) before it reports, so a connection that reports
+  without such a claim is closed. Apache's slaves claim nothing: `haSlaveAddresses` lists them.
+- `metrics_fault` decides about the metrics port, by address.
+
+The broker's own requests are signed with the inner credentials also if authentication is off here,
+since its peers may need them. Those to its clients are not (`Remoting.sign`).
+"""
+
+from collections.abc import Callable, Sequence
+
+from rmqkit.access.audit import Audit
+from rmqkit.access.gate import AccessGate
+from rmqkit.access.model import Network, read_network, read_source
+from rmqkit.access.plain_acl import read_plain_acl
+from rmqkit.access.plain_acl_files import PlainAclFiles, read_files
+from rmqkit.access.signature import Credentials
+from rmqkit.access.table import AccessTable, Accounts
+from rmqkit.config import BrokerRole, NodeConfig
+from rmqkit.runtime.connection import Connection
+from rmqkit.runtime.ports import Ports
+from rmqkit.runtime.remoting import Remoting
+
+
+class BrokerAccess:
+    """The parts of access control of one broker. `table` is None if it is off."""
+
+    def __init__(self, ports: Ports, config: NodeConfig, remoting: Remoting, folder: str) -> None:
+        settings = self._settings = config.access
+        self.table: AccessTable | None = None
+        self.audit = Audit(ports.log, ports.clock, settings.failures_max)
+        #: the files of ACL 1.0, which a master polls; None without aclEnable
+        self.acl_files: PlainAclFiles | None = None
+        self._replicas = _networks(settings.replica_addresses)
+        self._metrics = _networks(settings.metrics_addresses)
+        if settings.inner is not None:
+            remoting.sign = Credentials(*settings.inner).sign
+        if not settings.is_on:
+            return
+        identity = config.identity
+        table = self.table = AccessTable(
+            ports.disk,
+            ports.clock,
+            folder,
+            cluster=identity.broker_cluster_name,
+            is_copy=identity.broker_role is BrokerRole.SLAVE,
+        )
+        hosts = tuple(each.rpartition(":")[0].strip("[]") for each in config.network.namesrv_addrs)
+        gate = remoting.gate = AccessGate(
+            lambda: (table,),
+            self.audit,
+            has_rules=settings.has_rules,
+            inner=settings.inner,
+            hint_hosts=lambda: hosts,
+            unsigned_codes=settings.unsigned_codes,
+            free_codes=settings.free_codes,
+        )
+        table.on_change.append(gate.changed)
+        self._read_acl = ports.read_acl
+        if settings.plain_acl and not table.is_copy:
+            self.acl_files = PlainAclFiles(ports.read_acl, table, ports.log)
+
+    def load(self) -> None:
+        """Read the table, and create the first super user; on a master also the users of ACL 1.0.
+
+        Raises AtomicFileDamaged, PlainAclError, AccessConflict.
+        """
+        if self.table is None:
+            return
+        self.table.load()
+        if self._settings.init_user is not None:
+            self.table.ensure_super(*self._settings.init_user)
+        if self.table.is_copy:
+            return
+        if self.acl_files is not None:
+            self.acl_files.load()
+        else:
+            self.table.adopt_files(read_plain_acl(read_files(self._read_acl)) if self._settings.plain_acl_migration else {})
+
+    def save(self, then: Callable[[], None]) -> None:
+        """Save the table; `then` is called once it is durable or the save has failed."""
+        if self.table is None:
+            then()
+        else:
+            self.table.save(then)
+
+    @property
+    def tables(self) -> list[Accounts]:
+        """Where the gate looks users up."""
+        return [] if self.table is None else [self.table]
+
+    @property
+    def inner_name(self) -> str:
+        """The access key of the inner credentials, "" without them."""
+        return self._settings.inner.name if self._settings.inner is not None else ""
+
+    def replica_fault(self, conn: Connection, *, is_claimed: bool) -> str:
+        """Return why an HA connection gets no data, "" if it may."""
+        if self.table is None or is_claimed or _is_in(conn, self._replicas):
+            return ""
+        self._note(conn, "HA")
+        return "no signed request has claimed the connection, and haSlaveAddresses does not list its address"
+
+    def metrics_fault(self, conn: Connection) -> str:
+        """Return why a connection may not read the metrics, "" if it may."""
+        if self.table is None or _is_in(conn, self._metrics):
+            return ""
+        self._note(conn, "metrics")
+        return "metricsSourceAddresses does not list its address"
+
+    def _note(self, conn: Connection, port: str) -> None:
+        self.audit.refused("", conn.peer, f"{port} connection", "address", "the address is not allowed")
+
+
+def _networks(texts: Sequence[str]) -> tuple[Network, ...]:
+    return tuple(map(read_network, texts))
+
+
+def _is_in(conn: Connection, networks: Sequence[Network]) -> bool:
+    source = read_source(conn.peer.host)
+    return source is not None and any(source.version == each.version and source in each for each in networks)

@@ -1,0 +1,81 @@
+"""NameServerAccess: access control of a name server, which knows the users of its brokers.
+
+Brokers send their tables of users and rules (60005, signed with the inner credentials), one for
+each broker group. A user may do what the table of any group allows. So a user that is deleted at
+one group only is still known here while another group has it.
+
+The master's table replaces the group's earlier one. That of a slave does so only if it is newer: a
+slave that has not copied yet must not bring back a deleted user.
+
+The tables are in memory only, like the routes: after a restart both return with the registrations.
+`initAuthenticationUser` is known at once.
+"""
+
+from rmqkit.access.audit import Audit
+from rmqkit.access.gate import AccessGate
+from rmqkit.access.model import AclUser, Network, UserType, read_network, read_source
+from rmqkit.access.signature import Credentials
+from rmqkit.access.table import Account, Accounts
+from rmqkit.config import NodeConfig
+from rmqkit.runtime.connection import Connection
+from rmqkit.runtime.ports import Ports
+from rmqkit.runtime.remoting import Remoting
+from rmqkit.wire.bodies.access import AccessTableBody
+
+#: broker groups whose tables are kept; a table of a further one is refused
+GROUPS_MAX = 1_000
+MASTER_ID = 0
+
+
+class NameServerAccess:
+    """Users and rules by broker group. Without authentication `is_on` is false and it is empty."""
+
+    def __init__(self, ports: Ports, config: NodeConfig, remoting: Remoting) -> None:
+        settings = config.access
+        self.is_on = settings.is_on
+        self.audit = Audit(ports.log, ports.clock, settings.failures_max)
+        #: by cluster and broker name; the own table has the names ""
+        self.tables: dict[tuple[str, str], Accounts] = {}
+        self._metrics: tuple[Network, ...] = tuple(map(read_network, settings.metrics_addresses))
+        if settings.inner is not None:
+            remoting.sign = Credentials(*settings.inner).sign
+        if not self.is_on:
+            return
+        if settings.init_user is not None:
+            own = self.tables["", ""] = Accounts("")
+            own.accounts[settings.init_user.name] = Account(AclUser(*settings.init_user, UserType.SUPER))
+        self._gate = remoting.gate = AccessGate(
+            lambda: list(self.tables.values()),
+            self.audit,
+            has_rules=settings.has_rules,
+            inner=settings.inner,
+            unsigned_codes=settings.unsigned_codes,
+            free_codes=settings.free_codes,
+        )
+
+    def put(self, cluster: str, broker_name: str, broker_id: int, table: AccessTableBody) -> str:
+        """Keep the table of a broker group. Return why it is refused, "" if it is not.
+
+        Raises RemoteProtocolError if it is no valid table.
+        """
+        key = cluster, broker_name
+        known = self.tables.get(key)
+        if known is None and len(self.tables) >= GROUPS_MAX:
+            return f"this name server keeps the users of at most {GROUPS_MAX} broker groups"
+        if known is not None and broker_id != MASTER_ID and not table.data_version.newer_than(known.version):
+            return ""
+        taken = Accounts(cluster)
+        taken.take(table)
+        self.tables[key] = taken
+        self._gate.changed()
+        return ""
+
+    def metrics_fault(self, conn: Connection) -> str:
+        """Return why a connection may not read the metrics, "" if it may."""
+        source = read_source(conn.peer.host)
+        if not self.is_on or (
+            source is not None and any(source.version == each.version and source in each for each in self._metrics)
+        ):
+            return ""
+        self.audit.refused("", conn.peer, "metrics connection", "address", "the address is not allowed")
+        return "metricsSourceAddresses does not list its address"

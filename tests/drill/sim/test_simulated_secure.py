@@ -1,0 +1,68 @@
+"""Simulated drills with access control on every node: promises hold, and users survive."""
+
+import pytest
+
+from rmqkit.drill import simulation
+from rmqkit.drill.promises.contract import Judgement
+from rmqkit.sim import users
+from rmqkit.sim.cluster import SimCluster
+from rmqkit.sim.world import World
+
+#: families of drills, each with a seed
+HANDFUL = [
+    ("acting", 12),
+    ("replicas", 1),
+    pytest.param("acting", 111, marks=pytest.mark.long),
+    pytest.param("timers", 3, marks=pytest.mark.long),
+    pytest.param("transactions", 3, marks=pytest.mark.long),
+    pytest.param("pop", 3, marks=pytest.mark.long),
+]
+
+
+@pytest.mark.parametrize(("family", "seed"), HANDFUL)
+def test_a_seed_keeps_every_promise(family, seed):
+    done = simulation.simulate(seed, family=family, secure=True)
+    assert done.judgement is Judgement.VALID, f"{done.plan}\n{done.why}\n{done.story}"
+    assert done.sends > 0
+
+
+def test_access_control_was_on():
+    plan = simulation.FAMILIES["acting"].plan_of_seed(12).changed(secure=True)
+    run = simulation.drill(plan, family="acting")
+    cluster = run.driver.cluster
+    assert cluster.has_users()
+    for name in cluster.brokers:
+        gate = cluster.broker(name).remoting.gate
+        assert gate is not None
+        assert gate.has_rules
+        assert sorted(cluster.broker(name).view.access.table.accounts) == ["app", "operator"]
+
+
+def test_a_planted_defect_is_found_with_access_control_too():
+    done = simulation.simulate(111, breaks=("no-self-isolation",), family="acting", secure=True)
+    assert done.broken
+
+
+@pytest.mark.parametrize("end", [lambda world: world.kill, lambda world: world.crash], ids=["killed", "no power"])
+def test_a_user_made_just_before_its_master_dies(end):
+    """A change is answered once it is on the master's disk, so it is there when the master returns.
+
+    Meanwhile the acting slave knows what it has copied.
+    """
+    world = World(7)
+    cluster = SimCluster(world, replicas=2, acting=True, fast=True, secure=True)
+    cluster.ready()
+    table = cluster.broker("broker-a-0").view.access.table
+    table.ensure_super("late", "late-secret")
+    saved = []
+    table.save(lambda: saved.append(True))
+    assert world.run_until(lambda: saved, 5_000)
+    end(world)("broker-a-0")
+    slave = cluster.broker("broker-a-1")
+    assert world.run_until(lambda: slave.role.is_acting, 60_000)
+    known = set(slave.view.access.table.accounts)
+    assert {users.APP[0], users.OPERATOR[0]} <= known <= {users.APP[0], users.OPERATOR[0], "late"}
+    world.restart("broker-a-0")
+    cluster.ready()
+    for name in cluster.brokers:
+        assert world.run_until(lambda name=name: "late" in cluster.broker(name).view.access.table.accounts, 60_000)
