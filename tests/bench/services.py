@@ -120,7 +120,7 @@ def _memory(session: Session) -> dict[str, Any]:
         figure = session.do("timers", topic, total=count, size=128, inMs=3_600_000, spreadMs=36_000_000)
         _check(session, topic, figure, done=count)
     deadline_s = time.monotonic() + _INDEXED_TIMEOUT_S
-    while time.monotonic() < deadline_s and int((told := runtime_info(session.running.broker))["timerReadBehind"]) > 0:
+    while time.monotonic() < deadline_s and int((told := runtime_info(session.running.broker))["timerCongestNum"]) < total:
         time.sleep(0.5)
     waiting = int(told["timerCongestNum"])
     if waiting < total:
