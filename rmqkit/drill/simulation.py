@@ -122,7 +122,7 @@ def drill(plan: Plan, *, family: str = REPLICAS, keep_trace: bool = False) -> Si
 def simulate(
     seed: int, mode: str = "", breaks: Sequence[str] = (), family: str = REPLICAS, *, secure: bool = False
 ) -> SeedResult:
-    """Run the drill of one seed and return its result; with `secure`, access control and TLS are on."""
+    """Run the drill of one seed and return its result. `secure`: with access control and TLS."""
     began_s = time.process_time()
     plan = FAMILIES[family].plan_of_seed(seed, mode=mode, breaks=breaks).changed(secure=secure)
     planted = [table.DEFECTS[each] for each in breaks if each in table.DEFECTS]

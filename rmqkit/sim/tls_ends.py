@@ -9,7 +9,7 @@ is over. An accepted connection whose handshake fails is unknown to it.
 seed send different bytes. Their sizes decide about times and cuts, and must be the same. They are
 with TLS 1.3, certificates with Ed25519 keys, whose signatures have 64 bytes (those of ECDSA vary),
 and without session tickets. The trace gets the plain bytes before their encryption, and the size of
-what goes to the pipe.
+what goes to the pipe. Another version of OpenSSL may send messages of other sizes.
 
 Not simulated: mode permissive, and the reload of changed certificates. OpenSSL compares the
 validity of certificates with the clock of the machine, not with virtual time.

@@ -77,7 +77,7 @@ class Rig:
 
 @pytest.fixture
 def make(certificates: Certificates, pair: Pair) -> Callable[..., Rig]:
-    """A function that makes a rig whose server has the given TLS settings, and a client "client"."""
+    """A function that makes a rig: a server with the given TLS settings, and a client "client"."""
 
     def made(profile: NetProfile | None = None, **given: Any) -> Rig:
         rig = Rig(certificates.node(pair, **given), profile=profile)

@@ -104,9 +104,7 @@ def build(
     world.listen("keeper", "toy", KEEPER)
     for number in range(writers):
         name = f"w{number}"
-        world.add_node(
-            name, lambda ports, name=name: Writer(name, ports, every_ms), f"10.0.1.{number}", tls=make_tls()
-        )
+        world.add_node(name, lambda ports, name=name: Writer(name, ports, every_ms), f"10.0.1.{number}", tls=make_tls())
     return world
 
 

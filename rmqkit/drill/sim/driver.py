@@ -115,7 +115,7 @@ class SimDriver:
         """Return what makes the TLS of a node, None for plain text."""
         if not self.plan.secure:
             return None
-        from rmqkit.drill.sim.certificates import tls_of  # loads `ssl`
+        from rmqkit.drill.simulation_tls import tls_of  # loads `ssl`
 
         return tls_of
 

@@ -8,7 +8,7 @@ import pytest
 
 from rmqkit.drill import simulation
 from rmqkit.drill.promises.contract import Judgement
-from rmqkit.drill.sim.certificates import tls_of
+from rmqkit.drill.simulation_tls import tls_of
 from rmqkit.sim import users
 from rmqkit.sim.cluster import SimCluster
 from rmqkit.sim.tls_ends import TlsEnd
@@ -39,14 +39,14 @@ def hash_in_a_process(seed: int, hash_seed: str) -> str:
     return run.stdout.strip()
 
 
+@pytest.mark.long
 def test_the_same_seed_does_the_same_in_another_process():
     """Other certificates and other keys of connections, but the same sizes at the same times."""
     assert simulation.simulate(1, secure=True).hash == hash_in_a_process(1, "4711")
 
 
 def test_access_control_and_tls_were_on():
-    plan = simulation.FAMILIES["acting"].plan_of_seed(111).changed(secure=True)
-    run = simulation.drill(plan, family="acting")
+    run = simulation.drill(simulation.FAMILIES["replicas"].plan_of_seed(1).changed(secure=True))
     cluster = run.driver.cluster
     assert cluster.has_users()
     ends = list(run.driver.world.net.ends)
