@@ -1,7 +1,8 @@
 """Audit: one log line for each refusal and for each change, counters, and a limit on guessing.
 
 A line names the user, its address, the request, what it was about, and why. It never has a secret
-or a signature. A node writes the lines to its log, as events `access-refused` and `access-changed`.
+or a signature. A node writes the lines to its log, as JSON whatever the log's format is, as events
+`access-refused` and `access-changed` (`rmqkit.shell.log.AUDIT_EVENTS`).
 
 Guessing. A wrong signature costs its sender nothing, so an address that has sent
 `authFailuresMax` wrong ones within a minute loses its connection with each further one, and only

@@ -7,6 +7,8 @@ The same event as text, and as JSON (one line, wrapped here):
      "fields":{"files":3,"took_ms":120}}
 
 An event is always a single line: control characters, which a peer may put into a name, are escaped.
+The events of the audit (`AUDIT_EVENTS`) are JSON in a log of text lines too, for the programs that
+collect them.
 
 **Rotation.** Before a line that would exceed `size_max`, the file is renamed to `path.1`, `path.1`
 to `path.2`, and so on up to `path.<kept>`. The new file is opened before the old one is closed. If
@@ -40,6 +42,8 @@ FILES_KEPT = 5
 RETRY_SIZE = 1_048_576
 STDERR = 2
 LogFormat = Literal["text", "json"]
+#: what `rmqkit.access.audit` writes: requests that were refused, changes, guessed signatures
+AUDIT_EVENTS = frozenset(("access-refused", "access-changed", "access-guessing"))
 
 #: escapes of characters that would end a line or control a terminal
 _CONTROLS = {code: f"\\u{code:04x}" for code in (*range(32), *range(127, 160), 0x2028, 0x2029)}
@@ -131,7 +135,8 @@ class LogSink:
 
     def _line(self, level: str, node: str, event: str, fields: dict[str, Any]) -> str:
         wall_ms = self._wall_ns() // 1_000_000
-        return (_json_line if self.is_json else _text_line)(wall_ms, level, node, event, fields)
+        is_json = self.is_json or event in AUDIT_EVENTS
+        return (_json_line if is_json else _text_line)(wall_ms, level, node, event, fields)
 
     def _put(self, line: str) -> None:
         self._write(line.encode("utf-8", "backslashreplace") + b"\n")

@@ -46,6 +46,17 @@ def test_json_lines_have_every_field(tmp_path: Path):
     }
 
 
+def test_the_audit_is_json_in_a_log_of_text_lines(tmp_path: Path):
+    made = sink(tmp_path / "log")
+    log = NodeLog(made, "broker-a-0")
+    log.warning("access-refused", user="eve", why="check signature failed.")
+    log.info("access-copied", users=3)
+    made.close()
+    refused, copied = (tmp_path / "log").read_text().splitlines()
+    assert json.loads(refused)["fields"] == {"user": "eve", "why": "check signature failed."}
+    assert copied.endswith("INFO broker-a-0 access-copied users=3")
+
+
 def test_lines_below_the_level_are_only_remembered(tmp_path: Path):
     made = sink(tmp_path / "log", level="WARNING")
     log = NodeLog(made, "n")

@@ -10,7 +10,13 @@ from tests.tidy.tree import GROUP, ROOT, none
 pytestmark = GROUP
 
 #: sections that another page includes
-PARTS = {"failover/timings.md", "performance/replicas.md", "performance/spark.md"}
+PARTS = {
+    "failover/timings.md",
+    "performance/latency.md",
+    "performance/replicas.md",
+    "performance/services.md",
+    "performance/spark.md",
+}
 
 
 def test_every_page_is_in_the_menu():
