@@ -4,6 +4,7 @@ import itertools
 import os
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 
 from rmqkit.runtime.connection import Address
 from rmqkit.settings.tls_sections import ClientAuth
+from rmqkit.sim.ends import CLOSED
 from rmqkit.sim.net import NetProfile
 from rmqkit.sim.tls_ends import TlsEnd
 from rmqkit.sim.world import World
@@ -23,7 +25,7 @@ from tests.sim.toy_cluster import broken_day
 
 ROOT = Path(__file__).resolve().parents[2]
 SERVER = Address(SIM_HOSTS[0], 1)
-DAY = "from tests.sim.test_tls import print_day; print_day({folder!r}, is_ed25519={is_ed25519})"
+DAY = "from tests.sim.test_tls import day; print(*day({folder!r}, is_ed25519={is_ed25519}))"
 MIB = 1 << 20
 RECORD_HEADER = 5
 
@@ -90,36 +92,39 @@ def make(certificates: Certificates, pair: Pair) -> Callable[..., Rig]:
 # --- one seed, one run
 
 
-def print_day(folder: str, *, is_ed25519: bool) -> None:
-    """Print the hash of a day with every fault; the keys of the certificates are new."""
+def day(folder: str, *, is_ed25519: bool) -> tuple[str, int]:
+    """Return the hash of a day with every fault, and how many records were acknowledged."""
     certificates = Certificates(Path(folder), is_ed25519=is_ed25519)
     hosts = ("10.0.0.1", *(f"10.0.1.{number}" for number in range(3)))
     server = certificates.pair("server", hosts)
     world = broken_day(7, make_tls=lambda: certificates.node(server))
-    print(world.trace_hash(), sum(len(world.node(name).acked) for name in ("w0", "w1", "w2")))
+    return world.trace_hash(), sum(len(world.node(name).acked) for name in ("w0", "w1", "w2"))
 
 
-def day_in_a_process(folder: Path, hash_seed: str, *, is_ed25519: bool) -> bytes:
+def day_in_a_process(folder: Path, *, is_ed25519: bool) -> str:
+    """Return the words of `day` in another process, whose keys and certificates are new."""
     return subprocess.run(
         [sys.executable, "-c", DAY.format(folder=str(folder), is_ed25519=is_ed25519)],
         cwd=ROOT,
-        env={**os.environ, "PYTHONHASHSEED": hash_seed},
+        env={**os.environ, "PYTHONHASHSEED": "4711"},
         capture_output=True,
+        text=True,
         timeout=60,
         check=True,
-    ).stdout
+    ).stdout.strip()
 
 
 def test_a_seed_tells_the_same_story_in_two_processes(tmp_path: Path):
-    told = [day_in_a_process(tmp_path / name, name, is_ed25519=True) for name in ("1", "2")]
-    assert told[0] == told[1]
-    assert int(told[0].split()[1]) > 20, "the writers got acknowledgements"
+    told, acked = day(str(tmp_path / "one"), is_ed25519=True)
+    assert day_in_a_process(tmp_path / "other", is_ed25519=True) == f"{told} {acked}"
+    assert acked > 20
 
 
 @pytest.mark.long
 def test_signatures_of_many_lengths_would_show(tmp_path: Path):
     """Checks the test above: with ECDSA keys the sizes of handshakes differ."""
-    assert len({day_in_a_process(tmp_path / name, name, is_ed25519=False) for name in ("1", "2")}) == 2
+    told, acked = day(str(tmp_path / "one"), is_ed25519=False)
+    assert day_in_a_process(tmp_path / "other", is_ed25519=False) != f"{told} {acked}"
 
 
 def test_the_trace_has_plain_bytes_and_sizes_of_records(make):
@@ -258,11 +263,21 @@ def test_one_handshake_above_the_limit_ends_the_oldest(make, certificates: Certi
     assert rig.failures() == ["more than tlsHandshakesMax = 1 connections are in their TLS handshake"]
 
 
-def test_more_handshakes_than_a_turn_may_step_all_end(make):
-    rig = make()
+def test_more_handshakes_than_a_turn_may_step_all_end(make, monkeypatch):
+    rig = make(NetProfile(jitter_us=0, spike_chance=0.0, cut_chance=0.0))
+    steps: Counter[int] = Counter()
+    feed = TlsTransport.feed
+
+    def noted(self: TlsTransport, data: bytes) -> bytes:
+        if self._object.server_side and not self.is_open:
+            steps[rig.world.now_us] += 1
+        return feed(self, data)
+
+    monkeypatch.setattr(TlsTransport, "feed", noted)
     for _ in range(3 * HANDSHAKE_STEPS_MAX):
         rig.dial("client")
     rig.until(lambda: len(rig.server.opens) == 3 * HANDSHAKE_STEPS_MAX)
+    assert max(steps.values()) == HANDSHAKE_STEPS_MAX
 
 
 def test_a_close_tells_the_peer_that_nothing_follows(make):
@@ -278,6 +293,55 @@ def test_a_close_tells_the_peer_that_nothing_follows(make):
     rig.until(lambda: rig.reasons("server"))
     assert transport.state is TlsState.ENDED
     assert rig.server.got(rig.server.opens[0]) == b"pingend"
+
+
+def test_the_message_that_nothing_follows_ends_a_connection(make):
+    rig = make()
+    rig.echo("client")
+    end = next(end for end in rig.world.net.ends if end.process.name == "client")
+    end.transport.close()
+    end.flush()
+    rig.until(lambda: rig.reasons("server"))
+    assert rig.reasons("server") == [CLOSED]
+
+
+def test_a_peer_that_ends_its_handshake_is_logged(make):
+    rig = make()
+    rig.add("plain", None)
+    rig.dial("plain")
+    rig.until(lambda: len(rig.tls.handshakes) and rig.world.node("plain").opens)
+    rig.world.call("plain", lambda node: node.outbox.close(node.dials[0], "done"))
+    rig.until(rig.failures)
+    assert rig.failures() == ["TLS: closed by peer during the handshake"]
+    assert len(rig.tls.handshakes) == 0
+
+
+def test_a_dial_that_is_closed_in_its_handshake_sends_before(make):
+    rig = make()
+    rig.dial("client")
+    rig.until(lambda: len(rig.world.net.ends) == 2)
+
+    def end(node: Any) -> None:
+        assert not node.dials[0].is_open
+        node.outbox.send(node.dials[0], b"a farewell")
+        node.outbox.close(node.dials[0], "done")
+
+    rig.world.call("client", end)
+    rig.until(lambda: rig.reasons("server"))
+    assert rig.server.got(rig.server.opens[0]) == b"a farewell"
+    assert rig.reasons("client") == ["done"]
+
+
+def test_bytes_behind_the_handshake_wait_for_a_node_that_does_not_read(make):
+    rig = make(NetProfile(cut_chance=0.0))
+    rig.server.on_opened = lambda conn: rig.server.outbox.read(conn, False)
+    rig.dial("client", b"early")
+    rig.until(lambda: rig.server.opens)
+    rig.world.run_for(1000)
+    assert rig.server.data == {}
+    rig.world.call("server", lambda node: node.outbox.read(node.opens[0], True))
+    client = rig.world.node("client")
+    rig.until(lambda: client.got(client.dials[0]) == b"early")
 
 
 def test_mode_permissive_is_not_simulated(certificates: Certificates, pair: Pair):
