@@ -3,6 +3,9 @@
 #
 #     cluster.sh [OPTIONS of `rmqkit cluster up`]
 #
+# The nodes listen on every address of the container: `docker run -p` decides who reaches them.
+# `--preset secure` turns access control and TLS on.
+#
 # RMQKIT_ADVERTISE is the address that the name server gives to clients. The default, 127.0.0.1, works
 # for clients on the container's host if each port is published under the same number.
 set -eu
@@ -12,7 +15,7 @@ stop() {
     exit 0
 }
 
-rmqkit cluster up --bind 0.0.0.0 --advertise "${RMQKIT_ADVERTISE:-127.0.0.1}" "$@"
+rmqkit cluster up --bind 0.0.0.0 --insecure --advertise "${RMQKIT_ADVERTISE:-127.0.0.1}" "$@"
 trap stop TERM INT
 # Wait in a loop instead of exec: the shell must also reap the nodes that a drill kills, since their
 # parent, the command above, has ended.
