@@ -1,7 +1,8 @@
 """Makes a certificate authority and certificates, with the library `cryptography`.
 
-`cluster up --preset secure` uses it, and tests do. Keys are ECDSA P-256 and are written
-unencrypted, with mode 0600. Every certificate names its hosts in its subject alternative names:
+`cluster up --preset secure` uses it, and tests do. Keys are ECDSA P-256, or Ed25519 for the
+simulator, whose runs need signatures of one length. They are written unencrypted, with mode 0600.
+Every certificate names its hosts in its subject alternative names:
 neither Java nor Python reads the common name for that.
 
 The library is an extra, because nodes and clients do not need it: `pip install 'rmqkit[secure]'`.
@@ -21,18 +22,21 @@ from rmqkit.cluster.errors import ClusterError
 if TYPE_CHECKING:
     from cryptography import x509
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 #: how long certificates are valid
 VALID_DAYS = 3650
 #: certificates are valid from this long ago, for machines whose clocks differ
 CLOCKS_APART = timedelta(hours=1)
 KEY_MODE = 0o600
+#: set in every serial number: it then has 20 bytes, as certificates of one length need
+SERIAL_TOP = 1 << 158
 
 
 class Certificate(NamedTuple):
     """A certificate with its private key."""
 
-    key: EllipticCurvePrivateKey
+    key: EllipticCurvePrivateKey | Ed25519PrivateKey
     certificate: x509.Certificate
 
     def write(self, cert_path: Path, key_path: Path) -> None:
@@ -61,20 +65,22 @@ def read(cert_path: Path, key_path: Path) -> Certificate:
     from cryptography import x509
     from cryptography.hazmat.primitives import serialization
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
     try:
         key = serialization.load_pem_private_key(key_path.read_bytes(), None)
         certificate = x509.load_pem_x509_certificate(cert_path.read_bytes())
     except (OSError, ValueError, TypeError) as error:
         raise ClusterError(f"cannot use {cert_path} and {key_path}: {error}") from None
-    if not isinstance(key, EllipticCurvePrivateKey):
+    if not isinstance(key, EllipticCurvePrivateKey | Ed25519PrivateKey):
         raise ClusterError(f"cannot use {key_path}: it is not an elliptic curve key")
     return Certificate(key, certificate)
 
 
-def make_authority(name: str, now: datetime) -> Certificate:
-    """Return a new self-signed authority."""
-    return _issued(name, None, (), now - CLOCKS_APART, now + timedelta(days=VALID_DAYS))
+def make_authority(name: str, now: datetime, *, is_ed25519: bool = False) -> Certificate:
+    """Return a new self-signed authority. `is_ed25519` is the type of its key, else it is P-256."""
+    key = _new_key(is_ed25519=is_ed25519)
+    return _issued(name, key, None, (), now - CLOCKS_APART, now + timedelta(days=VALID_DAYS))
 
 
 def issue(
@@ -87,18 +93,36 @@ def issue(
 ) -> Certificate:
     """Return a certificate for a server at `hosts` (names and addresses), or for a client.
 
-    `valid` is from when until when, relative to `now`.
+    `valid` is from when until when, relative to `now`. The key has the type of the authority's.
     """
-    return _issued(name, authority, hosts, now + valid[0], now + valid[1])
+    key = _new_key(is_ed25519=_is_ed25519(authority.key))
+    return _issued(name, key, authority, hosts, now + valid[0], now + valid[1])
 
 
-def _issued(name: str, authority: Certificate | None, hosts: Sequence[str], begin: datetime, end: datetime) -> Certificate:
+def _new_key(*, is_ed25519: bool) -> EllipticCurvePrivateKey | Ed25519PrivateKey:
+    from cryptography.hazmat.primitives.asymmetric import ec, ed25519
+
+    return ed25519.Ed25519PrivateKey.generate() if is_ed25519 else ec.generate_private_key(ec.SECP256R1())
+
+
+def _is_ed25519(key: object) -> bool:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+    return isinstance(key, Ed25519PrivateKey)
+
+
+def _issued(
+    name: str,
+    key: EllipticCurvePrivateKey | Ed25519PrivateKey,
+    authority: Certificate | None,
+    hosts: Sequence[str],
+    begin: datetime,
+    end: datetime,
+) -> Certificate:
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes
-    from cryptography.hazmat.primitives.asymmetric import ec
     from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-    key = ec.generate_private_key(ec.SECP256R1())
     own_name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     issuer, signing_key = (own_name, key) if authority is None else (authority.certificate.subject, authority.key)
     is_authority = authority is None
@@ -107,7 +131,7 @@ def _issued(name: str, authority: Certificate | None, hosts: Sequence[str], begi
         .subject_name(own_name)
         .issuer_name(issuer)
         .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
+        .serial_number(x509.random_serial_number() | SERIAL_TOP)
         .not_valid_before(begin)
         .not_valid_after(end)
         .add_extension(x509.BasicConstraints(ca=is_authority, path_length=0 if is_authority else None), critical=True)
@@ -121,7 +145,8 @@ def _issued(name: str, authority: Certificate | None, hosts: Sequence[str], begi
     if hosts:
         names = x509.SubjectAlternativeName([_general_name(host) for host in hosts])
         builder = builder.add_extension(names, critical=False)
-    return Certificate(key, builder.sign(signing_key, hashes.SHA256()))
+    # Ed25519 includes its hash.
+    return Certificate(key, builder.sign(signing_key, None if _is_ed25519(signing_key) else hashes.SHA256()))
 
 
 def _key_usage(is_authority: bool) -> x509.KeyUsage:

@@ -3,7 +3,7 @@
     rmqkit drill simulate --from 4711 --seeds 1 --verbose
     rmqkit drill simulate --break ack-before-sync                     # until it is found
     rmqkit drill simulate --family acting --seeds 2000                # slaves act for their masters
-    rmqkit drill simulate --family acting --secure                    # with access control
+    rmqkit drill simulate --family acting --secure                    # with access control and TLS
 
 A seed determines the mode, the faults, the settings and everything that happens afterwards. So the
 same seed always gives the same `hash`. The family (`FAMILIES`) decides which plans seeds draw:
@@ -122,7 +122,7 @@ def drill(plan: Plan, *, family: str = REPLICAS, keep_trace: bool = False) -> Si
 def simulate(
     seed: int, mode: str = "", breaks: Sequence[str] = (), family: str = REPLICAS, *, secure: bool = False
 ) -> SeedResult:
-    """Run the drill of one seed and return its result; with `secure`, access control is on."""
+    """Run the drill of one seed and return its result. `secure`: with access control and TLS."""
     began_s = time.process_time()
     plan = FAMILIES[family].plan_of_seed(seed, mode=mode, breaks=breaks).changed(secure=secure)
     planted = [table.DEFECTS[each] for each in breaks if each in table.DEFECTS]

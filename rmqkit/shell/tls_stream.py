@@ -26,16 +26,13 @@ from typing import TYPE_CHECKING
 from rmqkit.runtime.connection import Connection
 from rmqkit.shell.poller import READ
 from rmqkit.shell.streams import Stream
-from rmqkit.tls.transport import HANDSHAKE_BYTE, TlsError, TlsState, TlsTransport
+from rmqkit.tls.transport import FEED_SIZE_MAX, HANDSHAKE_BYTE, TlsError, TlsState, TlsTransport
 
 if TYPE_CHECKING:
     from rmqkit.runtime.node import Node
     from rmqkit.shell.faults.isolated_socket import HeldSocket
     from rmqkit.shell.loop import Loop
     from rmqkit.tls.node_tls import NodeTls
-
-#: bytes of one read. With the rest of a record, one turn then delivers at most 64 KiB plain bytes
-TLS_READ_SIZE_MAX = 49_152
 
 
 class TlsStream(Stream):
@@ -78,7 +75,7 @@ class TlsStream(Stream):
         transport = self.transport or self._first_byte()
         if not self.conn.is_open and not self.tls.handshakes.may_step(self.loop.clock.mono_ms):
             raise BlockingIOError
-        data = self._recv_raw(TLS_READ_SIZE_MAX)
+        data = self._recv_raw(FEED_SIZE_MAX)
         if not data:
             if not self.conn.is_open:
                 self._failed("TLS: closed by peer during the handshake")

@@ -25,7 +25,7 @@ neighbours, and each turn of one settles all of them. Inject a fault into all of
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rmqkit.broker.escape import ESCAPE_STRATEGIES, chosen
 from rmqkit.broker.filters.built_in import FILTERS
@@ -47,9 +47,13 @@ from rmqkit.nameserver.node import NameServer
 from rmqkit.runtime.connection import Address
 from rmqkit.runtime.ports import Ports
 from rmqkit.sim import users
+from rmqkit.sim.process import NodeMaker
 from rmqkit.sim.world import World
 from rmqkit.store import ENGINES
 from rmqkit.wire.uniqueids import UniqueIds
+
+if TYPE_CHECKING:
+    from rmqkit.tls.node_tls import NodeTls
 
 NAMESERVER_PORT = 9876
 BROKER_PORT = 10911
@@ -101,7 +105,9 @@ class SimCluster:
     `nameserver_settings` are properties of the name servers, `client_settings` are fields of
     `ClientSettings`. `prepared` is called with each broker object, at every start, before it
     starts: for planting a defect. `lock_mode` overrides the lock mode of the settings, for testing
-    one. With `secure`, access control is on; `ready` waits for the users of `users.py`.
+    one. With `secure`, access control is on; `ready` waits for the users of `users.py`. With `tls`,
+    every connection uses TLS; it returns the TLS of a node with the given address, and is called
+    once for each machine.
     """
 
     def __init__(
@@ -120,10 +126,12 @@ class SimCluster:
         prepared: Callable[[Broker], None] | None = None,
         lock_mode: Callable[[BrokerView], LockMode] | None = None,
         secure: bool = False,
+        tls: "Callable[[str], NodeTls] | None" = None,
     ) -> None:
         self.world = world
         self._lock_mode = lock_mode
         self._secure = secure
+        self._tls = tls
         self.nameserver_settings = {
             **(users.SETTINGS if secure else {}),
             **(ACTING_NAMESERVER if acting else {}),
@@ -144,14 +152,14 @@ class SimCluster:
         self._prepared = prepared
         self._machines = 0
         for number, address in enumerate(self.nameservers):
-            world.add_node(f"ns-{number}", self._nameserver(number), address.host)
+            self.add_node(f"ns-{number}", self._nameserver(number), address.host)
             world.listen(f"ns-{number}", "remoting", address)
         self.brokers: list[str] = []
         for number in range(groups * replicas):
             group, broker_id = divmod(number, replicas)
             name, host = f"broker-{chr(ord('a') + group)}-{broker_id}", f"10.0.1.{number + 1}"
             self.brokers.append(name)
-            world.add_node(name, self._broker(name, broker_id, host), host)
+            self.add_node(name, self._broker(name, broker_id, host), host)
             for tag, port in (("remoting", BROKER_PORT), ("vip", VIP_PORT), ("ha", HA_PORT)):
                 world.listen(name, tag, Address(host, port))
         for container in self._containers:
@@ -160,6 +168,10 @@ class SimCluster:
             names = [name.rpartition("-")[0] for name in self.masters]
             again = not self.nameserver_settings.get("supportActingMaster")
             self.client("operator", lambda client: users.keep_app(client, names, again=again), is_operator=True)
+
+    def add_node(self, name: str, make: NodeMaker, host: str) -> None:
+        """Add a machine with a node to the world, with the TLS of this cluster."""
+        self.world.add_node(name, make, host, tls=self._tls(host) if self._tls else None)
 
     def _of_group(self, acting: bool, fast: bool) -> dict[str, Any]:
         if self.replicas == 1:
@@ -290,7 +302,7 @@ class SimCluster:
             make(client)
             return client
 
-        self.world.add_node(name, node, host)
+        self.add_node(name, node, host)
         return name
 
     def producer(self, name: str, topic: str, *, every_ms: int, size: int = 100) -> "SimProducer":

@@ -39,7 +39,7 @@ class Pipe:
     A segment is bytes. b"" is the end of the stream, None a reset.
     """
 
-    __slots__ = ("edge", "held", "in_flight", "last_us", "net", "segments", "to", "unacked")
+    __slots__ = ("edge", "held", "in_flight", "is_encrypted", "last_us", "net", "segments", "to", "unacked")
 
     def __init__(self, net: "SimNet", edge: "Edge") -> None:
         self.net = net
@@ -51,12 +51,14 @@ class Pipe:
         self.unacked = 0
         self.last_us = 0
         self.held = False
+        #: whether the bytes are TLS records, of which the trace has the size only
+        self.is_encrypted = False
 
     def send(self, data: bytes) -> None:
         size = len(data)
         self.in_flight += size
         net = self.net
-        net.world.trace(data)
+        net.world.trace(b"%d encrypted" % size if self.is_encrypted else data)
         random = net.random.random
         if size <= SEGMENT_SIZE_MAX and (size < 2 or random() >= net.cut_chance):
             self._push(data)
@@ -142,6 +144,8 @@ class End:
     writable: bool = False
     is_ended: bool = False
     is_reset: bool = False
+    #: whether the node knows the connection, so that it must get `closed`
+    is_known: bool = True
     #: whether this side is closed
     is_over: bool = False
     linger_until_us: int = 0
@@ -185,9 +189,9 @@ class End:
             self.news = False
             self._opened()
         elif self.inbox and self._reads():
-            data = self._read()
             self.active_us = self.net.clock_us()
-            self.process.received(self.conn, data)
+            if data := self._read():
+                self.process.received(self.conn, data)
         elif self.is_reset:
             self.lost(RESET)
         elif self.is_ended and self._reads():
@@ -261,13 +265,12 @@ class End:
         else:
             self.process.opened(conn)
 
-    def _read(self) -> bytes:
-        """Take at most 64 KiB from the inbox; this gives the sender as much room."""
-        if len(self.inbox) == 1 and self.inbox_size <= READ_SIZE_MAX:
+    def _read(self, room: int = READ_SIZE_MAX) -> bytes:
+        """Take at most `room` bytes from the inbox; this gives the sender as much room."""
+        if len(self.inbox) == 1 and self.inbox_size <= room:
             data = self.inbox.popleft()
         else:
             parts: list[bytes] = []
-            room = READ_SIZE_MAX
             while self.inbox and room:
                 part = self.inbox.popleft()
                 if len(part) > room:
@@ -341,7 +344,8 @@ class End:
         self.inbox.clear()
         self.inbox_size = 0
         self.pending.clear()
-        self.process.tell_closed(conn)
+        if self.is_known:
+            self.process.tell_closed(conn)
 
 
 def _take_front(waiting: list[Buffer], room: int) -> bytes:

@@ -274,7 +274,7 @@ class SimNet:
         conn = Connection(far.next_id(), tag, address, local=dial.conn.peer)
         conn.is_open = True
         out, back = Pipe(self, self.edge(near.name, far.name)), Pipe(self, self.edge(far.name, near.name))
-        far_end = End(self, far, conn, back)
+        far_end = self._make_end(far, conn, back)
         out.to = far_end
         far.ready(far_end)
         incarnation = near.incarnation
@@ -286,7 +286,7 @@ class SimNet:
                 return
             dial.done()
             dial.conn.local = address
-            near_end = End(self, near, dial.conn, out)
+            near_end = self._make_end(near, dial.conn, out)
             near_end.peer, far_end.peer = far_end, near_end
             back.to = near_end
             near.ready(near_end)
@@ -354,6 +354,14 @@ class SimNet:
 
     def is_idle(self, end: End) -> bool:
         return self.world.now_us - end.active_us >= self.limits.idle_close_ms * 1000
+
+    def _make_end(self, process: Process, conn: Connection, out: Pipe) -> End:
+        tls = process.tls
+        if tls is None or not (tls.dials(conn.tag) if conn.dialled else tls.accepts(conn.tag)):
+            return End(self, process, conn, out)
+        from rmqkit.sim.tls_ends import TlsEnd  # loads `ssl`
+
+        return TlsEnd(self, process, conn, out, tls)
 
     def _check_idle(self, end: End) -> None:
         if end.is_over:

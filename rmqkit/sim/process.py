@@ -27,6 +27,7 @@ from rmqkit.sim.folder import SimFolder
 
 if TYPE_CHECKING:
     from rmqkit.sim.world import World
+    from rmqkit.tls.node_tls import NodeTls
 
 NodeMaker = Callable[[Ports], Node]
 #: duration of a turn in microseconds: the minimum, and the random part added to it
@@ -91,6 +92,8 @@ class Process:
         self.is_paused = False
         self.is_off = False
         self.refuses = False
+        #: TLS of its listeners and dials; None: plain text
+        self.tls: NodeTls | None = None
         self.incarnation = 0
         #: other nodes of the same OS process; each turn of one settles all of them
         self.mates: list[Process] = []

@@ -5,8 +5,6 @@
 - `app`: signs the requests of clients; may send to and consume every topic. A client of the
   operator creates it at the masters, through requests. A master that has lost its disk gets it
   back from its slaves if they may act for it. In other groups the operator creates it again.
-
-There is no TLS: it hides bytes, which nobody reads here.
 """
 
 import json

@@ -10,7 +10,8 @@ entry to entry. Each part has its own random stream (`Random(f"{seed}/net")` …
 one part does not change the draws of another.
 
 `trace_hash` covers every turn, every byte sent or written, and every log line, in order. Two runs
-with one seed must produce the same hash, even in processes with different PYTHONHASHSEED.
+with one seed must produce the same hash, even in processes with different PYTHONHASHSEED. Of a
+connection with TLS it covers the plain bytes and the sizes of what is sent: `rmqkit.sim.tls_ends`.
 `World(seed, keep_trace=True)` keeps the entries, to find the first difference.
 
 An exception from a node propagates out of `run_*`, with a note that names node, time and seed. The
@@ -21,7 +22,7 @@ from collections.abc import Callable, Iterable
 from hashlib import blake2b
 from heapq import heappop, heappush
 from random import Random
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rmqkit.config import NetworkLimits
 from rmqkit.runtime.connection import Address
@@ -29,6 +30,9 @@ from rmqkit.sim.disk import SimDisk
 from rmqkit.sim.folder import SimFolder
 from rmqkit.sim.net import NetProfile, SimNet
 from rmqkit.sim.process import NodeMaker, Process, SimLog
+
+if TYPE_CHECKING:
+    from rmqkit.tls.node_tls import NodeTls
 
 START_US = 1_000_000
 WALL_START_MS = 1_750_000_000_000
@@ -63,14 +67,18 @@ class World:
 
     # --- nodes ------------------------------------------------------------------------------------
 
-    def add_node(self, name: str, make: NodeMaker, host: str) -> None:
+    def add_node(self, name: str, make: NodeMaker, host: str, *, tls: "NodeTls | None" = None) -> None:
         """Add a node on its own machine with the address `host`.
 
-        `make` is called now and at each restart. Raises ValueError if the name is in use.
+        `make` is called now and at each restart. With `tls` its listeners and dials use TLS.
+        Raises ValueError if the name is in use, or for TLS in mode permissive.
         """
         if name in self._processes:
             raise ValueError(f"node {name!r} exists already")
+        if tls is not None and tls.accepts("") and not tls.is_enforcing:
+            raise ValueError(f"node {name!r}: the simulator has no TLS in mode permissive")
         process = self._processes[name] = Process(self, name, host, make)
+        process.tls = tls
         process.begin()
 
     def listen(self, name: str, tag: str, address: Address) -> None:

@@ -52,7 +52,7 @@ class Handshakes:
     def __init__(self, most: int) -> None:
         self.most = most
         self._open: dict[HalfOpen, None] = {}
-        self._turn_ms = -1
+        self._turn_at = -1
         self._steps_left = 0
         self._failed = 0
         self._logged_ms = -LOG_AGAIN_MS
@@ -71,10 +71,13 @@ class Handshakes:
         """Remove a connection whose handshake is over, or which has ended."""
         self._open.pop(each, None)
 
-    def may_step(self, now_ms: int) -> bool:
-        """Whether one more handshake may continue in this turn. `now_ms` is constant in a turn."""
-        if now_ms != self._turn_ms:
-            self._turn_ms = now_ms
+    def may_step(self, now: int) -> bool:
+        """Whether one more handshake may continue in this turn.
+
+        `now` is constant in a turn: the shell's clock in ms, or the simulator's in µs.
+        """
+        if now != self._turn_at:
+            self._turn_at = now
             self._steps_left = HANDSHAKE_STEPS_MAX
         self._steps_left -= 1
         return self._steps_left >= 0

@@ -34,6 +34,8 @@ from rmqkit.runtime.states import Moves, StateMachine
 HANDSHAKE_BYTE = 0x16
 #: bytes of one decrypted record
 RECORD_SIZE_MAX = 16_384
+#: bytes that drivers feed in one turn. With the rest of a record, at most 64 KiB plain bytes result
+FEED_SIZE_MAX = 49_152
 #: bytes passed to one write; larger ones take longer per byte
 PIECE_SIZE = 65_536
 #: what OpenSSL's reason means for a user

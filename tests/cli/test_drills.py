@@ -7,6 +7,7 @@ import pytest
 
 from rmqkit.cli.drills import command, drill_output
 from rmqkit.cli.errors import Unreachable
+from rmqkit.cluster.errors import ClusterError
 from rmqkit.drill import runs
 from rmqkit.drill.defects.table import DEFECTS
 from rmqkit.drill.plan import Plan
@@ -130,6 +131,12 @@ def test_list_says_which_command_finds_a_defect(kept):
 def test_what_makes_no_sense_is_one_line(kept, words, code, error):
     done = kept.run(*words, code=code)
     assert error in done.stderr.splitlines()[-1]
+
+
+def test_simulated_drills_with_tls_need_the_library(monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(ClusterError, match=r"pip install 'rmqkit\[secure\]'"):
+        command.simulate(secure=True)
 
 
 def test_simulated_drills_are_told_and_found(kept):

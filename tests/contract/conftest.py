@@ -6,7 +6,7 @@ import pytest
 
 from rmqkit.config import NetworkLimits
 from tests.contract.labs import DiskLab, NetLab, OsDiskLab, ShellNetLab, SimDiskLab, SimNetLab
-from tests.helpers.certificates import Certificates
+from tests.helpers.certificates import SIM_HOSTS, Certificates
 
 
 @pytest.fixture(params=["os", "sim"])
@@ -16,7 +16,7 @@ def disks(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
     lab.close()
 
 
-@pytest.fixture(params=["shell", "tls", "sim"])
+@pytest.fixture(params=["shell", "tls", "sim", "sim-tls"])
 def make_net(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[..., NetLab]]:
     """A function that makes a lab whose loop or world has the given limits."""
     labs: list[Any] = []
@@ -26,6 +26,10 @@ def make_net(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callabl
         lab: Any
         if request.param == "sim":
             lab = SimNetLab(chosen, request.node.name)
+        elif request.param == "sim-tls":
+            certificates = Certificates(tmp_path / "certificates", is_ed25519=True)
+            server = certificates.pair("server", SIM_HOSTS)
+            lab = SimNetLab(chosen, request.node.name, lambda: certificates.node(server))
         elif request.param == "tls":
             lab = ShellNetLab(tmp_path, chosen, Certificates(tmp_path / "certificates").node)
         else:

@@ -26,6 +26,7 @@ from rmqkit.sim.folder import SimFolder
 from rmqkit.sim.world import World
 from rmqkit.tls.node_tls import NodeTls
 from tests.contract.toys import Toy
+from tests.helpers.certificates import SIM_HOSTS
 
 DEADLINE_S = 15.0
 Outcome = OSError | None
@@ -176,16 +177,19 @@ class ShellNetLab:
 
 
 class SimNetLab:
-    """Runs each toy on its own simulated machine."""
+    """Runs each toy on its own simulated machine. `make_tls` makes the TLS of each, None: none."""
 
     kind = "sim"
 
-    def __init__(self, limits: NetworkLimits, seed: str) -> None:
+    def __init__(self, limits: NetworkLimits, seed: str, make_tls: Callable[[], NodeTls] | None = None) -> None:
         self.world = World(seed, limits=limits)
+        self._make_tls = make_tls
         self._next_port = 1000
 
     def add(self, name: str, make: Callable[[str, Ports], Toy]) -> Any:
-        self.world.add_node(name, lambda ports: make(name, ports), f"10.0.0.{len(self.world.names) + 1}")
+        host = SIM_HOSTS[len(self.world.names)]
+        tls = self._make_tls() if self._make_tls else None
+        self.world.add_node(name, lambda ports: make(name, ports), host, tls=tls)
         return self.world.node(name)
 
     def listen(self, name: str, tag: str = "toy") -> Address:

@@ -23,17 +23,20 @@ class Pair(NamedTuple):
 
 
 @cache
-def authority(name: str = "test authority") -> Certificate:
-    return make_authority(name, datetime.now(UTC))
+def authority(name: str = "test authority", *, is_ed25519: bool = False) -> Certificate:
+    return make_authority(name, datetime.now(UTC), is_ed25519=is_ed25519)
 
 
 class Certificates:
-    """Writes certificate files into a folder. `trust` is the file with the authority."""
+    """Writes certificate files into a folder. `trust` is the file with the authority.
 
-    def __init__(self, folder: Path, authority_name: str = "test authority") -> None:
+    Simulations need Ed25519 keys: `rmqkit.sim.tls_ends`.
+    """
+
+    def __init__(self, folder: Path, authority_name: str = "test authority", *, is_ed25519: bool = False) -> None:
         folder.mkdir(exist_ok=True, parents=True)
         self.folder = folder
-        self.authority = authority(authority_name)
+        self.authority = authority(authority_name, is_ed25519=is_ed25519)
         self.authority.write(folder / "ca.pem", folder / "ca.key")
         self.trust = str(folder / "ca.pem")
 

@@ -4,6 +4,7 @@
 """
 
 import sys
+from collections.abc import Callable
 from typing import Any
 
 from rmqkit.config import NetworkLimits
@@ -11,6 +12,7 @@ from rmqkit.runtime.connection import Address, Connection
 from rmqkit.runtime.ports import Ports
 from rmqkit.sim.net import NetProfile
 from rmqkit.sim.world import World
+from rmqkit.tls.node_tls import NodeTls
 from tests.contract.toys import Toy
 
 KEEPER = Address("10.0.0.1", 9876)
@@ -89,13 +91,20 @@ class Writer(Toy):
         self.conn = None
 
 
-def build(seed: int | str, *, writers: int = 3, every_ms: int = 100, **how: Any) -> World:
+def build(
+    seed: int | str,
+    *,
+    writers: int = 3,
+    every_ms: int = 100,
+    make_tls: Callable[[], NodeTls | None] = lambda: None,
+    **how: Any,
+) -> World:
     world = World(seed, **how)
-    world.add_node("keeper", lambda ports: Keeper("keeper", ports), KEEPER.host)
+    world.add_node("keeper", lambda ports: Keeper("keeper", ports), KEEPER.host, tls=make_tls())
     world.listen("keeper", "toy", KEEPER)
     for number in range(writers):
         name = f"w{number}"
-        world.add_node(name, lambda ports, name=name: Writer(name, ports, every_ms), f"10.0.1.{number}")
+        world.add_node(name, lambda ports, name=name: Writer(name, ports, every_ms), f"10.0.1.{number}", tls=make_tls())
     return world
 
 

@@ -278,7 +278,7 @@ def simulate(
         typer.Option("--break", metavar="DEFECT", help="Plant this defect; stop at the first seed that finds it."),
     ] = "",
     secure: Annotated[
-        bool, typer.Option("--secure", help="Access control is on: nodes and clients sign their requests.")
+        bool, typer.Option("--secure", help="Access control and TLS are on: requests are signed, connections encrypted.")
     ] = False,
     verbose: Annotated[bool, typer.Option("--verbose", help="Print a line for each seed.")] = False,
     json: Json = False,
@@ -297,6 +297,10 @@ def simulate(
         Mode.parse(mode)
     if family and family not in simulation.FAMILIES:
         raise UsageError(f"there is no family {family}; there are {', '.join(simulation.FAMILIES)}")
+    if secure:
+        from rmqkit.cluster import certificates
+
+        certificates.check_library()
     numbers = range(first, first + seeds)
     if defect:
         known = drill_output.defects()

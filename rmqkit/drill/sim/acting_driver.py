@@ -46,6 +46,7 @@ class ActingDriver(SimDriver):
             client_settings={"route_refresh_ms": extras.route_ms, "heartbeat_ms": CLIENT_HEARTBEAT_MS},
             prepared=self._prepared,
             secure=plan.secure,
+            tls=self._tls(),
         )
 
     def _made_load(self) -> SimLoad:

@@ -10,7 +10,7 @@ In addition to the driver contract, a simulated node can lose its power (`power_
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from random import Random
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from zlib import crc32
 
 from rmqkit.broker.node import Broker
@@ -30,6 +30,9 @@ from rmqkit.sim.cluster import HA_PORT, SimCluster
 from rmqkit.sim.net import NetProfile
 from rmqkit.sim.world import World
 from rmqkit.wire.record import Blank, Record, decode_record, iter_records
+
+if TYPE_CHECKING:
+    from rmqkit.tls.node_tls import NodeTls
 
 STEP_MS = 50
 LOOK_MS = 100
@@ -105,7 +108,16 @@ class SimDriver:
             settings=settings,
             prepared=self._prepared,
             secure=plan.secure,
+            tls=self._tls(),
         )
+
+    def _tls(self) -> "Callable[[str], NodeTls] | None":
+        """Return what makes the TLS of a node, None for plain text."""
+        if not self.plan.secure:
+            return None
+        from rmqkit.drill.simulation_tls import tls_of  # loads `ssl`
+
+        return tls_of
 
     def _made_load(self) -> SimLoad:
         return SimLoad(self.cluster, self.plan, self.history, self.now_ms, name=TOPIC, broker=self._broker)
@@ -185,7 +197,7 @@ class SimDriver:
         master = self.world.process(self.cluster.masters[0])
         peer = Address(master.host, HA_PORT)
         is_huge = self.extras.stranger == "huge"
-        self.world.add_node("stranger", lambda ports: Stranger("stranger", ports, peer, is_huge=is_huge), "10.0.9.9")
+        self.cluster.add_node("stranger", lambda ports: Stranger("stranger", ports, peer, is_huge=is_huge), "10.0.9.9")
 
     def lacking(self) -> str:
         since_ms = self.now_ms() - FRESH_MS

@@ -1,11 +1,17 @@
-"""Simulated drills with access control on every node: promises hold, and users survive."""
+"""Simulated drills with access control and TLS on every node: promises hold, and users survive."""
+
+import os
+import subprocess
+import sys
 
 import pytest
 
 from rmqkit.drill import simulation
 from rmqkit.drill.promises.contract import Judgement
+from rmqkit.drill.simulation_tls import tls_of
 from rmqkit.sim import users
 from rmqkit.sim.cluster import SimCluster
+from rmqkit.sim.tls_ends import TlsEnd
 from rmqkit.sim.world import World
 
 #: families of drills, each with a seed
@@ -26,11 +32,26 @@ def test_a_seed_keeps_every_promise(family, seed):
     assert done.sends > 0
 
 
-def test_access_control_was_on():
-    plan = simulation.FAMILIES["acting"].plan_of_seed(111).changed(secure=True)
-    run = simulation.drill(plan, family="acting")
+def hash_in_a_process(seed: int, hash_seed: str) -> str:
+    program = f"from rmqkit.drill.simulation import simulate; print(simulate({seed}, secure=True).hash)"
+    environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
+    run = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
+    return run.stdout.strip()
+
+
+@pytest.mark.long
+def test_the_same_seed_does_the_same_in_another_process():
+    """Other certificates and other keys of connections, but the same sizes at the same times."""
+    assert simulation.simulate(1, secure=True).hash == hash_in_a_process(1, "4711")
+
+
+def test_access_control_and_tls_were_on():
+    run = simulation.drill(simulation.FAMILIES["replicas"].plan_of_seed(1).changed(secure=True))
     cluster = run.driver.cluster
     assert cluster.has_users()
+    ends = list(run.driver.world.net.ends)
+    assert {end.conn.tag for end in ends} >= {"remoting", "ha"}
+    assert all(isinstance(end, TlsEnd) for end in ends)
     for name in cluster.brokers:
         gate = cluster.broker(name).remoting.gate
         assert gate is not None
@@ -51,7 +72,7 @@ def test_a_user_made_just_before_its_master_dies(end):
     Meanwhile the acting slave knows what it has copied.
     """
     world = World(7)
-    cluster = SimCluster(world, replicas=2, acting=True, fast=True, secure=True)
+    cluster = SimCluster(world, replicas=2, acting=True, fast=True, secure=True, tls=tls_of)
     cluster.ready()
     table = cluster.broker("broker-a-0").view.access.table
     table.ensure_super("late", "late-secret")
