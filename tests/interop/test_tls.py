@@ -1,8 +1,8 @@
 """TLS between our nodes and Apache's clients, and between our client and Apache's servers.
 
-Our name server and broker run in a mode, and one JVM with Apache's client 5.5.0 runs some of the
-driver's checks there. Its TLS is set by system properties, as users set it. The JDK's engine is its
-TLS library; ours is OpenSSL.
+Our name server and broker run in a mode, and one JVM with Apache's client, 5.5.0 or 4.9.8, runs
+some of the driver's checks there. Its TLS is set by system properties, as users set it. The JDK's
+engine is its TLS library; ours is OpenSSL.
 """
 
 import json
@@ -26,6 +26,8 @@ WAYS = {
     "enforcing": "enforcing",
     "client certificate": "enforcing",
 }
+RUNS = [(way, apache.VERSION) for way in WAYS]
+RUNS += [(way, apache.OLDER) for way in ("permissive", "enforcing", "client certificate")]
 
 
 @pytest.fixture(scope="module")
@@ -57,12 +59,12 @@ def client_settings(certificates: Certificates, way: str) -> dict[str, str]:
     return settings
 
 
-@pytest.fixture(scope="module", params=WAYS)
+@pytest.fixture(scope="module", params=RUNS, ids=" ".join)
 def run(
     request: pytest.FixtureRequest, certificates: Certificates, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[CheckRun]:
     """A JVM that runs the checks against our cluster, which the way to connect names."""
-    way, home = request.param, tmp_path_factory.mktemp("home")
+    (way, version), home = request.param, tmp_path_factory.mktemp("home")
     tls = home / "tls.properties"
     tls.write_text("".join(f"{key}={value}\n" for key, value in client_settings(certificates, way).items()))
     words = [f"--set={key}={value}" for key, value in server_settings(certificates, way).items()]
@@ -74,7 +76,7 @@ def run(
         properties = {"tls.enable": "false" if plain else "true", "tls.test.mode.enable": "false"}
         properties |= client_settings(certificates, way)
         driver = tmp_path_factory.mktemp("driver")
-        running = java.run(json.loads(up.stdout)["namesrv"], driver, apache.VERSION, CHECKS, properties)
+        running = java.run(json.loads(up.stdout)["namesrv"], driver, version, CHECKS, properties)
         try:
             yield running
         finally:
