@@ -102,8 +102,9 @@ grows. They are for operators who must keep a latency.
 
 ![Latency against rate: rmqkit and Apache 5.5.0](../pictures/latency.svg)
 
-Each cell has the 50th, the 99th and the 99.9th percentile in ms. A dash means that the broker did
-not deliver 95 % of the messages in the window, in at least one of the {pairs} pairs. {verdict}
+Each cell has the 50th, the 99th and the 99.9th percentile in ms, the median of the pairs. Pairs:
+{pairs}. A dash means that the broker did not deliver 95 % of the messages in the window in each pair.
+{verdict}
 
 {machine}
 
