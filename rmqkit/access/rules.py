@@ -76,7 +76,7 @@ def on_cluster(*actions: Action) -> Rule:
 def lists(kind: ResourceType) -> Rule:
     """Admit a caller who may see some topic, or some group."""
     letter = "T" if kind is TOPIC else "G"
-    return Rule(f"{letter}*:l, or what is visible", lambda caller, call: caller.on_list(kind))
+    return Rule(f"{letter}*:l; other users get only what they may see", lambda caller, call: caller.on_list(kind))
 
 
 def all_listed(kind: ResourceType) -> Rule:
@@ -141,7 +141,7 @@ def named(*parts: tuple[str, Rule]) -> Rule:
                 return why
         return None
 
-    return Rule(" + ".join(each.text for _, each in parts) + " of what is named", refusal)
+    return Rule(" + ".join(each.text for _, each in parts) + "; only what the request names, one at least", refusal)
 
 
 def in_body(text: str, check: Check, *, is_change: bool = False) -> Rule:
