@@ -1,4 +1,4 @@
-"""Our controller with Apache's brokers in controller mode, and with mqadmin's controller commands."""
+"""Our controller with brokers of Apache in controller mode, and with mqadmin's commands for it."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -54,7 +54,7 @@ def send(group: ControlledGroup, text: str) -> bool:
 
 
 def test_a_master_is_elected_and_replaced(group: ControlledGroup) -> None:
-    """Ids are applied for, the first broker is elected, the set grows, SIGKILL, the old one returns.
+    """Ids, the first election, the set grows, SIGKILL, the old master returns as a slave.
 
     At the end a restarted controller knows the same.
     """
