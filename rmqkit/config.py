@@ -18,10 +18,15 @@ from rmqkit.errors import ConfigError
 from rmqkit.settings import build, properties
 from rmqkit.settings.access_sections import AccessSettings, check_access
 from rmqkit.settings.broker_sections import BrokerRole, FilterSettings, PullSettings
-from rmqkit.settings.controller_sections import ControllerSettings
 from rmqkit.settings.host import Host, here
 from rmqkit.settings.keys import find, rows
-from rmqkit.settings.node_sections import LogSettings, MetricsSettings, NameserverSettings, NetworkLimits
+from rmqkit.settings.node_sections import (
+    ControllerSettings,
+    LogSettings,
+    MetricsSettings,
+    NameserverSettings,
+    NetworkLimits,
+)
 from rmqkit.settings.replication_sections import ActingSettings
 from rmqkit.settings.sections import Sections
 from rmqkit.settings.sources import PLUGIN, Setting, from_file, from_overrides

@@ -11,8 +11,7 @@ master_watch    replaces masters that died
 role_notices    tells brokers about elections
 contract        the port between the controller and its log
 single_log      the log for one controller
-peer_links      carries messages of the log to other controllers
-group           the controllers of a group, and the name of their log
+group           the controllers of a group, the name of their log, and links to the others
 access          who may send requests
 view            what handlers use of a controller
 handlers/       the request codes, by area

@@ -22,7 +22,7 @@ from collections import deque
 from collections.abc import Callable
 
 from rmqkit.controller.contract import ControllerLog, LogOutcome
-from rmqkit.controller.decisions import Decision, refuse
+from rmqkit.controller.decisions import Resolution, refuse
 from rmqkit.controller.events import encode_entry
 from rmqkit.runtime.duties import Duties
 from rmqkit.runtime.ports import Clock
@@ -34,8 +34,8 @@ ANSWER_TIMEOUT_MS = 5000
 WAITING_MAX = 1024
 DUTY = "controller-answers"
 
-Decide = Callable[[], Decision]
-Answered = Callable[[Decision], None]
+Decide = Callable[[], Resolution]
+Answered = Callable[[Resolution], None]
 
 NOT_LEADER = refuse(ResponseCode.CONTROLLER_NOT_LEADER, "The controller is not in leader state")
 UNKNOWN = refuse(ResponseCode.SYSTEM_ERROR, "the controller stopped to lead before the change was committed: ask again")
@@ -43,7 +43,7 @@ TIMED_OUT = refuse(ResponseCode.SYSTEM_ERROR, f"no majority of the controllers a
 BUSY = refuse(ResponseCode.SYSTEM_BUSY, f"{WAITING_MAX} requests wait for the controller's log")
 
 
-class _Waiting:
+class _PendingDecision:
     """A decision that is not answered yet."""
 
     __slots__ = ("answered", "decide", "due_ms")
@@ -54,7 +54,7 @@ class _Waiting:
         self.answered: Answered | None = answered
         self.due_ms = due_ms
 
-    def answer(self, decision: Decision) -> None:
+    def answer(self, decision: Resolution) -> None:
         answered, self.answered = self.answered, None
         if answered is not None:
             answered(decision)
@@ -67,8 +67,8 @@ class DecisionQueue:
         self._log = log
         self._clock = clock
         self._duties = duties
-        self._waiting: deque[_Waiting] = deque()
-        self._settling: _Waiting | None = None
+        self._waiting: deque[_PendingDecision] = deque()
+        self._settling: _PendingDecision | None = None
         self._is_pumping = False
         duties.add(DUTY, self._expire, None)
 
@@ -81,7 +81,7 @@ class DecisionQueue:
             answered(BUSY)
             return
         due_ms = self._clock.mono_ms + ANSWER_TIMEOUT_MS
-        self._waiting.append(_Waiting(decide, answered, due_ms))
+        self._waiting.append(_PendingDecision(decide, answered, due_ms))
         self._duties.wake(DUTY, due_ms)
         self._pump()
 
@@ -100,7 +100,7 @@ class DecisionQueue:
         finally:
             self._is_pumping = False
 
-    def _begin(self, each: _Waiting) -> None:
+    def _begin(self, each: _PendingDecision) -> None:
         if each.answered is None:
             return
         if not self._log.leadership.is_self:
@@ -113,7 +113,7 @@ class DecisionQueue:
         else:
             self._log.barrier(lambda outcome: self._settled(each, decision, outcome))
 
-    def _settled(self, each: _Waiting, decision: Decision, outcome: LogOutcome) -> None:
+    def _settled(self, each: _PendingDecision, decision: Resolution, outcome: LogOutcome) -> None:
         assert self._settling is each, "the log settled a decision twice"
         self._settling = None
         if outcome is LogOutcome.COMMITTED:

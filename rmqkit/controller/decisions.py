@@ -40,7 +40,7 @@ from rmqkit.wire.schemas import controller as schemas
 NO_BROKER = -1
 
 
-class Decision(NamedTuple):
+class Resolution(NamedTuple):
     """An answer, and what has to be committed before it is sent."""
 
     code: int = ResponseCode.SUCCESS
@@ -50,13 +50,13 @@ class Decision(NamedTuple):
     events: Sequence[AnyEvent] = ()
 
 
-def refuse(code: int, remark: str, ext: Ext | None = None) -> Decision:
-    return Decision(code, ext, b"", remark)
+def refuse(code: int, remark: str, ext: Ext | None = None) -> Resolution:
+    return Resolution(code, ext, b"", remark)
 
 
 def alter_sync_state_set(
     sets: BrokerSets, live: HeartbeatTable, args: schemas.AlterSyncStateSetRequest, body: SyncStateSet
-) -> Decision:
+) -> Resolution:
     """1001: the master reports the members that have everything."""
     name = args.broker_name or ""
     brokers = sets.get(name)
@@ -85,14 +85,14 @@ def alter_sync_state_set(
         remark = f"The new SyncStateSet lacks the master {brokers.master_id}"
         return refuse(ResponseCode.CONTROLLER_ALTER_SYNC_STATE_SET_FAILED, remark)
     epoch = brokers.sync_epoch + 1
-    return Decision(
+    return Resolution(
         ext=schemas.AlterSyncStateSetResponse(new_sync_state_set_epoch=epoch),
         body=SyncStateSet(sync_state_set=new, sync_state_set_epoch=epoch).encode(),
         events=(NewSyncStateSet(broker_name=name, broker_ids=tuple(new)),),
     )
 
 
-def elect_master(sets: BrokerSets, live: HeartbeatTable, args: schemas.ElectMasterRequest, *, unclean: bool) -> Decision:
+def elect_master(sets: BrokerSets, live: HeartbeatTable, args: schemas.ElectMasterRequest, *, unclean: bool) -> Resolution:
     """1002: a broker without a master asks, or an administrator designates one."""
     brokers = sets.get(args.broker_name)
     caller = args.broker_id
@@ -117,26 +117,26 @@ def elect_master(sets: BrokerSets, live: HeartbeatTable, args: schemas.ElectMast
     return _elected(brokers, found)
 
 
-def replace_master(sets: BrokerSets, live: HeartbeatTable, broker_name: str, now_ms: int, *, unclean: bool) -> Decision:
+def replace_master(sets: BrokerSets, live: HeartbeatTable, broker_name: str, now_ms: int, *, unclean: bool) -> Resolution:
     """Decide for a set whose master is dead, or that has none. No events: nothing to do.
 
     The controller itself asks, so that nobody waits for the answer.
     """
     brokers = sets.get(broker_name)
     if brokers is None or brokers.master_epoch == 0:
-        return Decision()
+        return Resolution()
     master = brokers.master_id
     if master is not None and not live.is_dead(broker_name, master, now_ms):
-        return Decision()
+        return Resolution()
     found = elect(brokers, live, unclean=unclean)
     if found is not None:
         return _elected(brokers, found)
     remark = f"The master {master} of {shown(broker_name)} is dead, and no member could take over"
     events = () if master is None else (NewMaster(broker_name=broker_name, broker_id=None),)
-    return Decision(ResponseCode.CONTROLLER_MASTER_NOT_AVAILABLE, remark=remark, events=events)
+    return Resolution(ResponseCode.CONTROLLER_MASTER_NOT_AVAILABLE, remark=remark, events=events)
 
 
-def register_broker(sets: BrokerSets, live: HeartbeatTable, args: schemas.RegisterBrokerToControllerRequest) -> Decision:
+def register_broker(sets: BrokerSets, live: HeartbeatTable, args: schemas.RegisterBrokerToControllerRequest) -> Resolution:
     """1003: a broker that has an id says where it is, and learns who is master."""
     name, broker_id = args.broker_name or "", args.broker_id
     brokers = sets.get(name)
@@ -152,10 +152,10 @@ def register_broker(sets: BrokerSets, live: HeartbeatTable, args: schemas.Regist
     events: tuple[AnyEvent, ...] = ()
     if args.broker_address and args.broker_address != known.address:
         events = (NewAddress(broker_name=name, broker_id=broker_id, address=args.broker_address),)
-    return Decision(ext=ext, body=sync_state_set_of(brokers), events=events)
+    return Resolution(ext=ext, body=sync_state_set_of(brokers), events=events)
 
 
-def get_replica_info(sets: BrokerSets, args: schemas.GetReplicaInfoRequest) -> Decision:
+def get_replica_info(sets: BrokerSets, args: schemas.GetReplicaInfoRequest) -> Resolution:
     """1004: who is master, by which epoch."""
     brokers = sets.get(args.broker_name or "")
     if brokers is None:
@@ -164,34 +164,34 @@ def get_replica_info(sets: BrokerSets, args: schemas.GetReplicaInfoRequest) -> D
     ext = schemas.GetReplicaInfoResponse(
         master_broker_id=brokers.master_id, master_address=brokers.master_address, master_epoch=brokers.master_epoch
     )
-    return Decision(ext=ext, body=sync_state_set_of(brokers))
+    return Resolution(ext=ext, body=sync_state_set_of(brokers))
 
 
-def get_sync_state_data(sets: BrokerSets, live: HeartbeatTable, names: Sequence[str]) -> Decision:
+def get_sync_state_data(sets: BrokerSets, live: HeartbeatTable, names: Sequence[str]) -> Resolution:
     """1006: the members of broker sets. Unknown names are left out."""
     found = {name: _replicas_info(each, live) for name in names if (each := sets.get(name)) is not None}
-    return Decision(body=BrokerReplicasInfo(replicas_info_table=found).encode())
+    return Resolution(body=BrokerReplicasInfo(replicas_info_table=found).encode())
 
 
-def get_next_broker_id(sets: BrokerSets, args: schemas.GetNextBrokerIdRequest) -> Decision:
+def get_next_broker_id(sets: BrokerSets, args: schemas.GetNextBrokerIdRequest) -> Resolution:
     """1012: the id that a new broker may apply for."""
     brokers = sets.get(args.broker_name or "")
     next_id = FIRST_ID if brokers is None else brokers.next_id
-    return Decision(
+    return Resolution(
         ext=schemas.GetNextBrokerIdResponse(
             cluster_name=args.cluster_name, broker_name=args.broker_name, next_broker_id=next_id
         )
     )
 
 
-def apply_broker_id(sets: BrokerSets, args: schemas.ApplyBrokerIdRequest) -> Decision:
+def apply_broker_id(sets: BrokerSets, args: schemas.ApplyBrokerIdRequest) -> Resolution:
     """1013: a new broker takes an id. Repeating the request, with its check code, is no error."""
     name, broker_id, check_code = args.broker_name or "", args.applied_broker_id, args.register_check_code or ""
     brokers = sets.get(name)
     ext = schemas.ApplyBrokerIdResponse(cluster_name=args.cluster_name, broker_name=name)
     known = None if brokers is None or broker_id is None else brokers.replicas.get(broker_id)
     if known is not None and known.check_code == check_code:
-        return Decision(ext=ext)
+        return Resolution(ext=ext)
     free = FIRST_ID if brokers is None else brokers.next_id
     if broker_id is None or broker_id < FIRST_ID or known is not None or (brokers is None and broker_id != FIRST_ID):
         remark = f"Fail to apply brokerId {broker_id} of {shown(name)}: it is taken or invalid, the next free one is {free}"
@@ -206,12 +206,12 @@ def apply_broker_id(sets: BrokerSets, args: schemas.ApplyBrokerIdRequest) -> Dec
         address=check_code.partition(";")[0],
         check_code=check_code,
     )
-    return Decision(ext=ext, events=(event,))
+    return Resolution(ext=ext, events=(event,))
 
 
 def clean_broker_data(
     sets: BrokerSets, live: HeartbeatTable, args: schemas.CleanControllerBrokerDataRequest, ids: Sequence[int]
-) -> Decision:
+) -> Resolution:
     """1011: an administrator removes brokers for good; `ids` empty: the whole set."""
     name = args.broker_name
     brokers = sets.get(name)
@@ -225,9 +225,9 @@ def clean_broker_data(
             remark = f"Broker set {shown(name)} can't be cleaned: {who}"
             return refuse(ResponseCode.CONTROLLER_INVALID_CLEAN_BROKER_METADATA, remark)
     if not ids:
-        return Decision(events=(Removal(broker_name=name, broker_ids=None),))
+        return Resolution(events=(Removal(broker_name=name, broker_ids=None),))
     known = tuple(each for each in dict.fromkeys(ids) if each in brokers.replicas)
-    return Decision(events=(Removal(broker_name=name, broker_ids=known),) if known else ())
+    return Resolution(events=(Removal(broker_name=name, broker_ids=known),) if known else ())
 
 
 def sync_state_set_of(brokers: BrokerSet) -> bytes:
@@ -235,13 +235,13 @@ def sync_state_set_of(brokers: BrokerSet) -> bytes:
     return SyncStateSet(sync_state_set=brokers.sync_ids, sync_state_set_epoch=brokers.sync_epoch).encode()
 
 
-def _elected(brokers: BrokerSet, broker_id: int) -> Decision:
+def _elected(brokers: BrokerSet, broker_id: int) -> Resolution:
     group = MemberGroup(
         broker_addrs={each: replica.address for each, replica in brokers.replicas.items()},
         broker_name=brokers.broker_name,
         cluster=brokers.cluster,
     )
-    return Decision(
+    return Resolution(
         ext=schemas.ElectMasterResponse(
             master_broker_id=broker_id,
             master_address=brokers.replicas[broker_id].address,

@@ -16,13 +16,13 @@ from rmqkit.errors import RemoteProtocolError
 FORMAT = 1
 
 
-class Event(msgspec.Struct, frozen=True, kw_only=True, rename="camel", tag_field="event"):
+class SetEvent(msgspec.Struct, frozen=True, kw_only=True, rename="camel", tag_field="event"):
     """A change of one broker set."""
 
     broker_name: str
 
 
-class NewReplica(Event, frozen=True, kw_only=True, rename="camel", tag="newReplica"):
+class NewReplica(SetEvent, frozen=True, kw_only=True, rename="camel", tag="newReplica"):
     """A broker has taken an id. The first one of a set creates the set."""
 
     cluster: str
@@ -31,20 +31,20 @@ class NewReplica(Event, frozen=True, kw_only=True, rename="camel", tag="newRepli
     check_code: str
 
 
-class NewAddress(Event, frozen=True, kw_only=True, rename="camel", tag="newAddress"):
+class NewAddress(SetEvent, frozen=True, kw_only=True, rename="camel", tag="newAddress"):
     """A broker is at another address."""
 
     broker_id: int
     address: str
 
 
-class NewSyncStateSet(Event, frozen=True, kw_only=True, rename="camel", tag="newSyncStateSet"):
+class NewSyncStateSet(SetEvent, frozen=True, kw_only=True, rename="camel", tag="newSyncStateSet"):
     """The master has changed the set of members that have everything; its epoch rises by one."""
 
     broker_ids: tuple[int, ...]
 
 
-class NewMaster(Event, frozen=True, kw_only=True, rename="camel", tag="newMaster"):
+class NewMaster(SetEvent, frozen=True, kw_only=True, rename="camel", tag="newMaster"):
     """A broker is master: both epochs rise by one, and it alone is in the SyncStateSet.
 
     None: the master is dead and nobody could take over. The master's epoch rises, the SyncStateSet
@@ -54,7 +54,7 @@ class NewMaster(Event, frozen=True, kw_only=True, rename="camel", tag="newMaster
     broker_id: int | None
 
 
-class Removal(Event, frozen=True, kw_only=True, rename="camel", tag="removal"):
+class Removal(SetEvent, frozen=True, kw_only=True, rename="camel", tag="removal"):
     """Brokers have left the set for good; None: the whole set is gone."""
 
     broker_ids: tuple[int, ...] | None

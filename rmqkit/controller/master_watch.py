@@ -13,14 +13,14 @@ from collections.abc import Callable, Iterable
 
 from rmqkit.controller.contract import ControllerLog
 from rmqkit.controller.decision_queue import DecisionQueue
-from rmqkit.controller.decisions import Decision, replace_master
+from rmqkit.controller.decisions import Resolution, replace_master
 from rmqkit.controller.election import elect
 from rmqkit.controller.heartbeats import HeartbeatTable, LiveMember
 from rmqkit.controller.table import BrokerSets
 from rmqkit.runtime.connection import Connection
 from rmqkit.runtime.duties import Duties
 from rmqkit.runtime.ports import Clock, Log
-from rmqkit.settings.controller_sections import ControllerSettings
+from rmqkit.settings.node_sections import ControllerSettings
 from rmqkit.wire.codes import ResponseCode
 
 EXPIRE = "controller-heartbeats"
@@ -95,11 +95,11 @@ class MasterWatch:
         return self._live.is_dead(broker_name, brokers.master_id, self._clock.mono_ms)
 
     def _replace(self, broker_name: str) -> None:
-        def decide() -> Decision:
+        def decide() -> Resolution:
             unclean = self._settings().elect_unclean
             return replace_master(self._sets, self._live, broker_name, self._clock.mono_ms, unclean=unclean)
 
-        def answered(decision: Decision) -> None:
+        def answered(decision: Resolution) -> None:
             self._examined.discard(broker_name)
             if decision.code == ResponseCode.SUCCESS and decision.events:
                 self.replaced += 1

@@ -21,13 +21,12 @@ from rmqkit.config import NodeConfig
 from rmqkit.controller.access import ControllerAccess
 from rmqkit.controller.contract import ControllerLog, Leadership, LogParts
 from rmqkit.controller.decision_queue import Decide, DecisionQueue
-from rmqkit.controller.decisions import Decision
+from rmqkit.controller.decisions import Resolution
 from rmqkit.controller.events import AnyEvent, NewMaster, Removal, decode_entry
-from rmqkit.controller.group import group_of, log_type_of
+from rmqkit.controller.group import PeerLinks, group_of, log_type_of
 from rmqkit.controller.handlers import HANDLERS
 from rmqkit.controller.heartbeats import HeartbeatTable
 from rmqkit.controller.master_watch import MasterWatch
-from rmqkit.controller.peer_links import PeerLinks
 from rmqkit.controller.role_notices import RoleNotices
 from rmqkit.controller.table import BrokerSets
 from rmqkit.hookspecs import Factory
@@ -175,7 +174,7 @@ class Controller(BaseNode):
             self.notices.tell(brokers)
 
 
-def _response(decision: Decision) -> Response:
+def _response(decision: Resolution) -> Response:
     return Response(decision.code, decision.ext, decision.body, decision.remark)
 
 

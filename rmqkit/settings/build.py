@@ -15,9 +15,9 @@ from typing import Any
 
 from rmqkit.errors import ConfigError
 from rmqkit.settings.access_sections import PLAIN_ACL_FILE
-from rmqkit.settings.controller_sections import check_controller, peers_of
 from rmqkit.settings.host import Host, expand, expand_path
 from rmqkit.settings.keys import KIND_NAMES, KINDS, declared, find, rows
+from rmqkit.settings.node_sections import check_controller, peers_of
 from rmqkit.settings.sections import Sections
 from rmqkit.settings.sources import PLUGIN, Setting
 from rmqkit.settings.table import Kind, Refusal, Row, Status, Type, Value, parse, show

@@ -19,7 +19,6 @@ from rmqkit.settings import broker_sections as broker
 from rmqkit.settings import node_sections as node
 from rmqkit.settings import store_sections as store
 from rmqkit.settings.access_sections import AccessSettings
-from rmqkit.settings.controller_sections import ControllerSettings
 from rmqkit.settings.declaration import section
 from rmqkit.settings.pop_sections import AssignmentSettings, PopNoticeSettings, PopSettings
 from rmqkit.settings.replication_sections import ActingSettings, DrillSettings, HaSettings, ReplicationSettings
@@ -63,7 +62,9 @@ class Sections:
     acting: ActingSettings = section(ActingSettings, "Replication and acting master", "broker")
     drills: DrillSettings = section(DrillSettings, "Drills", "broker")
     nameserver: node.NameserverSettings = section(node.NameserverSettings, "Name server", "nameserver")
-    controller: ControllerSettings = section(ControllerSettings, "Controller and DLedger", "nameserver", "controller")
+    controller: node.ControllerSettings = section(
+        node.ControllerSettings, "Controller and DLedger", "nameserver", "controller"
+    )
     limits: node.NetworkLimits = section(node.NetworkLimits, "Network and limits", "broker", "nameserver", "controller")
     tls: TlsServerSettings = section(TlsServerSettings, "TLS", "broker", "nameserver", "controller")
     tls_client: TlsClientSettings = section(TlsClientSettings, "TLS", "broker", "nameserver", "controller")

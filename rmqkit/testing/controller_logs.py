@@ -248,7 +248,11 @@ class ControllerLogContract:
             cls.test_a_controller_far_behind_gets_a_snapshot = None  # type: ignore[method-assign,assignment]  # pytest skips None
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
-        """Run each test for each size of a group."""
+        """Run each test for each size of a group. pytest calls this.
+
+        Args:
+            metafunc: The test that pytest collects.
+        """
         for name, least in (("size", 1), ("group_size", GROUP_LEAST)):
             if name in metafunc.fixturenames:
                 metafunc.parametrize(name, [each for each in type(self).sizes if each >= least])

@@ -25,8 +25,20 @@ from rmqkit.store.contract import (
     QueueRange,
     StoreWriteError,
 )
-from rmqkit.testing.store_records import FOREVER_MS, body_of, drain, fill, keys, offset_of, phy_offset_of, records_of
-from rmqkit.testing.store_world import START_MS, StoreWorld, put, store_config
+from rmqkit.testing.store_world import (
+    FOREVER_MS,
+    START_MS,
+    StoreWorld,
+    body_of,
+    drain,
+    fill,
+    keys,
+    offset_of,
+    phy_offset_of,
+    put,
+    records_of,
+    store_config,
+)
 
 TOPICS_REFUSED = ("", ".", "..", "a/b", "../x", "nul\0", "x" * 300)
 #: words in the names of tests that need `keeps` or `uses_disk`

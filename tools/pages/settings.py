@@ -40,7 +40,8 @@ HEAD = """\
 # Settings
 
 This page lists every configuration key of Apache RocketMQ's broker, name server and controller,
-and what the key does in rmqkit. It is for operators who configure a node or move Apache's configuration files.
+and what the key does in rmqkit. It is for operators who configure a node or move Apache's
+configuration files.
 
 Nodes use RocketMQ's property names. Write them to a TOML file, or keep an Apache `.conf` file
 unchanged, and pass the file with `-c`. `--set key=value` sets a single key. Several `-c` options
@@ -77,8 +78,8 @@ The tables below give each key one of four states:
 A key that is in no table is an error. The error suggests the closest key.
 
 Keys marked "live" can be changed while a node runs (`UPDATE_BROKER_CONFIG`,
-`UPDATE_NAMESRV_CONFIG`, `UPDATE_CONTROLLER_CONFIG`). All others need a restart. Defaults are Apache's. `-` means that a key
-has no default.
+`UPDATE_NAMESRV_CONFIG`, `UPDATE_CONTROLLER_CONFIG`). All others need a restart. Defaults are
+Apache's. `-` means that a key has no default.
 
 `make docs` generates this page.
 """

@@ -57,7 +57,7 @@ def alter_sync_state_set(controller: "ControllerView", call: Call[schemas.AlterS
 
 @rows.handles(RequestCode.CONTROLLER_ELECT_MASTER, schemas.ElectMasterRequest, access=inner_change)
 def elect_master(controller: "ControllerView", call: Call[schemas.ElectMasterRequest]) -> Response:
-    def decide() -> decisions.Decision:
+    def decide() -> decisions.Resolution:
         unclean = controller.config.controller.elect_unclean
         return decisions.elect_master(controller.sets, controller.live, call.args, unclean=unclean)
 
