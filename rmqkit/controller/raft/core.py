@@ -43,7 +43,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from rmqkit.controller.raft.entry_log import EntryLog, LogWrites
-from rmqkit.controller.raft.leader import LeaderTerm, ReadDone
+from rmqkit.controller.raft.leader import APPEND_BYTES_MAX, LeaderTerm, ReadDone
 from rmqkit.controller.raft.messages import (
     OF_LEADERS,
     ORIGIN,
@@ -143,6 +143,8 @@ class Raft(StateMachine[RaftRole]):
         self.leader_id = ""
         #: exactly while this member leads
         self.leading: LeaderTerm | None = None
+        #: bytes of entries in one append of this member as the leader
+        self.append_bytes_max = APPEND_BYTES_MAX
         self._election_timeout_ms = election_timeout_ms
         self._heartbeat_ms = heartbeat_ms
         self._entropy = entropy
@@ -415,6 +417,7 @@ class Raft(StateMachine[RaftRole]):
             election_timeout_ms=self._election_timeout_ms,
             heartbeat_ms=self._heartbeat_ms,
             elected_ms=self._campaign_ms,
+            append_bytes_max=self.append_bytes_max,
         )
         # The first entry of the term commits what earlier leaders left.
         self.log.append(self.term, b"")

@@ -64,6 +64,7 @@ class LeaderTerm:
         election_timeout_ms: int,
         heartbeat_ms: int,
         elected_ms: int,
+        append_bytes_max: int,
     ) -> None:
         self.term = term
         #: the others; this member's own part is `log.saved`
@@ -79,6 +80,7 @@ class LeaderTerm:
         self._send = send
         self._election_timeout_ms = election_timeout_ms
         self._heartbeat_ms = heartbeat_ms
+        self._append_bytes_max = append_bytes_max
         self._quorum = quorum(len(self.progress) + 1)
         #: rounds that are not confirmed, with the time at which they began
         self._rounds: deque[tuple[int, int]] = deque()
@@ -204,7 +206,7 @@ class LeaderTerm:
         if term is None:
             self._send_snapshot(peer, now_ms)
             return False
-        entries = () if progress.is_full else log.read(progress.next, APPEND_BYTES_MAX)
+        entries = () if progress.is_full else log.read(progress.next, self._append_bytes_max)
         if not entries and not is_empty_sent:
             return False
         previous = Position(term, progress.next - 1)
