@@ -24,6 +24,8 @@ from rmqkit.errors import RemoteProtocolError
 MAGIC = 0x5246
 VERSION = 1
 KINDS = tuple(MessageKind)
+#: byte of a message that holds the number of its kind in KINDS
+KIND_AT = 3
 _HEAD = Struct(">HBBBBI7QII")
 _ENTRY = Struct(">QQI")
 _CRC = Struct(">I")

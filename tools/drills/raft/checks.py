@@ -23,7 +23,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from rmqkit.controller.raft.core import RaftRole
-from rmqkit.controller.raft.messages import MessageKind, RaftMessage
+from rmqkit.controller.raft.messages import RaftMessage
 
 if TYPE_CHECKING:
     from tools.drills.raft.machine import Machine
@@ -72,8 +72,8 @@ class Checks:
         self.snapshots = 0
 
     def sent(self, message: RaftMessage) -> None:
-        """Note a message that leaves a member."""
-        if message.kind is MessageKind.VOTE_REPLY and not message.rejected:
+        """Note a reply to a request for votes that leaves a member."""
+        if not message.rejected:
             key = (message.sender, message.term)
             known = self.votes.setdefault(key, message.to)
             if known != message.to:
@@ -101,6 +101,8 @@ class Checks:
             if verified.get(entry.index) == entry.term:
                 break
             before = entries[number - 1].term if number else log.start.term
+            if entry.index != log.start.index + number + 1 or entry.term < before:
+                raise Broken("invariants", f"{machine.id}: {entry} is number {number} after {log.start}")
             known = self.entries.setdefault((entry.index, entry.term), (entry.data, before))
             if known != (entry.data, before):
                 raise Broken("log-matching", f"{machine.id} has {entry} after term {before}, another log {known}")

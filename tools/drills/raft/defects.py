@@ -15,10 +15,10 @@ from dataclasses import replace
 from itertools import count
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from rmqkit.controller.raft.core import CANDIDATE, FOLLOWER, PRE_CANDIDATE, Ballot, Raft, RaftFiles
+from rmqkit.controller.raft.core import FOLLOWER, PRE_CANDIDATE, Ballot, Raft, RaftFiles
 from rmqkit.controller.raft.entry_log import EntryLog, LogWrites
 from rmqkit.controller.raft.leader import LeaderTerm, ReadDone
-from rmqkit.controller.raft.messages import OF_LEADERS, LogEntry, MessageKind, Position, RaftMessage
+from rmqkit.controller.raft.messages import LogEntry, MessageKind, Position, RaftMessage
 
 if TYPE_CHECKING:
     from tools.drills.raft.machine import Machine
@@ -133,17 +133,6 @@ def _repeats_count(machine: Machine) -> None:
         count_vote(f"{peer}/{next(numbers)}" if is_granted else peer, is_granted, now_ms)
 
     _put(member, "_count_vote", counted)
-
-
-@defect("old-votes-count", VOTES, "a candidate counts votes of an earlier term")
-def _old_votes_count(machine: Machine) -> None:
-    member = machine.member
-
-    def change(message: RaftMessage) -> RaftMessage:
-        is_old_vote = message.kind is MessageKind.VOTE_REPLY and message.term < member.term
-        return replace(message, term=member.term) if is_old_vote and member.state is CANDIDATE else message
-
-    _before_step(member, change)
 
 
 @defect("vote-for-any-log", LOST, "a member votes for a candidate whose log lacks entries of its own")
@@ -287,17 +276,6 @@ def _append_cuts_always(machine: Machine) -> None:
         return index
 
     _put(log, "merge", cutting)
-
-
-@defect("old-leader-obeyed", (*LOST, "invariants"), "a member takes appends of a leader of an earlier term")
-def _old_leader_obeyed(machine: Machine) -> None:
-    member = machine.member
-
-    def change(message: RaftMessage) -> RaftMessage:
-        is_old = message.kind in OF_LEADERS and message.term < member.term and member.leading is None
-        return replace(message, term=member.term) if is_old else message
-
-    _before_step(member, change)
 
 
 @defect("snapshot-over-newer", (*LOST, "invariants"), "a late snapshot replaces entries that were committed after it")

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 from rmqkit.controller.contract import ControllerPeer, Leadership, LogOutcome, LogParts
 from rmqkit.controller.raft.controller_log import RaftControllerLog
 from rmqkit.controller.raft.core import Raft
-from rmqkit.controller.raft.messages import ORIGIN, Position
+from rmqkit.controller.raft.messages import ORIGIN, MessageKind, Position
 from rmqkit.controller.raft.storage import RaftStorage
-from rmqkit.controller.raft.wire import decode_message
+from rmqkit.controller.raft.wire import KIND_AT, KINDS, decode_message
 from rmqkit.runtime.duties import Duties
 from rmqkit.runtime.ports import Clock, Ports
 from rmqkit.sim.disk import SimDisk
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from tools.drills.raft.simulation import Simulation
 
 FOLDER = "raft"
+_VOTE_REPLY = KINDS.index(MessageKind.VOTE_REPLY)
 
 
 class PowerCut(Exception):
@@ -200,7 +201,8 @@ class Machine:
         outbox, self._outbox = self._outbox, []
         checks = self.simulation.checks
         for to, content in outbox:
-            checks.sent(decode_message(content, self.log._group, sender=self.id, to=to))
+            if content[KIND_AT] == _VOTE_REPLY:
+                checks.sent(decode_message(content, self.log._group, sender=self.id, to=to))
             self.simulation.carry(self.id, to, content)
         if not self.log.failed:
             checks.turn(self, self.simulation.machines, self.simulation.now_ms)

@@ -64,9 +64,9 @@ class Simulation:
         #: pairs (sender, receiver) between which nothing passes
         self.blocked: set[tuple[str, str]] = set()
         self.loss = random.choice((0.0, 0.02, 0.1, 0.25))
-        self.repeats = random.choice((0.0, 0.02, 0.1))
+        self.repeats = random.choice((0.0, 0.05, 0.4))
         #: share of messages that take up to two election time-outs
-        self.stragglers = random.choice((0.0, 0.01, 0.05))
+        self.stragglers = random.choice((0.0, 0.02, 0.2))
         #: how long a message is under way, in microseconds, and how long the disk needs for a job
         self.delay_us = random.choice(((200, 2000), (200, 2000), (1000, 30_000)))
         self.disk_us = random.choice(((100, 2000), (100, 2000), (2000, 60_000)))
