@@ -157,7 +157,7 @@ class Simulation:
                 self._fault()
 
     def _load(self, end_us: int) -> None:
-        """Propose and read at random times; a client would ask the leader, and often a former one."""
+        """Propose and read at random times, mostly at members that lead or think that they do."""
         random = self.random
         machine = random.choice(self.machines)
         leaders = [each for each in self.machines if each.is_up and each.log.leadership.id == each.id]
