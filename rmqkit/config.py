@@ -18,6 +18,7 @@ from rmqkit.errors import ConfigError
 from rmqkit.settings import build, properties
 from rmqkit.settings.access_sections import AccessSettings, check_access
 from rmqkit.settings.broker_sections import BrokerRole, FilterSettings, PullSettings
+from rmqkit.settings.controller_sections import ControllerSettings
 from rmqkit.settings.host import Host, here
 from rmqkit.settings.keys import find, rows
 from rmqkit.settings.node_sections import LogSettings, MetricsSettings, NameserverSettings, NetworkLimits
@@ -147,6 +148,7 @@ __all__ = [
     "ActingSettings",
     "BrokerRole",
     "ConsumeQueueSettings",
+    "ControllerSettings",
     "FilterSettings",
     "FlushDiskType",
     "FlushSettings",
