@@ -15,7 +15,7 @@ if this controller stops to lead, it cannot know, so the outcome is LOST as well
 from collections.abc import Mapping
 from itertools import count
 
-from rmqkit.controller.contract import ENTRY_SIZE_MAX, Leadership, LogOutcome, LogParts, Settled
+from rmqkit.controller.contract import ENTRY_SIZE_MAX, ControllerLog, Leadership, LogOutcome, LogParts, Settled
 from rmqkit.controller.raft.core import Raft, RaftRole
 from rmqkit.controller.raft.leader import ReadDone
 from rmqkit.controller.raft.messages import LogEntry, Position
@@ -78,8 +78,7 @@ class RaftControllerLog:
     def stop(self) -> None:
         """Begin to stop: answer what waits. The member is silent from now on."""
         self._is_stopping = True
-        self._parts.duties.remove(DUTY)
-        self._end(_LOST)
+        self._retire()
 
     # --- what the controller asks for
 
@@ -90,20 +89,21 @@ class RaftControllerLog:
         member = self._serving()
         position = member.propose(entry, self._now_ms) if member is not None else None
         if position is None:
-            # Without a position nothing was appended. A leader with too many entries in flight
-            # knows that this one is not among them.
+            # Nothing was appended. A leader with too many entries in flight can say so.
             is_full = member is not None and member.state is RaftRole.LEADER
-            self._known.append((then, _FAILED if is_full or self.failed else _LOST))
+            self._note(then, _FAILED if is_full else _LOST)
             return
         self._proposals[position.index] = (position, then)
+        self._wake()
 
     def barrier(self, then: Settled) -> None:
         """Confirm that this controller leads, by a round of heartbeats to a majority."""
         member, token = self._serving(), next(self._tokens)
         if member is None or not member.read(token):
-            self._known.append((then, _LOST))
+            self._note(then, _LOST)
             return
         self._barriers[token] = then
+        self._wake()
 
     def receive(self, peer_id: str, message: bytes) -> None:
         """Take a message of a peer. Raises RemoteProtocolError."""
@@ -166,6 +166,15 @@ class RaftControllerLog:
         self._advance(member)
         return member.due_ms()
 
+    def _wake(self) -> None:
+        """Let another turn follow: a call may come after this turn's `settle` has begun."""
+        self._parts.duties.wake(DUTY, self._now_ms)
+
+    def _note(self, then: Settled, outcome: LogOutcome) -> None:
+        """Report an outcome at the end of the turn, or of the next one."""
+        self._known.append((then, outcome))
+        self._wake()
+
     def _advance(self, member: Raft) -> None:
         """Pass on what the member has decided: to the disk, the peers and the controller."""
         self._save(member)
@@ -178,7 +187,7 @@ class RaftControllerLog:
         while self._confirmed and self._confirmed[0].index <= member.log.applied:
             then = self._barriers.pop(_number(self._confirmed.pop(0).token), None)
             if then is not None:
-                self._known.append((then, _COMMITTED))
+                self._note(then, _COMMITTED)
         self._show_leadership(member)
         self._parts.duties.wake(DUTY, member.due_ms())
 
@@ -242,12 +251,20 @@ class RaftControllerLog:
     def _disk_failed(self) -> None:
         self.failed = self._storage.failed
         self._parts.ports.log.error("controller-log-failed", reason=self.failed)
-        self._parts.duties.remove(DUTY)
+        self._retire()
+
+    def _retire(self) -> None:
+        """Take part no more: answer what waits, and know no leader."""
         self._end(_LOST)
         leadership = Leadership(self.leadership.term)
         if leadership != self.leadership:
             self.leadership = leadership
             self._parts.target.leadership_changed(leadership)
+
+
+def make_raft(parts: LogParts) -> ControllerLog:
+    """Return the log `raft` of a controller."""
+    return RaftControllerLog(parts)
 
 
 def _number(token: object) -> int:

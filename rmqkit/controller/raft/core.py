@@ -131,9 +131,9 @@ class Raft(StateMachine[RaftRole]):
         `peers` are the ids of all members. Raises ValueError if they are not 1 to MEMBERS_MAX
         different ones with `self_id` among them.
         """
-        super().__init__(MOVES)
         if self_id not in peers or len(set(peers)) != len(peers) or len(peers) > MEMBERS_MAX:
             raise ValueError(f"a group has 1 to {MEMBERS_MAX} different members, and {self_id!r} is one: {list(peers)}")
+        super().__init__(MOVES)
         self.id = self_id
         self.peers = tuple(sorted(peers))
         self.term, self.vote = files.ballot.term, files.ballot.vote

@@ -70,9 +70,7 @@ def decode_message(content: bytes, group: int, *, sender: str, to: str) -> RaftM
     head = _HEAD.unpack_from(content)
     magic, version, kind, flags, zero, their_group, term, *numbers, entries_count, data_size = head
     if magic != MAGIC or version != VERSION:
-        raise RemoteProtocolError(
-            f"raft message of version {version}, expected {VERSION}: run one release on all controllers"
-        )
+        raise RemoteProtocolError(f"raft message of version {version}, not {VERSION}: run one release on all controllers")
     end = len(content) - _CRC.size
     if _CRC.unpack_from(content, end)[0] != crc32(content[:end]):
         raise RemoteProtocolError("the checksum of a raft message is wrong")
@@ -98,10 +96,10 @@ def _check(message: RaftMessage) -> None:
     kind = message.kind
     if message.entries and kind is not MessageKind.APPEND:
         raise RemoteProtocolError(f"a raft message of kind {kind} has entries")
-    if (kind is MessageKind.SNAPSHOT) != bool(message.position.index and message.data) and (
-        message.data or kind is MessageKind.SNAPSHOT
-    ):
+    if message.data and kind is not MessageKind.SNAPSHOT:
         raise RemoteProtocolError(f"a raft message of kind {kind} has {len(message.data)} bytes of snapshot")
+    if kind is MessageKind.SNAPSHOT and not message.position.index:
+        raise RemoteProtocolError("a snapshot without an entry")
 
 
 def encode_entries(entries: Sequence[LogEntry]) -> Sequence[bytes]:

@@ -203,7 +203,7 @@ class Simulation:
         machine = self._target()
         kind = random.choices(
             ("cut", "cut-at", "cut-all", "kill", "pause", "block", "isolate", "split", "unblock", "disk", "start", "wipe"),
-            (12, 14, 2, 6, 6, 6, 8, 8, 14, 4, 16, 1),
+            (12, 14, 2, 6, 6, 6, 8, 8, 14, 10, 16, 1),
         )[0]
         if kind == "cut":
             machine.cut()
@@ -226,6 +226,8 @@ class Simulation:
             self.blocked.clear()
         elif kind == "disk" and machine.is_up:
             machine.disk.fail(random.choice(("sync", "write", "replace")))
+            if random.random() < 0.5:
+                machine.cut_after = random.randrange(4, 30)
         elif kind == "wipe" and not self._was_wiped and len(self.ids) > 2:
             self._was_wiped = True
             machine.wipe()
