@@ -88,7 +88,6 @@ class SingleLog:
         self._settled: deque[tuple[Settled, LogOutcome]] = deque()
         #: no frame may be written: a torn end is cut off, or a snapshot is written
         self._held = False
-        self._stopping = False
         self._snapshot_due = 0
 
     @property
@@ -104,8 +103,7 @@ class SingleLog:
         else:
             self._replay(base)
         self._snapshot_due = self._snapshot_index + self._parts.snapshot_entries
-        if not self._held:
-            self._lead()
+        self._lead()
 
     def propose(self, entry: bytes, then: Settled) -> None:
         if len(entry) > ENTRY_SIZE_MAX:
@@ -132,7 +130,6 @@ class SingleLog:
             self._write()
 
     def stop(self) -> None:
-        self._stopping = True
         self._resign()
 
     def facts(self) -> Mapping[str, str]:
@@ -147,8 +144,6 @@ class SingleLog:
     # --- leadership
 
     def _lead(self) -> None:
-        if self._stopping or self.failed:
-            return
         own = next(peer for peer in self._parts.peers if peer.id == self._parts.self_id)
         self.leadership = Leadership(TERM, own.id, own.address, True)
         self._target.leadership_changed(self.leadership)
@@ -236,8 +231,6 @@ class SingleLog:
             self._path, self._end = path, len(head)
             if old:
                 self._disk.remove(old, _ignore)
-            if not self.leadership.is_self:
-                self._lead()
             self._wake()
 
         try:
@@ -330,8 +323,7 @@ class SingleLog:
         self._held = False
         if error is not None:
             self._fail(f"{self._path} cannot be cut: {error}")
-            return
-        self._lead()
+        self._wake()
 
 
 def make_single(parts: LogParts) -> SingleLog:

@@ -8,7 +8,7 @@ Source: `controller/.../processor/ControllerRequestProcessor.java`,
 
 from typing import TYPE_CHECKING
 
-from rmqkit.access.rules import GET, UPDATE, any_user, on_cluster
+from rmqkit.access.rules import inner, inner_change
 from rmqkit.controller import decisions
 from rmqkit.runtime.calls import Call, Handlers, Refused, Response
 from rmqkit.runtime.names import shown
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 rows = Handlers()
 
 
-@rows.handles(RequestCode.CONTROLLER_GET_METADATA_INFO, NoFields, access=any_user)
+@rows.handles(RequestCode.CONTROLLER_GET_METADATA_INFO, NoFields, access=inner)
 def get_metadata(controller: "ControllerView", call: Call[NoFields]) -> Response:
     leadership = controller.log.leadership
     return call.ok(
@@ -37,13 +37,13 @@ def get_metadata(controller: "ControllerView", call: Call[NoFields]) -> Response
     )
 
 
-@rows.handles(RequestCode.CONTROLLER_GET_SYNC_STATE_DATA, NoFields, access=on_cluster(GET))
+@rows.handles(RequestCode.CONTROLLER_GET_SYNC_STATE_DATA, NoFields, access=inner)
 def get_sync_state_data(controller: "ControllerView", call: Call[NoFields]) -> Response:
     names = decode_names(call.body)
     return controller.decide(call, lambda: decisions.get_sync_state_data(controller.sets, controller.live, names))
 
 
-@rows.handles(RequestCode.CLEAN_BROKER_DATA, schemas.CleanControllerBrokerDataRequest, access=on_cluster(UPDATE))
+@rows.handles(RequestCode.CLEAN_BROKER_DATA, schemas.CleanControllerBrokerDataRequest, access=inner_change)
 def clean_broker_data(controller: "ControllerView", call: Call[schemas.CleanControllerBrokerDataRequest]) -> Response:
     text = call.args.broker_controller_ids_to_clean or ""
     try:

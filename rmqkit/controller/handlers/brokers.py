@@ -9,7 +9,7 @@ Source: `controller/.../processor/ControllerRequestProcessor.java`.
 
 from typing import TYPE_CHECKING
 
-from rmqkit.access.rules import GET, UPDATE, either, inner, on_cluster
+from rmqkit.access.rules import inner, inner_change
 from rmqkit.controller import decisions
 from rmqkit.runtime.calls import Call, Handlers, Response
 from rmqkit.runtime.names import check_address, check_name
@@ -55,7 +55,7 @@ def alter_sync_state_set(controller: "ControllerView", call: Call[schemas.AlterS
     )
 
 
-@rows.handles(RequestCode.CONTROLLER_ELECT_MASTER, schemas.ElectMasterRequest, access=either(inner, on_cluster(UPDATE)))
+@rows.handles(RequestCode.CONTROLLER_ELECT_MASTER, schemas.ElectMasterRequest, access=inner_change)
 def elect_master(controller: "ControllerView", call: Call[schemas.ElectMasterRequest]) -> Response:
     def decide() -> decisions.Decision:
         unclean = controller.config.controller.elect_unclean
@@ -71,7 +71,7 @@ def register_broker(controller: "ControllerView", call: Call[schemas.RegisterBro
     return controller.decide(call, lambda: decisions.register_broker(controller.sets, controller.live, call.args))
 
 
-@rows.handles(RequestCode.CONTROLLER_GET_REPLICA_INFO, schemas.GetReplicaInfoRequest, access=either(inner, on_cluster(GET)))
+@rows.handles(RequestCode.CONTROLLER_GET_REPLICA_INFO, schemas.GetReplicaInfoRequest, access=inner)
 def get_replica_info(controller: "ControllerView", call: Call[schemas.GetReplicaInfoRequest]) -> Response:
     return controller.decide(call, lambda: decisions.get_replica_info(controller.sets, call.args))
 

@@ -12,7 +12,7 @@ Source: `controller/.../processor/ControllerRequestProcessor.java` (`handleUpdat
 
 from typing import TYPE_CHECKING
 
-from rmqkit.access.rules import GET, UPDATE, on_cluster
+from rmqkit.access.rules import inner, inner_change
 from rmqkit.config import parse_properties
 from rmqkit.errors import ConfigError
 from rmqkit.runtime.calls import LATER, REMOTE_UPDATE_REFUSED, Call, Handlers, Response
@@ -28,7 +28,7 @@ TEXT_SIZE_MAX = 1024 * 1024
 rows = Handlers()
 
 
-@rows.handles(RequestCode.UPDATE_CONTROLLER_CONFIG, NoFields, access=on_cluster(UPDATE))
+@rows.handles(RequestCode.UPDATE_CONTROLLER_CONFIG, NoFields, access=inner_change)
 def update_config(controller: "ControllerView", call: Call[NoFields]) -> Response:
     if call.conn.is_remote and not controller.config.limits.remote_config_update:
         return call.error(ResponseCode.NO_PERMISSION, REMOTE_UPDATE_REFUSED)
@@ -52,7 +52,7 @@ def update_config(controller: "ControllerView", call: Call[NoFields]) -> Respons
     return LATER
 
 
-@rows.handles(RequestCode.GET_CONTROLLER_CONFIG, NoFields, access=on_cluster(GET))
+@rows.handles(RequestCode.GET_CONTROLLER_CONFIG, NoFields, access=inner)
 def get_config(controller: "ControllerView", call: Call[NoFields]) -> Response:
     return call.ok(body=controller.config.properties_text().encode())
 
