@@ -2,10 +2,11 @@
 
 from collections.abc import Mapping
 
+from rmqkit.controller.raft.controller_log import make_raft
 from rmqkit.controller.single_log import make_single
 from rmqkit.hookspecs import Factory, hookimpl
 
 
 @hookimpl
 def rmqkit_controller_logs() -> Mapping[str, Factory]:
-    return {"single": make_single}
+    return {"single": make_single, "raft": make_raft}
