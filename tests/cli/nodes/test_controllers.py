@@ -1,5 +1,6 @@
 """`rmqkit controller`: a controller in the foreground, its broker sets, elections and cleaning."""
 
+import json
 import re
 import signal
 import subprocess
@@ -11,6 +12,7 @@ from rmqkit.cluster.health.caller import Caller
 from rmqkit.wire.codes import RequestCode
 from rmqkit.wire.schemas import controller as schemas
 from rmqkit.wire.schemas.nameserver import BrokerHeartbeatRequest
+from tests.helpers.ports import free_base
 
 NAME, CLUSTER = "broker-a", "DefaultCluster"
 ASK_S = 30
@@ -132,6 +134,88 @@ def test_a_dead_master_is_replaced(shell, at, brokers):
     assert (row["master_epoch"], row["in_sync"], row["others"], row["dead"]) == (2, [2], [1], [1])
 
 
+class Group:
+    """Three controllers, each a process of its own, with the log `raft`."""
+
+    def __init__(self, shell) -> None:
+        base = free_base((0, 1, 2))
+        self._shell = shell
+        self.ports = [base, base + 1, base + 2]
+        self.peers = ";".join(f"n{at}-127.0.0.1:{port}" for at, port in enumerate(self.ports))
+        self.at = ";".join(f"127.0.0.1:{port}" for port in self.ports)
+        self._processes: dict[int, subprocess.Popen[str]] = {}
+        for port in self.ports:
+            self.start(port)
+
+    def start(self, port: int) -> None:
+        at = self.ports.index(port)
+        process = self._processes[port] = self._shell.outside.start(
+            *("controller", "run", "--set", "bindAddress=127.0.0.1", "--set", f"controllerDLegerPeers={self.peers}"),
+            *("--set", f"controllerDLegerSelfId=n{at}", "--set", f"controllerStorePath={self._shell.home}/c{at}"),
+            stderr=subprocess.PIPE,
+        )
+        ready_port(process, "controller")
+
+    def kill(self, port: int) -> None:
+        process = self._processes.pop(port)
+        process.kill()
+        process.wait()
+        assert process.stderr is not None
+        process.stderr.close()
+
+    def states(self) -> dict[str, str]:
+        shown = self._shell.json("controller", "status", NAME, "-a", self.at, code=None)
+        return {each["id"]: each["state"] for each in shown["controllers"]}
+
+    def lead(self) -> int:
+        """Return the port of the leader, once there is one."""
+        deadline_s = time.monotonic() + ASK_S
+        while True:
+            found = self._shell.run("controller", "status", NAME, "-a", self.at, "--json", code=None)
+            shown = json.loads(found.stdout) if found.returncode == 0 else {"controllers": []}
+            leaders = [each["address"] for each in shown["controllers"] if each["state"] == "leader"]
+            if len(leaders) == 1:
+                return int(leaders[0].rpartition(":")[2])
+            assert time.monotonic() < deadline_s, (found.stdout, found.stderr)
+
+    def close(self) -> None:
+        for port in list(self._processes):
+            self.kill(port)
+
+
+def test_three_controllers_survive_their_leader(shell):
+    group = Group(shell)
+    try:
+        leader = group.lead()
+        brokers = Brokers(leader)
+        try:
+            brokers.join(1)
+            brokers.elect(1)
+            brokers.join(2)
+            brokers.alter(1, b'{"syncStateSet":[1,2],"syncStateSetEpoch":1}')
+        finally:
+            group.kill(leader)
+            brokers.close()
+        second = group.lead()
+        assert second != leader
+        (row,) = shell.json("controller", "status", NAME, "-a", group.at)["sets"]
+        assert (row["master_id"], row["master_epoch"], row["in_sync"]) == (1, 1, [1, 2])
+        brokers = Brokers(second)
+        try:
+            brokers.join(1)
+            brokers.join(2)
+            done = shell.json("controller", "elect", NAME, 2, "-a", group.at)
+        finally:
+            brokers.close()
+        assert (done["master_id"], done["master_epoch"]) == (2, 2)
+        group.start(leader)
+        deadline_s = time.monotonic() + ASK_S
+        while sorted(group.states().values()) != ["follower", "follower", "leader"]:
+            assert time.monotonic() < deadline_s, group.states()
+    finally:
+        group.close()
+
+
 def test_nobody_there(shell):
     assert "Connection refused" in shell.error("controller", "status", "-a", "127.0.0.1:1", code=3)
     assert "not an address" in shell.error("controller", "status", "-a", "a:b", code=2)
@@ -139,8 +223,6 @@ def test_nobody_there(shell):
 
 def test_a_name_server_hosts_a_controller(shell, tmp_path):
     """`enableControllerInNamesrv`: one process, two ports, one file of settings."""
-    from tests.helpers.ports import free_base
-
     port = free_base((0,))
     conf = tmp_path / "namesrv.conf"
     conf.write_text(
