@@ -1,4 +1,4 @@
-"""A controller, a name server of ours, and brokers in controller mode that they serve."""
+"""Controllers and a name server of ours, and brokers in controller mode that they serve."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -30,58 +30,74 @@ BROKER_SETTINGS = {
 
 
 class ControlledGroup:
-    """One of our controllers and `brokers` brokers of Apache's, which are not started yet."""
+    """`controllers` of ours and `brokers` of Apache's. The brokers are not started yet."""
 
-    def __init__(self, home: Path, *, brokers: int = 2, settings: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, home: Path, *, brokers: int = 2, controllers: int = 1, settings: Mapping[str, str] | None = None
+    ) -> None:
         nameserver_port, _ = apache.free_ports()
-        self.port = free_base((0,))
-        self.address = f"{apache.HOST}:{self.port}"
+        base = free_base(range(controllers))
+        self.addresses = [f"{apache.HOST}:{base + at}" for at in range(controllers)]
+        self._home = home
         self._nodes = OurNodes(home=home / "ns", ports=(nameserver_port, nameserver_port))
         self.namesrv = self._nodes.namesrv
-        self.controller_settings = {
+        self._settings = {
             "controllerDLegerGroup": "controllers",
-            "controllerDLegerPeers": f"n0-{self.address}",
-            "controllerDLegerSelfId": "n0",
-            "controllerStorePath": "./controller",
-            "configStorePath": "./controller.properties",
+            "controllerDLegerPeers": ";".join(f"n{at}-{each}" for at, each in enumerate(self.addresses)),
             "bindAddress": apache.HOST,
             "scanInactiveMasterInterval": "1000",
             **(settings or {}),
         }
-        self._controller: Any = None
-        values = {**BROKER_SETTINGS, "controllerAddr": self.address}
+        self._controllers: dict[str, Any] = {}
+        values = {**BROKER_SETTINGS, "controllerAddr": ";".join(self.addresses)}
         self.brokers = [Member("apache", home / f"broker{at}", nameserver_port, values) for at in range(1, brokers + 1)]
         self._nodes.start_nameserver()
-        self.start_controller()
+        for each in self.addresses:
+            self.start_controller(each)
+        until("a controller leads", lambda: bool(self.leader()))
 
-    def start_controller(self) -> None:
-        self._controller = self._nodes._start("controller", "", self.controller_settings)
-        until("the controller leads", lambda: self.metadata().is_leader)
+    def start_controller(self, address: str) -> None:
+        at = self.addresses.index(address)
+        own = {
+            "controllerDLegerSelfId": f"n{at}",
+            "controllerStorePath": f"./controller{at}",
+            "configStorePath": f"./controller{at}.properties",
+        }
+        nodes = OurNodes(home=self._home / f"controller{at}", ports=(0, 0))
+        self._controllers[address] = nodes._start("controller", "", {**self._settings, **own})
 
-    def kill_controller(self) -> None:
-        apache.end(self._controller, clean=False)
+    def kill_controller(self, address: str) -> None:
+        apache.end(self._controllers.pop(address), clean=False)
 
     def close(self) -> None:
         for broker in self.brokers:
             broker.kill()
-        apache.end(self._controller, clean=False)
+        for address in list(self._controllers):
+            self.kill_controller(address)
         self._nodes.stop()
 
-    def output(self) -> str:
-        return self._nodes.output("controller")
+    def leader(self) -> str:
+        """Return the address of the controller that leads, "" without one."""
+        for each in self.addresses:
+            if self._metadata(each).is_leader:
+                return each
+        return ""
 
-    def metadata(self) -> GetMetaDataResponse:
-        """Return the answer to 1005, without fields while the controller does not answer."""
+    def _metadata(self, address: str) -> GetMetaDataResponse:
+        """Return the answer to 1005, without fields if the controller does not answer."""
         try:
-            header = apache.ask(self.address, _METADATA, {})
+            header = apache.ask(address, _METADATA, {})
         except OSError:
             return GetMetaDataResponse()
         return from_ext(GetMetaDataResponse, header.get("extFields", {}))
 
     def replicas(self) -> ReplicasInfo:
-        """Return what the controller knows of the group; empty if it does not know it."""
-        _, body = apache.ask_whole(self.address, _SYNC_STATE_DATA, {}, encode_names([BROKER]))
-        return BrokerReplicasInfo.decode(body).replicas_info_table.get(BROKER, ReplicasInfo())
+        """Return what the leader knows of the group; empty without leader, or if it is unknown."""
+        leader = self.leader()
+        if not leader:
+            return ReplicasInfo()
+        _, body = apache.ask_whole(leader, _SYNC_STATE_DATA, {}, encode_names([BROKER]))
+        return BrokerReplicasInfo.decode(body or b"{}").replicas_info_table.get(BROKER, ReplicasInfo())
 
     def sync_ids(self) -> list[int]:
         return [each.broker_id or 0 for each in self.replicas().in_sync_replicas]

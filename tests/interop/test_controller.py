@@ -81,10 +81,29 @@ def test_a_master_is_elected_and_replaced(group: ControlledGroup) -> None:
     assert group.master() is second
     until("the logs are equal", lambda: first.log_end() == second.log_end(), deadline_s=SLOW_S)
     before = group.replicas()
-    group.kill_controller()
-    group.start_controller()
+    group.kill_controller(group.addresses[0])
+    group.start_controller(group.addresses[0])
     until("the brokers are back", lambda: group.replicas() == before, deadline_s=SLOW_S)
     assert group.replicas().master_epoch == 2
+
+
+def test_leader_and_master_die_together(tmp_path: Path) -> None:
+    """Three controllers: another one leads, knows the set, and elects the slave."""
+    group = ControlledGroup(tmp_path, controllers=3)
+    try:
+        first, second = start_both(group)
+        leader = group.leader()
+        group.kill_controller(leader)
+        first.kill()
+        until("another controller leads", lambda: group.leader() not in ("", leader))
+        until("the slave is elected", lambda: group.master() is second)
+        assert group.replicas().master_epoch == 2
+        group.start_controller(leader)
+        first.begin()
+        until("the old master follows", lambda: group.sync_ids() == [1, 2], deadline_s=SLOW_S)
+        assert group.master() is second
+    finally:
+        group.close()
 
 
 @pytest.mark.interop_full
@@ -101,23 +120,23 @@ def test_a_silent_master_is_replaced(group: ControlledGroup) -> None:
 
 def test_mqadmin_commands(group: ControlledGroup, mqadmin: Mqadmin) -> None:
     first, second = start_both(group)
-    shown = mqadmin("getControllerMetaData", "-a", group.address).out
+    shown = mqadmin("getControllerMetaData", "-a", group.addresses[0]).out
     assert "ControllerGroup\tcontrollers" in shown, shown
     assert "ControllerLeaderId\tn0" in shown
-    assert f"ControllerLeaderAddress\t{group.address}" in shown
-    shown = mqadmin("getSyncStateSet", "-a", group.address, "-b", BROKER).out
+    assert f"ControllerLeaderAddress\t{group.addresses[0]}" in shown
+    shown = mqadmin("getSyncStateSet", "-a", group.addresses[0], "-b", BROKER).out
     assert f"brokerName='{BROKER}', brokerId=2, brokerAddress='{second.address}', alive=true" in shown, shown
-    assert mqadmin("getSyncStateSet", "-a", group.address, "-c", CLUSTER).out.count("brokerAddress=") >= 2
-    shown = mqadmin("electMaster", "-a", group.address, "-b", "2", "-bn", BROKER, "-c", CLUSTER).out
+    assert mqadmin("getSyncStateSet", "-a", group.addresses[0], "-c", CLUSTER).out.count("brokerAddress=") >= 2
+    shown = mqadmin("electMaster", "-a", group.addresses[0], "-b", "2", "-bn", BROKER, "-c", CLUSTER).out
     assert "brokerMasterAddr" in shown or second.address in shown, shown
     until("the designated broker is master", lambda: group.master() is second)
     until("the other one follows", lambda: group.sync_ids() == [1, 2], deadline_s=SLOW_S)
-    assert "enableElectUncleanMaster" in mqadmin("getControllerConfig", "-a", group.address).out
-    mqadmin("updateControllerConfig", "-a", group.address, "-k", "enableElectUncleanMaster", "-v", "true")
-    shown = mqadmin("getControllerConfig", "-a", group.address).out
+    assert "enableElectUncleanMaster" in mqadmin("getControllerConfig", "-a", group.addresses[0]).out
+    mqadmin("updateControllerConfig", "-a", group.addresses[0], "-k", "enableElectUncleanMaster", "-v", "true")
+    shown = mqadmin("getControllerConfig", "-a", group.addresses[0]).out
     row = next(line for line in shown.splitlines() if "enableElectUncleanMaster" in line)
     assert "true" in row, row
     first.kill()
     until("the dead broker left the set", lambda: group.sync_ids() == [2], deadline_s=SLOW_S)
-    mqadmin("cleanBrokerMetadata", "-a", group.address, "-bn", BROKER, "-c", CLUSTER, "-b", "1")
+    mqadmin("cleanBrokerMetadata", "-a", group.addresses[0], "-bn", BROKER, "-c", CLUSTER, "-b", "1")
     until("the broker is gone", lambda: not group.replicas().not_in_sync_replicas)
