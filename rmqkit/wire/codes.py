@@ -191,6 +191,7 @@ class OwnRequestCode(IntEnum):
     GET_TRANSACTION_PROGRESS = 60003
     GET_ACCESS_TABLE = 60004
     PUT_ACCESS_TABLE = 60005
+    CONTROLLER_PEER = 60010
 
 
 class ResponseCode(IntEnum):

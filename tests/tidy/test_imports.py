@@ -18,6 +18,7 @@ MAY_IMPORT = {
     "store": {"wire", "runtime"},
     "metrics": {"wire", "runtime"},
     "nameserver": {"wire", "runtime", "access", "metrics"},
+    "controller": {"wire", "runtime", "access", "metrics"},
     "broker": {"wire", "runtime", "access", "store", "metrics"},
     "container": {"wire", "runtime", "access", "broker"},
     "client": {"wire", "runtime", "access"},
@@ -40,7 +41,18 @@ COMMON = {
     "rmqkit.hookspecs",
     "rmqkit.suggestions",
 }
-NODE_PACKAGES = {"wire", "runtime", "access", "store", "metrics", "nameserver", "broker", "container", "client"}
+NODE_PACKAGES = {
+    "wire",
+    "runtime",
+    "access",
+    "store",
+    "metrics",
+    "nameserver",
+    "controller",
+    "broker",
+    "container",
+    "client",
+}
 BANNED_IN_NODES = {
     "asyncio",
     "fcntl",

@@ -84,6 +84,11 @@ TYPES: dict[str, type[Body]] = {
     "subscription": bodies.SubscriptionOfGroup,
     "topiclist": bodies.TopicConfigList,
     "grouplist": bodies.SubscriptionGroupList,
+    "syncset": bodies.SyncStateSet,
+    "elected": bodies.ElectMasterBody,
+    "replicas": bodies.BrokerReplicasInfo,
+    "nomaster": bodies.BrokerReplicasInfo,
+    "epochs": bodies.EpochEntryCache,
 }
 
 
@@ -130,6 +135,14 @@ def test_mutable_defaults_are_not_shared(body: type[Body]) -> None:
         value = getattr(first, field.name)
         if isinstance(value, dict | list | Body):
             assert value is not getattr(second, field.name)
+
+
+def test_names_of_broker_sets_are_a_bare_list() -> None:
+    assert bodies.encode_names(["broker-a", "broker-b"]) == b'["broker-a","broker-b"]'
+    assert bodies.decode_names(b'["broker-a", "broker-b"]') == ["broker-a", "broker-b"]
+    assert bodies.decode_names(b"") == []
+    with pytest.raises(RemoteProtocolError):
+        bodies.decode_names(b'{"a":1}')
 
 
 def test_route_for_clients_has_quoted_ids_and_no_whitespace() -> None:

@@ -34,6 +34,8 @@ LEFT_OUT = {
 #: ours, and those that several Java classes with the same fields share
 NO_JAVA_CLASS = {
     "AclRequest",
+    "BrokerHeartbeatResponse",
+    "ControllerPeerRequest",
     "GetAccessTableRequest",
     "GetAccessTableResponse",
     "PutAccessTableRequest",

@@ -24,7 +24,7 @@ from rmqkit.broker.roles.role import RoleState
 from rmqkit.config import BrokerRole
 from rmqkit.runtime.connection import Address
 from rmqkit.store.contract import StorageEngine
-from rmqkit.wire.bodies.ha import HAClientRuntimeInfo, HAConnectionRuntimeInfo, HARuntimeInfo
+from rmqkit.wire.bodies.replication import HAClientRuntimeInfo, HAConnectionRuntimeInfo, HARuntimeInfo
 
 
 class Replication:

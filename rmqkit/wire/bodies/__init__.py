@@ -10,7 +10,6 @@ from rmqkit.wire.bodies.access import *
 from rmqkit.wire.bodies.base import *
 from rmqkit.wire.bodies.clients import *
 from rmqkit.wire.bodies.groups import *
-from rmqkit.wire.bodies.ha import *
 from rmqkit.wire.bodies.heartbeat import *
 from rmqkit.wire.bodies.lists import *
 from rmqkit.wire.bodies.locks import *
@@ -18,6 +17,7 @@ from rmqkit.wire.bodies.offsets import *
 from rmqkit.wire.bodies.pop import *
 from rmqkit.wire.bodies.queues import *
 from rmqkit.wire.bodies.register import *
+from rmqkit.wire.bodies.replication import *
 from rmqkit.wire.bodies.route import *
 from rmqkit.wire.bodies.running_info import *
 from rmqkit.wire.bodies.statistics import *

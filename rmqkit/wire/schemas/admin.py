@@ -1,6 +1,6 @@
-"""Administration of a broker process: 26, 315, 317, 902, 903, 906, 908, 1008."""
+"""Administration of a broker process: 26, 315, 317, 902, 903, 906, 908."""
 
-from rmqkit.wire.schema import Ext, Int32, Int64
+from rmqkit.wire.schema import Ext, Int64
 
 
 class GetBrokerConfigResponse(Ext, kw_only=True):
@@ -93,10 +93,3 @@ class ExchangeHAInfoResponse(Ext, kw_only=True):
 
 class ResetMasterFlushOffsetRequest(Ext, kw_only=True):
     master_flush_offset: Int64
-
-
-class NotifyBrokerRoleChangedRequest(Ext, kw_only=True):
-    master_address: str | None = None
-    master_epoch: Int32 | None = None
-    sync_state_set_epoch: Int32 | None = None
-    master_broker_id: Int64 | None = None

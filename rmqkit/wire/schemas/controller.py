@@ -1,4 +1,4 @@
-"""Requests to a controller: 1001-1005, 1011-1013."""
+"""Requests to a controller: 1001-1005, 1011-1013 and 60010; its push (1008); its answer to 904."""
 
 from rmqkit.wire.schema import Ext, Int32, Int64
 
@@ -97,3 +97,36 @@ class ApplyBrokerIdRequest(Ext, kw_only=True):
 class ApplyBrokerIdResponse(Ext, kw_only=True):
     cluster_name: str | None = None
     broker_name: str | None = None
+
+
+class NotifyBrokerRoleChangedRequest(Ext, kw_only=True):
+    """1008, one way: who is master. The body is the SyncStateSet."""
+
+    master_address: str | None = None
+    master_epoch: Int32 | None = None
+    sync_state_set_epoch: Int32 | None = None
+    master_broker_id: Int64 | None = None
+
+
+class BrokerHeartbeatResponse(Ext, kw_only=True):
+    """904: what an rmqkit controller answers. Apache's answers without fields.
+
+    `is_leader` is true if this controller leads and a majority answered it within its election
+    timeout. Only such an answer renews the lease of a master, from the time when its heartbeat was
+    sent. The lease ends with the connection: the controller takes a master whose connection closed
+    for dead, at once. The other fields are what the controller knows of the broker set; those of
+    the master are missing if it has none.
+    """
+
+    is_leader: bool | None = None
+    master_broker_id: Int64 | None = None
+    master_epoch: Int32 | None = None
+    sync_state_set_epoch: Int32 | None = None
+
+
+class ControllerPeerRequest(Ext, kw_only=True):
+    """60010, between the controllers of a group: the body is a message of their log."""
+
+    group: str
+    sender: str
+    receiver: str
