@@ -212,12 +212,14 @@ NOT_ELECTED: tuple[tuple[str, Value, str], ...] = (
 def check_elected(values: Mapping[str, Value]) -> None:
     """Raises ConfigError for values that contradict controller mode."""
     if not values["controllerAddr"]:
-        raise ConfigError("config: enableControllerMode = true needs controllerAddr: the addresses of the controllers")
+        raise ConfigError(
+            "config: enableControllerMode = true without controllerAddr is refused: nobody would elect a master"
+        )
     for key, value, why in NOT_ELECTED:
         if values.get(key) == value:
-            raise ConfigError(f"config: enableControllerMode = true and {key} = {show(value)} contradict: {why}")
+            raise ConfigError(f"config: {key} = {show(value)} with enableControllerMode = true is refused: {why}")
     if values.get("haMasterAddress"):
-        raise ConfigError("config: enableControllerMode = true and haMasterAddress contradict: the master changes")
+        raise ConfigError("config: haMasterAddress with enableControllerMode = true is refused: the master changes")
     low = 2 * int(values["brokerHeartbeatInterval"])
     if int(values["controllerHeartBeatTimeoutMills"]) <= low:
         raise ConfigError(f"config: controllerHeartBeatTimeoutMills must be above two heartbeat intervals, {low} ms")

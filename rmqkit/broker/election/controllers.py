@@ -115,7 +115,11 @@ class Controllers:
                 why = "" if leader else "it knows no leader"
         except (RemoteProtocolError, ValueError) as error:
             why = f"its answer cannot be read: {error}"
-        if leader is not None and leader != address and leader.host.startswith(LOOPBACK) > address.host.startswith(LOOPBACK):
+        if (
+            leader is not None
+            and leader != address
+            and leader.host.startswith(LOOPBACK) > address.host.startswith(LOOPBACK)
+        ):
             leader, why = None, f"it names the leader {leader}, which is an address of that machine alone"
         self.failures.pop(address, None)
         if why:

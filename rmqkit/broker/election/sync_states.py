@@ -88,6 +88,8 @@ class SyncStates:
         self.version = 0
         #: proposals for this version that may still be applied, and when they end (monotonic ms)
         self._proposals: dict[frozenset[int], int] = {}
+        #: proposals that were made again after one without an answer: a refusal does not end them
+        self._doubtful: set[frozenset[int]] = set()
         #: whether a proposal is in flight
         self._is_asking = False
         self._retry_ms = 0
@@ -109,6 +111,7 @@ class SyncStates:
         self.is_on, self.own_id, self._master_epoch = True, own_id, master_epoch
         self.ids, self.version = ids | {own_id}, version
         self._proposals, self._joining, self._is_asking, self._retry_ms = {}, {}, False, 0
+        self._doubtful.clear()
         self._progress = {member: _Progress(now_ms) for member in ids if member != own_id}
         self._confirmed = self._store.offset_written
         self._context.duties.wake(DUTY, now_ms + self._context.config.election.check_ms)
@@ -126,6 +129,7 @@ class SyncStates:
             return
         self._master_epoch = max(master_epoch, self._master_epoch)
         self.ids, self.version, self._proposals = ids | {self.own_id}, version, {}
+        self._doubtful.clear()
         now_ms = self._context.clock.mono_ms
         self._joining = {member: each for member, each in self._joining.items() if member not in ids}
         for member in ids - {self.own_id}:
@@ -241,9 +245,11 @@ class SyncStates:
                 self.adopt(self._master_epoch, frozenset(told.sync_state_set), told.sync_state_set_epoch)
                 self.propose()
                 return
-        elif reply is not None:
-            # Refused, so it is not applied.
-            self._proposals.pop(wanted, None)
+        elif reply is None:
+            self._doubtful.add(wanted)
+        else:
+            if wanted not in self._doubtful:
+                del self._proposals[wanted]  # refused, so it is not applied
             why = f"code {reply.code}: {reply.remark}"
         self._context.log.warning("sync-state-set-not-changed", wanted=sorted(wanted), reason=why)
         self._retry_ms = now_ms + RETRY_MS
@@ -255,14 +261,13 @@ class SyncStates:
         """Propose what is due, and drop members and proposals whose time is over."""
         if not self.is_on:
             return None
-        late = [
-            member for member, (end, until) in self._joining.items() if now_ms >= until and self._acked(member) < end
-        ]
+        late = [member for member, (end, until) in self._joining.items() if now_ms >= until and self._acked(member) < end]
         for member in late:
             del self._joining[member]
         over = [each for each, until in self._proposals.items() if now_ms >= until]
         for each in over:
             del self._proposals[each]
+            self._doubtful.discard(each)
         if late or over:
             self.update()
             self.on_change()

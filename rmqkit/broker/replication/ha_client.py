@@ -287,6 +287,10 @@ class HaClient(StateMachine[HaState]):
         except RemoteProtocolError as error:
             self._context.outbox.abort(conn, f"the master's answer cannot be read: {error}")
             return
+        self._compare(conn, said)
+
+    def _compare(self, conn: Connection, said: ExchangeHAInfoResponse) -> None:
+        """Compare the last record with an Apache master's; ours has compared the logs itself."""
         if said.master_log_end is not None:
             self._judge(conn, said, None)
             return
