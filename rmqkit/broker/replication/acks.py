@@ -102,6 +102,8 @@ class Acks:
     def _needed_of(self, sync_set: SyncSet) -> tuple[int, str]:
         """Return how many copies a put needs in controller mode, and why puts are refused or ""."""
         settings, size = self._context.config.replication, len(sync_set.ids)
+        if not size:
+            return OWN, ""  # not master yet: no put is taken
         least, wanted = settings.min_in_sync_replicas, settings.in_sync_replicas
         if settings.auto_in_sync:
             wanted = max(min(wanted, size), least)

@@ -72,7 +72,12 @@ class EpochClient(HaClient):
         self._truncation.is_allowed = True
         self.master, self.master_ha, self.master_end = master, None, -1
         self.start()
-        self.why = f"looking for the HA address of {master}"
+
+    def start(self) -> None:
+        super().start()
+        self.why = (
+            "no controller has named a master yet" if self.master is None else f"{self.master} is asked for its HA port"
+        )
 
     def pause(self, why: str) -> None:
         """Stop following, and drop the connection at once."""
