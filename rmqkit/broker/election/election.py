@@ -499,9 +499,10 @@ class Election(StateMachine[ElectionState]):
 
         def told(reply: Reply | None, why: str) -> None:
             if self.state is TAKEOVER and self.epoch == epoch and not self._takeover.is_on:
-                members = _members(reply, self._name, self.own_id)
+                listed = _members(reply, self._name, self.own_id)
+                members = {each: address for each, (address, is_alive) in listed.items() if is_alive}
                 is_again = epoch == self._epoch_loaded
-                rivals = {each: address for each, address in members.items() if is_again and each in ids}
+                rivals = {each: address for each, (address, _) in listed.items() if is_again and each in ids}
                 self._takeover.begin(epoch, members, rivals)
 
         self._controllers.call(code, None, told, body)
@@ -578,17 +579,17 @@ class Election(StateMachine[ElectionState]):
         self._parts.lease_changed(end_ms)
 
 
-def _members(reply: Reply | None, name: str, own_id: int) -> dict[int, Address]:
-    """Return the other live members in sync, from the answer to 1006."""
+def _members(reply: Reply | None, name: str, own_id: int) -> dict[int, tuple[Address, bool]]:
+    """Return the other members and whether each is alive, from the answer to 1006."""
     if reply is None or not reply.is_ok:
         return {}
     try:
         info = BrokerReplicasInfo.decode(reply.body).replicas_info_table.get(name)
         listed = [] if info is None else [*info.in_sync_replicas, *info.not_in_sync_replicas]
         return {
-            each.broker_id: Address.parse(each.broker_address)
+            each.broker_id: (Address.parse(each.broker_address), bool(each.alive))
             for each in listed
-            if each.alive and each.broker_id is not None and each.broker_address and each.broker_id != own_id
+            if each.broker_id is not None and each.broker_address and each.broker_id != own_id
         }
     except (RemoteProtocolError, ValueError):
         return {}

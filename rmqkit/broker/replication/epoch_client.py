@@ -137,7 +137,7 @@ class EpochClient(HaClient):
         elif offset < self._store.offset_min:
             self._set(REFUSED, f"{why}, before its first byte. To copy the master again, move this store folder away")
         else:
-            self._truncate(self._said, DivergenceVerdict(AHEAD, why, offset))
+            self._truncate(self._said, DivergenceVerdict(AHEAD, why, offset), is_known=True)
 
     def _cut_ended(self, error: OSError | None) -> None:
         if error is None:

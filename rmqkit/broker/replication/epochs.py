@@ -95,16 +95,20 @@ class Epochs:
     def common_end(self, theirs: Sequence[EpochStart], their_end: int, own_end: int) -> int | None:
         """Return up to where this log and another one are the same; None if that is unknown.
 
-        A log without epochs was written before controller mode, and counts as the same.
+        Epochs without bytes do not count. A log without epochs was written before controller mode,
+        and counts as the same. If the other log was written from its first byte on under epochs that
+        are newer than all of ours, nothing is.
         """
-        if not self.entries:
+        mine = [each for each in self.entries if each.start < own_end]
+        if not mine:
             return min(their_end, own_end)
         others = {each: number for number, each in enumerate(theirs)}
-        for number in range(len(self.entries) - 1, -1, -1):
-            other = others.get(self.entries[number])
+        for number in range(len(mine) - 1, -1, -1):
+            other = others.get(mine[number])
             if other is not None:
-                return min(_end(self.entries, number, own_end), _end(theirs, other, their_end))
-        return None
+                return min(_end(mine, number, own_end), _end(theirs, other, their_end))
+        is_older = bool(theirs) and mine[-1].epoch < theirs[0].epoch
+        return 0 if is_older and theirs[0].start == mine[0].start == 0 else None
 
     def cut(self, offset: int) -> None:
         """Forget the epochs of the bytes from `offset` on: the log ends there."""

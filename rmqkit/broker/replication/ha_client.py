@@ -325,10 +325,10 @@ class HaClient(StateMachine[HaState]):
         self._store.expect_copy(said.master_log_end or said.master_flush_offset or 0)
         self._follow(conn)
 
-    def _truncate(self, said: ExchangeHAInfoResponse, verdict: DivergenceVerdict) -> None:
+    def _truncate(self, said: ExchangeHAInfoResponse, verdict: DivergenceVerdict, *, is_known: bool = False) -> None:
         assert self.master is not None
         self._cut_why = verdict.why.partition(";")[0]
-        self._truncation.begin(self.master, said, verdict.cut_to)
+        self._truncation.begin(self.master, said, verdict.cut_to, is_known=is_known)
 
     def _not_cut(self, why: str) -> None:
         if self._running:
