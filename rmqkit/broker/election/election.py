@@ -435,7 +435,7 @@ class Election(StateMachine[ElectionState]):
         said = reply.read(GetReplicaInfoResponse)
         if said.master_broker_id is not None and said.master_broker_id > 0 and said.master_address:
             self._adopt(said, reply.body)
-        elif self.state is SLAVE:
+        else:
             self._elect()
             self._poll_ms = self._context.clock.mono_ms + RETRY_MS
 

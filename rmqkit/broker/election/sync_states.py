@@ -97,6 +97,8 @@ class SyncStates:
         self._joining: dict[int, tuple[int, int]] = {}
         self._progress: dict[int, _Progress] = {}
         self._confirmed = 0
+        #: the last refusal that was logged
+        self._noted: tuple[frozenset[int], str] = (frozenset(), "")
         context.duties.add(DUTY, self._check, None)
 
     def validate(self) -> None:
@@ -251,7 +253,9 @@ class SyncStates:
             if wanted not in self._doubtful:
                 del self._proposals[wanted]  # refused, so it is not applied
             why = f"code {reply.code}: {reply.remark}"
-        self._context.log.warning("sync-state-set-not-changed", wanted=sorted(wanted), reason=why)
+        if (wanted, why) != self._noted:
+            self._noted = wanted, why
+            self._context.log.warning("sync-state-set-not-changed", wanted=sorted(wanted), reason=why)
         self._retry_ms = now_ms + RETRY_MS
         self._context.duties.wake(DUTY, self._retry_ms)
         self.on_refused()

@@ -15,6 +15,10 @@ An epoch cannot show the latter if the same master has restarted in its epoch.
 A transfer carries the epoch of its bytes, which the slave notes before it appends them, and the
 confirm offset, up to which readers see this log.
 
+With SYNC_FLUSH a report means that the bytes are on this broker's disk. Apache's slaves report what
+is in their page cache, so a member that was elected after a power cut may lack acknowledged
+messages.
+
 Source: `store/.../ha/autoswitch/AutoSwitchHAClient.java`.
 """
 
@@ -26,6 +30,7 @@ from rmqkit.broker.replication.ha_state import AHEAD, FOLLOWING, FOREIGN, REFUSE
 from rmqkit.broker.replication.member_calls import MemberCalls
 from rmqkit.broker.replication.tail_probe import TailComparison
 from rmqkit.broker.replication.truncation import Truncation
+from rmqkit.config import FlushDiskType
 from rmqkit.errors import RemoteProtocolError
 from rmqkit.runtime.connection import Address, Connection
 from rmqkit.store.contract import StorageEngine
@@ -58,6 +63,9 @@ class EpochClient(HaClient):
         #: the master's answer to 906 for this connection, and what it says about the logs
         self._said = ExchangeHAInfoResponse()
         self._verdict = DivergenceVerdict()
+        #: the connection on which a report was sent
+        self._reported: Connection | None = None
+        self._is_syncing = False
 
     @property
     def is_busy(self) -> bool:
@@ -185,8 +193,27 @@ class EpochClient(HaClient):
         return True
 
     def _report(self) -> None:
+        """Report the end of the log; with SYNC_FLUSH only what is on this broker's disk.
+
+        The first report decides where the master begins to send, so it waits for the disk.
+        """
         self._report_due = False
-        conn = self._conn
-        if conn is not None and not conn.closing:
-            self.written_ms = self._context.clock.mono_ms
-            self._context.outbox.send(conn, encode_epoch_report(self._store.offset_written))
+        conn, store = self._conn, self._store
+        if conn is None or conn.closing or self.state != FOLLOWING:
+            return
+        end = store.offset_written
+        if self._context.config.flush.flush_disk_type is FlushDiskType.SYNC_FLUSH and store.offset_synced < end:
+            if not self._is_syncing:
+                self._is_syncing = True
+                store.sync(end, self._synced)
+            if conn is not self._reported:
+                return
+            end = store.offset_synced
+        self._reported = conn
+        self.written_ms = self._context.clock.mono_ms
+        self._context.outbox.send(conn, encode_epoch_report(end))
+
+    def _synced(self, is_durable: bool) -> None:
+        self._is_syncing = False
+        if is_durable:
+            self._report()
