@@ -17,7 +17,8 @@ from rmqkit.wire.schemas.send import SendMessageRequestV2
 from tests.broker.elected_group import ElectedGroup
 from tests.broker.replica_group import PORT
 
-SEEDS = range(1, 25)
+#: the first ones, and seeds that once failed
+SEEDS = (*range(1, 21), 180, 362, 462, 748)
 STEPS = 25
 
 
@@ -115,16 +116,16 @@ class Chaos:
     def check(self) -> None:
         names = list(self.group.hosts)
         assert all(len(each) == 1 for each in self.masters.values()), self.masters
-        self.group.until(lambda: self.group.same_logs(*names))
+        if self.acked:
+            self.group.until(lambda: self.group.same_logs(*names))
         entries = [self.group.election(each).epochs.entries for each in names]
         assert all(each == entries[0] for each in entries), entries
         for name in names:
-            store = self.group.node(name).store
-            stored = {bytes(record.body) for record in iter_records(self.group.log(name))}
-            assert self.acked <= stored, (name, sorted(self.acked - stored)[:5])
-            assert store.queue_range("T", 0).offset_max == len(
-                [1 for each in iter_records(self.group.log(name)) if each.topic == "T"]
-            )
+            records = list(iter_records(self.group.log(name)))
+            assert self.acked <= {bytes(each.body) for each in records}, name
+            offsets = [each.queue_offset for each in records if each.topic == "T"]
+            assert offsets == list(range(len(offsets))), name
+            assert self.group.node(name).store.queue_range("T", 0).offset_max == len(offsets), name
 
 
 @pytest.mark.parametrize("seed", SEEDS)
