@@ -240,7 +240,9 @@ class Broker(BaseNode):
         """Build this broker's side of controller mode, and connect it."""
         context, replication, roles = self.context, self.replication, self.roles
         assert isinstance(replication.follow, EpochClient)
-        switch = RoleSwitch(context, tables, replication, replication.follow, roles, self.registration, self.apply_config)
+        switch = RoleSwitch(
+            context, self.store, tables, replication, replication.follow, roles, self.registration, self.apply_config
+        )
         takeover = Takeover(context, self.store, log.epochs, replication.calls, switch)
         states, controllers = log.sync_states, self._controllers
         election = Election(context, self.store, log.epochs, controllers, states, takeover, switch)

@@ -1,7 +1,7 @@
 """Random faults on a group in controller mode: what was acknowledged under allAck survives.
 
-Each seed kills, pauses, isolates and restarts brokers and the controller, or cuts their power, while
-messages are sent to every broker. At the end everything heals.
+Each seed kills, pauses, isolates and restarts brokers and the controller, or cuts their power,
+while messages are sent to every broker. At the end everything heals.
 """
 
 from random import Random

@@ -195,6 +195,9 @@ class Election(StateMachine[ElectionState]):
             self._parts.named(self.id.broker_id)
 
     def start(self) -> None:
+        """Begin: the store is ready."""
+        # A slave may lose bytes whose epoch it has noted. A master syncs its log before it notes.
+        self.epochs.cut(self._store.offset_written + 1)
         self.move(DISCOVER)
         self._controllers.start()
         self.hint()

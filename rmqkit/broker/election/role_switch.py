@@ -6,7 +6,9 @@ copying of tables on a slave, the answers to slaves on a master, the special dut
 the registration. On the wire the master has the id 0; its own id comes back with the next role.
 
 A new master's tables get the epoch as their state version. So they are newer than every copy, and
-name servers believe the registration of the newer master.
+name servers believe the registration of the newer master. A topic that the log has messages of, and
+the table does not know, is created: its creation had not been copied when the old master died.
+Otherwise the old master would delete it, with its messages, when it copies the newer table.
 """
 
 from collections.abc import Callable, Mapping
@@ -21,6 +23,7 @@ from rmqkit.config import BrokerRole, NodeConfig
 from rmqkit.errors import RemoteProtocolError
 from rmqkit.runtime.calls import CallFailed, Outcome
 from rmqkit.runtime.connection import Address
+from rmqkit.store.contract import StorageEngine
 from rmqkit.wire.schemas.admin import ExchangeHAInfoResponse
 
 if TYPE_CHECKING:
@@ -34,6 +37,7 @@ class RoleSwitch:
     def __init__(
         self,
         context: BrokerContext,
+        store: StorageEngine,
         tables: CopiedTables,
         replication: "Replication",
         follow: "EpochClient",
@@ -43,6 +47,7 @@ class RoleSwitch:
     ) -> None:
         """`apply` replaces the settings of the whole broker."""
         self._context = context
+        self._store = store
         self._tables = tables
         self._replication = replication
         self._follow = follow
@@ -74,6 +79,12 @@ class RoleSwitch:
 
     def lead(self, epoch: int) -> None:
         self._take(BrokerRole.SYNC_MASTER, MASTER_ID, epoch)
+        queues: dict[str, int] = {}
+        for queue in self._store.queues():
+            queues[queue.topic] = max(queues.get(queue.topic, 0), queue.queue_id + 1)
+        created = self._tables.topics.adopt(queues)
+        if created:
+            self._context.log.warning("topics-created", why="the log has messages of unknown topics", topics=created)
         self._replication.lead()
         self._roles.assign(Role.MASTER, Online.PRE_ONLINE, f"elected in epoch {epoch}")
 

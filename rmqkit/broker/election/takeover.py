@@ -13,7 +13,7 @@
     comparing  only if this master was elected before it was restarted, in the same epoch: asks the
                members in sync for the ends of their logs. If one is longer, this log has lost
                records that may be acknowledged, and that member is the better master (`on_yield`)
-    noting     writes the epoch and its start to the file, durably
+    noting     syncs the log, and writes the epoch and its start to the file, durably
     copying    becomes master, and copies newer progress from the live members (pre-online)
 
 Every step is bounded except dispatch, which is as long as the backlog. `Election` withholds the
@@ -212,7 +212,18 @@ class Takeover(StateMachine[TakeoverState]):
     # --- the epoch --------------------------------------------------------------------------------
 
     def _note(self) -> None:
+        """Sync the log, then note where it ends: an epoch's start must survive a power cut."""
         self.move(NOTING)
+        self._store.sync(self._store.offset_written, partial(self._synced, self._number))
+
+    def _synced(self, number: int, is_durable: bool) -> None:
+        if number != self._number:
+            return
+        if not is_durable:
+            self.why = f"the log cannot be synced: {self._store.failed}"
+            self.move(SETTLING)
+            self._wake(RETRY_MS)
+            return
         try:
             is_new = self._epochs.begin(self._epoch, self._store.offset_written)
         except EpochError as error:
@@ -220,7 +231,7 @@ class Takeover(StateMachine[TakeoverState]):
             self._context.log.error("takeover-refused", why=self.why)
             return  # without heartbeats, another member is elected
         self._context.log.info("epoch", epoch=self._epoch, start=self._store.offset_written, is_new=is_new)
-        self._epochs.save(partial(self._noted, self._number))
+        self._epochs.save(partial(self._noted, number))
 
     def _noted(self, number: int) -> None:
         if number != self._number:

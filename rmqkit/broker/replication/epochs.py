@@ -96,8 +96,8 @@ class Epochs:
         """Return up to where this log and another one are the same; None if that is unknown.
 
         Epochs without bytes do not count. A log without epochs was written before controller mode,
-        and counts as the same. If the other log was written from its first byte on under epochs that
-        are newer than all of ours, nothing is.
+        and counts as the same. If the other log was written from its first byte on under epochs
+        that are newer than all of ours, nothing is.
         """
         mine = [each for each in self.entries if each.start < own_end]
         if not mine:

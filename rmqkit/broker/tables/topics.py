@@ -15,7 +15,7 @@ version is the master's. Before the first copy, its version is the oldest possib
 Source: `broker/.../topic/TopicConfigManager.java`.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from rmqkit.broker.tables.attributes import BATCH_QUEUE, QUEUE_TYPE
 from rmqkit.config import BrokerRole, NodeConfig
@@ -143,6 +143,21 @@ class TopicTable:
     def configure(self, config: NodeConfig) -> None:
         """Take changed live settings."""
         self._config = config
+
+    def adopt(self, queues: Mapping[str, int]) -> list[str]:
+        """Create the topics that are missing; `queues` has the number of queues by name.
+
+        A slave that was elected may have messages of a topic that its master had just created.
+        Returns the created names.
+        """
+        missing = [
+            TopicConfig(topic_name=name, read_queue_nums=count, write_queue_nums=count, perm=READ_WRITE)
+            for name, count in queues.items()
+            if name not in self.by_name
+        ]
+        if missing:
+            self.put_all(missing)
+        return [each.topic_name for each in missing]
 
     def delete(self, name: str) -> bool:
         """Delete a topic. Return whether it existed."""

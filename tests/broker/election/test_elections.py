@@ -1,4 +1,4 @@
-"""A group in controller mode, against a scripted controller: elections, returns, cuts, the lease."""
+"""A group in controller mode, against a scripted controller: elections, returns, the lease."""
 
 import pytest
 
