@@ -223,8 +223,8 @@ class Broker(BaseNode):
             destinations[Role.MASTER] = GuardedStore(self.puts, self.roles.contact)
         self._liveness = self.roles.liveness
         self._wire()
-        #: this broker's side of controller mode; None without it
-        self.election = view.election = None if elected is None else self._make_election(elected, tables)
+        #: this broker's side of controller mode; None without it (`view.election`)
+        self._election = view.election = None if elected is None else self._make_election(elected, tables)
         self.metrics = self._metrics_endpoint()
         self.locks = view.locks = parts.lock_mode(view)
         self._plugin_parts = parts.duties
@@ -354,8 +354,8 @@ class Broker(BaseNode):
         self._pop_orders.load()
         self.special.load(is_copy=self.replication.is_slave)
         self.replication.load()
-        if self.election is not None:
-            self.election.load()
+        if self._election is not None:
+            self._election.load()
         self.topics.on_change = self.registration.topics_changed
         for name, factory, settings in self._plugin_parts:
             self._plugin_duties[f"plugin-{name}"] = factory(self.view, settings)
@@ -381,8 +381,8 @@ class Broker(BaseNode):
         self.replication.start()
         self.locks.start()
         self.roles.start()
-        if self.election is not None:
-            self.election.start()
+        if self._election is not None:
+            self._election.start()
         self.ports.log.info("serving", address=self.context.address_text, log_end=self.store.offset_max)
 
     def stop(self) -> None:
@@ -391,8 +391,8 @@ class Broker(BaseNode):
         self.view.stopping = True
         self.remoting.unavailable, self.remoting.served = "the broker is stopping", frozenset()
         if self.serving:
-            if self.election is not None:
-                self.election.stop()
+            if self._election is not None:
+                self._election.stop()
             self.roles.stop()
             self.registration.leave()
             self.special.stop()
@@ -466,8 +466,8 @@ class Broker(BaseNode):
     def _connection_closed(self, conn: Connection, peer: Peer) -> None:
         if conn.dialled:
             self.registration.connection_closed(conn.peer)
-            if self.election is not None:
-                self.election.connection_closed(conn.peer)
+            if self._election is not None:
+                self._election.connection_closed(conn.peer)
             return
         self._hosts.forget(conn)
         for calls in (self._arrivals, *(waiters.calls for waiters in self._pops)):
@@ -555,8 +555,8 @@ class Broker(BaseNode):
         elif refusal:
             # Also refuses earlier sends that wait until their topic is saved.
             view.send_blocked, view.send_blocked_code = refusal, ResponseCode.SERVICE_NOT_AVAILABLE
-        elif self.election is not None and self.election.refusal:
-            view.send_blocked = self.election.refusal
+        elif self._election is not None and self._election.refusal:
+            view.send_blocked = self._election.refusal
             view.send_blocked_code = ResponseCode.SERVICE_NOT_AVAILABLE
         elif not self.config.topics.broker_permission & PermName.PERM_WRITE:
             view.send_blocked = f"the broker[{ip}] sending message is forbidden (brokerPermission)"

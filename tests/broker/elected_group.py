@@ -261,8 +261,9 @@ class ElectedGroup(Group):
 
     def election(self, name: str) -> Election:
         found: Broker = self.node(name)
-        assert found.election is not None
-        return found.election
+        election = found.view.election
+        assert election is not None
+        return election
 
     def master_names(self) -> list[str]:
         return [each for each in self.hosts if self.world.is_alive(each) and self.election(each).state is MASTER]

@@ -34,7 +34,7 @@ from rmqkit.config import FlushDiskType
 from rmqkit.errors import RemoteProtocolError
 from rmqkit.runtime.connection import Address, Connection
 from rmqkit.store.contract import StorageEngine
-from rmqkit.wire.ha_epochs import (
+from rmqkit.wire.ha.epochs import (
     EpochTransfer,
     EpochTransfers,
     MasterHandshake,

@@ -22,7 +22,7 @@ from rmqkit.broker.replication.members import ReplicaMembers
 from rmqkit.errors import RemoteProtocolError
 from rmqkit.runtime.connection import Connection
 from rmqkit.store.contract import StorageEngine
-from rmqkit.wire.ha_epochs import EpochReports, MasterHandshake, encode_master_handshake, epoch_transfer_head
+from rmqkit.wire.ha.epochs import EpochReports, MasterHandshake, encode_master_handshake, epoch_transfer_head
 
 
 class EpochLink(ReplicaLink):

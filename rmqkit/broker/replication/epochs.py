@@ -29,7 +29,7 @@ from rmqkit.errors import RmqkitError
 from rmqkit.runtime.atomic_file import AtomicFile
 from rmqkit.runtime.ports import Disk
 from rmqkit.wire.bodies import EpochEntry
-from rmqkit.wire.ha_epochs import EpochStart
+from rmqkit.wire.ha.epochs import EpochStart
 
 #: the epoch of a log without epochs
 NO_EPOCH = EpochStart(0, 0)

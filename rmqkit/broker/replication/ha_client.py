@@ -40,7 +40,7 @@ from rmqkit.runtime.connection import Address, Connection
 from rmqkit.runtime.states import StateMachine
 from rmqkit.store.contract import StorageEngine
 from rmqkit.wire.codes import ResponseCode
-from rmqkit.wire.ha import Transfers, encode_report
+from rmqkit.wire.ha.stream import Transfers, encode_report
 from rmqkit.wire.schemas.admin import ExchangeHAInfoResponse
 
 #: pause before reconnecting

@@ -20,8 +20,8 @@ from typing import NamedTuple
 
 from rmqkit.runtime.connection import Address, Buffer, Connection
 from rmqkit.store.contract import StorageEngine
-from rmqkit.wire.ha import Reports, transfer_head
-from rmqkit.wire.ha_epochs import EpochReports
+from rmqkit.wire.ha.epochs import EpochReports
+from rmqkit.wire.ha.stream import Reports, transfer_head
 
 #: bytes in flight per slave, sent and not reported yet; above it the master waits for a report
 WINDOW = 8 * 1024 * 1024

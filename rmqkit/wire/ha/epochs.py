@@ -20,7 +20,7 @@ from struct import Struct
 from typing import NamedTuple
 
 from rmqkit.errors import RemoteProtocolError
-from rmqkit.wire.ha import TRANSFER_SIZE_MAX
+from rmqkit.wire.ha.stream import TRANSFER_SIZE_MAX
 
 HANDSHAKE, TRANSFER = 1, 2
 #: epochs in one handshake that fit into the buffer of Apache's slave
