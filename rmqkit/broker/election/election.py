@@ -278,6 +278,8 @@ class Election(StateMachine[ElectionState]):
                 self._elect()
             elif now_ms >= self._poll_ms:
                 self._poll_ms = now_ms + self._context.config.election.poll_ms
+                if self.epochs.prune(self._store.offset_min):
+                    self.epochs.save()
                 self._poll()
         if self.state is TAKEOVER and now_ms - self._began_ms > TAKEOVER_MS:
             self.why = self._takeover.why or f"the takeover has taken more than {TAKEOVER_MS} ms"
