@@ -1,9 +1,9 @@
 """The master's side of HA in controller mode: as `ha_server`, with a handshake of epochs.
 
 A slave says who it is, and gets this master's epochs. Its reports count for its id. A piece of the
-log belongs to one epoch, which its head names, together with the confirm offset. If the confirm
-offset has grown and there is nothing to send, an empty piece carries it: the slave's readers see
-confirmed messages alone. (Apache's slaves get it with the next message, or after 5 s.)
+log belongs to one epoch, which its head names, together with the confirm offset. If one of them has
+grown and there is nothing to send, an empty piece carries it: the slave's readers see confirmed
+messages alone. (Apache's masters send it with the next message, or after 5 s.)
 
 A broker that is no master closes each connection: its epochs may still change.
 
@@ -28,15 +28,15 @@ from rmqkit.wire.ha.epochs import EpochReports, MasterHandshake, encode_master_h
 class EpochLink(ReplicaLink):
     """One slave connection in controller mode."""
 
-    __slots__ = ("_confirmed", "_epochs", "confirmed_sent", "frames", "is_greeted", "is_learner")
+    __slots__ = ("_confirmed", "_epochs", "confirmed_sent", "epoch_sent", "frames", "is_greeted", "is_learner")
 
     def __init__(self, conn: Connection, now_ms: int, epochs: Epochs, confirmed: Callable[[], int]) -> None:
         super().__init__(conn, now_ms)
         self.reports = self.frames = EpochReports()
         self._epochs = epochs
         self._confirmed = confirmed
-        #: the confirm offset that was sent last
-        self.confirmed_sent = -1
+        #: the confirm offset and the epoch that were sent last
+        self.confirmed_sent = self.epoch_sent = -1
         self.is_greeted = self.is_learner = False
 
     def piece_end(self, end: int) -> int:
@@ -44,9 +44,10 @@ class EpochLink(ReplicaLink):
 
     def head(self, size: int) -> bytes:
         self.confirmed_sent = self._confirmed()
-        offset = self.sent
         # A heartbeat at the end of the log carries the newest epoch.
-        return epoch_transfer_head(offset, size, self._epochs.at(offset), self.confirmed_sent)
+        epoch = self._epochs.at(self.sent)
+        self.epoch_sent = epoch.epoch
+        return epoch_transfer_head(self.sent, size, epoch, self.confirmed_sent)
 
 
 class EpochServer(HaServer):
@@ -118,8 +119,10 @@ class EpochServer(HaServer):
     def settle(self) -> None:
         self._sync_states.update()
         super().settle()
-        end, confirmed = self._store.offset_written, self._sync_states.confirmed
+        end, epoch = self._store.offset_written, self._epochs.last
+        confirmed = min(self._sync_states.confirmed, end)
         for link in self.links.values():
-            if link.sent == end and isinstance(link, EpochLink) and link.confirmed_sent < min(confirmed, end):
+            assert isinstance(link, EpochLink)
+            if link.sent == end and (link.confirmed_sent < confirmed or link.epoch_sent < epoch):
                 link.written_ms = self._context.clock.mono_ms
                 self._context.outbox.send(link.conn, link.head(0))
