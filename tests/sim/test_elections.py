@@ -120,6 +120,7 @@ class Chaos:
             self.group.until(lambda: self.group.same_logs(*names))
         entries = [self.group.election(each).epochs.entries for each in names]
         assert all(each == entries[0] for each in entries), entries
+        assert not any(self.group.world.log(name).events("confirmed-messages-cut") for name in names)
         for name in names:
             records = list(iter_records(self.group.log(name)))
             assert self.acked <= {bytes(each.body) for each in records}, name

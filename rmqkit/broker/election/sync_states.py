@@ -120,7 +120,9 @@ class SyncStates:
         self.update()
 
     def end(self) -> None:
-        """This broker is no master any more."""
+        """This broker is no master any more. Readers see what it has confirmed."""
+        if self.is_on and self._store.offset_confirmed is not None:
+            self._store.offset_confirmed = self._confirmed
         self.is_on = False
         self.ids = frozenset()
         self._proposals, self._joining, self._progress = {}, {}, {}
@@ -158,6 +160,8 @@ class SyncStates:
 
     def update(self) -> None:
         """Compute the confirm offset anew, and show readers what is before it."""
+        if not self.is_on:
+            return
         store, required = self._store, self.required
         everything = not required or not self._context.config.election.all_ack
         if everything:

@@ -137,6 +137,11 @@ class EpochClient(HaClient):
             super()._follow(conn)
 
     def _cut(self, conn: Connection, offset: int, why: str) -> None:
+        confirmed = self._store.offset_confirmed
+        if self._context.config.election.all_ack and confirmed is not None and offset < confirmed:
+            # The elected member was not in sync, or its disk has lost its end.
+            self._context.log.error("confirmed-messages-cut", offset=offset, confirmed=confirmed, master=str(self.master))
+            why = f"{why}, and was confirmed up to {confirmed}: acknowledged messages are lost with the cut"
         if self._truncation.failure:
             why = f"{why}; {self._truncation.failure}"
         self._context.outbox.abort(conn, why)

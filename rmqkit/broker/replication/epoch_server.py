@@ -95,6 +95,11 @@ class EpochServer(HaServer):
         if handshake.broker_id <= 0 or handshake.broker_id == self._sync_states.own_id:
             self._close(link.conn, f"its handshake has the id {handshake.broker_id}, which is no slave's")
             return
+        # A handshake is no claim: with access control only 906 is one.
+        fault = self.admission(link.conn, is_claimed=link.binding is not None)
+        if fault:
+            self._close(link.conn, fault)
+            return
         link.is_greeted, link.is_learner = True, handshake.is_learner
         self._members.claim(link, Binding(handshake.broker_id, str(link.peer), not handshake.from_last_file))
         answer = MasterHandshake(self._store.offset_written, tuple(self._epochs.entries))
