@@ -78,6 +78,10 @@ class NodeConfig(Sections):
             self.kind, {**self.values, **{key: value for key, (value, _) in written.items()}}, self.host, self.notes
         )
 
+    def in_role(self, role: BrokerRole, broker_id: int) -> "NodeConfig":
+        """Return this config with another role and id: a controller has elected a master."""
+        return assembled(self.kind, {**self.values, "brokerRole": str(role), "brokerId": broker_id}, self.host, self.notes)
+
     def properties_text(self) -> str:
         """Return the configuration as Java prints it: sorted `key=value` lines, without secrets."""
         known = rows(self.kind)

@@ -34,6 +34,11 @@ from rmqkit.broker.access.access_sender import AccessSender
 from rmqkit.broker.access.broker_access import BrokerAccess
 from rmqkit.broker.client_calls import ClientCalls
 from rmqkit.broker.context import BrokerContext
+from rmqkit.broker.election.controllers import Controllers
+from rmqkit.broker.election.election import Election
+from rmqkit.broker.election.role_switch import RoleSwitch
+from rmqkit.broker.election.sync_states import SyncStates
+from rmqkit.broker.election.takeover import Takeover
 from rmqkit.broker.escape import Escape, EscapeStrategy, Inbox
 from rmqkit.broker.filters.filter_cache import Filters
 from rmqkit.broker.filters.pull_filter import ArrivedProperties
@@ -41,7 +46,7 @@ from rmqkit.broker.filters.table import SAVE_MS as FILTERS_SAVE_MS
 from rmqkit.broker.filters.table import FilterTable
 from rmqkit.broker.handlers.admin import access, broker, groups, topics
 from rmqkit.broker.handlers.consumers import clients, locks, offsets, relays
-from rmqkit.broker.handlers.members import metadata, replicas, roles, special_progress
+from rmqkit.broker.handlers.members import elections, metadata, replicas, roles, special_progress
 from rmqkit.broker.handlers.messages import pull, recall, reply, send, send_back, transactions
 from rmqkit.broker.handlers.pop import acks, assignment, in_flight, lookups, pops
 from rmqkit.broker.handlers.pop.offsets import PopOffsets
@@ -55,8 +60,10 @@ from rmqkit.broker.locks.lock_table import LockTable
 from rmqkit.broker.metadata.copied_tables import CopiedTables
 from rmqkit.broker.puts import Puts
 from rmqkit.broker.registration import Registration
+from rmqkit.broker.replication.epoch_client import EpochClient
+from rmqkit.broker.replication.epochs import Epochs
 from rmqkit.broker.replication.ha_client import TAG as HA_MASTER
-from rmqkit.broker.replication.replication import Replication
+from rmqkit.broker.replication.replication import ElectedLog, Replication
 from rmqkit.broker.roles import CLIENT_CODES, HANDOVER_CODES, Roles
 from rmqkit.broker.roles.role import Role, RoleState
 from rmqkit.broker.special import table
@@ -107,6 +114,7 @@ AREAS = Handlers(
     replicas.rows,
     reply.rows,
     roles.rows,
+    elections.rows,
     topics.rows,
     groups.rows,
     broker.rows,
@@ -194,8 +202,9 @@ class Broker(BaseNode):
         view.leases = LockTable() if lock_mode_of(config) == "loose" else None
         users = self._access.table
         tables = CopiedTables(self.topics, self.groups, self.offsets, self.special, view.leases, users)
+        elected = self._elected_log() if config.election.enable else None
         self.replication = Replication(
-            context, self.store, self.role, self.registration, tables, CONFIG_FOLDER, lambda: self.roles
+            context, self.store, self.role, self.registration, tables, CONFIG_FOLDER, lambda: self.roles, elected
         )
         self.puts = Puts(context, self.store, self._hosts, self.statistics, self.replication.acks)
         self._fill(view)
@@ -214,10 +223,34 @@ class Broker(BaseNode):
             destinations[Role.MASTER] = GuardedStore(self.puts, self.roles.contact)
         self._liveness = self.roles.liveness
         self._wire()
+        #: this broker's side of controller mode; None without it (`view.election`)
+        self._election = view.election = None if elected is None else self._make_election(elected, tables)
         self.metrics = self._metrics_endpoint()
         self.locks = view.locks = parts.lock_mode(view)
         self._plugin_parts = parts.duties
         self._plugin_duties: dict[str, Run] = {}
+
+    def _elected_log(self) -> ElectedLog:
+        context = self.context
+        self._controllers = Controllers(context)
+        states = SyncStates(context, self.store, self._controllers)
+        return ElectedLog(Epochs(context.disk, context.config.election.epoch_path), states)
+
+    def _make_election(self, log: ElectedLog, tables: CopiedTables) -> Election:
+        """Build this broker's side of controller mode, and connect it."""
+        context, replication, roles = self.context, self.replication, self.roles
+        assert isinstance(replication.follow, EpochClient)
+        switch = RoleSwitch(
+            context, self.store, tables, replication, replication.follow, roles, self.registration, self.apply_config
+        )
+        takeover = Takeover(context, self.store, log.epochs, replication.calls, switch)
+        states, controllers = log.sync_states, self._controllers
+        election = Election(context, self.store, log.epochs, controllers, states, takeover, switch)
+        replication.answers.is_elected = election.is_master
+        roles.on_lease_end = election.lease_ended
+        roles.is_lease_over = lambda: election.is_lease_over
+        election.on_refusal = roles.lease_changed
+        return election
 
     def _metrics_endpoint(self) -> "MetricsEndpoint | None":
         if self.config.metrics.exporter_type != "PROM":
@@ -237,12 +270,14 @@ class Broker(BaseNode):
         self.replication.metadata.on_topic_gone = self.view.delete_topic
         self.replication.metadata.on_group_gone = self.statistics.forget_group
         self.replication.acks.on_blocked = self.derive_blocked
-        self.replication.answers.on_return.append(self.roles.give_way.begin)
+        if not self.role.is_elected:
+            self.replication.answers.on_return.append(self.roles.give_way.begin)
         self.roles.on_refusal, self.roles.on_served = self.derive_blocked, self.view.release_pulls
         self.registration.is_cut_off = lambda: self.roles.is_cut_off
-        self.registration.is_seeking_master = lambda: self.replication.is_seeking and not self.roles.is_masterless
         self.registration.on_registered = self.roles.hint
-        self.registration.on_master = self.replication.follow.learned
+        if not self.role.is_elected:
+            self.registration.is_seeking_master = lambda: self.replication.is_seeking and not self.roles.is_masterless
+            self.registration.on_master = self.replication.follow.learned
 
     def _fill(self, view: BrokerView) -> None:
         """Put the parts into the view. Escape, roles and lock mode follow: they need the view."""
@@ -319,6 +354,8 @@ class Broker(BaseNode):
         self._pop_orders.load()
         self.special.load(is_copy=self.replication.is_slave)
         self.replication.load()
+        if self._election is not None:
+            self._election.load()
         self.topics.on_change = self.registration.topics_changed
         for name, factory, settings in self._plugin_parts:
             self._plugin_duties[f"plugin-{name}"] = factory(self.view, settings)
@@ -344,6 +381,8 @@ class Broker(BaseNode):
         self.replication.start()
         self.locks.start()
         self.roles.start()
+        if self._election is not None:
+            self._election.start()
         self.ports.log.info("serving", address=self.context.address_text, log_end=self.store.offset_max)
 
     def stop(self) -> None:
@@ -352,6 +391,8 @@ class Broker(BaseNode):
         self.view.stopping = True
         self.remoting.unavailable, self.remoting.served = "the broker is stopping", frozenset()
         if self.serving:
+            if self._election is not None:
+                self._election.stop()
             self.roles.stop()
             self.registration.leave()
             self.special.stop()
@@ -425,6 +466,8 @@ class Broker(BaseNode):
     def _connection_closed(self, conn: Connection, peer: Peer) -> None:
         if conn.dialled:
             self.registration.connection_closed(conn.peer)
+            if self._election is not None:
+                self._election.connection_closed(conn.peer)
             return
         self._hosts.forget(conn)
         for calls in (self._arrivals, *(waiters.calls for waiters in self._pops)):
@@ -512,6 +555,9 @@ class Broker(BaseNode):
         elif refusal:
             # Also refuses earlier sends that wait until their topic is saved.
             view.send_blocked, view.send_blocked_code = refusal, ResponseCode.SERVICE_NOT_AVAILABLE
+        elif self._election is not None and self._election.refusal:
+            view.send_blocked = self._election.refusal
+            view.send_blocked_code = ResponseCode.SERVICE_NOT_AVAILABLE
         elif not self.config.topics.broker_permission & PermName.PERM_WRITE:
             view.send_blocked = f"the broker[{ip}] sending message is forbidden (brokerPermission)"
         elif too_few:

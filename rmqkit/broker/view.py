@@ -17,6 +17,7 @@ from rmqkit.wire.codes import VERSION, ResponseCode, Version
 if TYPE_CHECKING:
     from rmqkit.broker.access.broker_access import BrokerAccess
     from rmqkit.broker.client_calls import ClientCalls
+    from rmqkit.broker.election.election import Election
     from rmqkit.broker.escape.bridge import Escape
     from rmqkit.broker.filters.pull_filter import ArrivedProperties
     from rmqkit.broker.filters.table import FilterTable
@@ -109,6 +110,9 @@ class BrokerView:
     #: the leases of lock mode `loose`; None in other modes
     leases: LockTable | None
 
+    #: this broker's side of controller mode; None without it
+    election: Election | None
+
     # plug-ins
     #: asked before a consumer's offset is committed; set by a lock mode that knows queue owners
     commit_guard: CommitGuard | None
@@ -138,6 +142,7 @@ class BrokerView:
     def __init__(self, name: str) -> None:
         self.name = name
         self.commit_guard = None
+        self.election = None
         self.neighbours = []
         self.plugins = {}
         self.send_blocked = ""
@@ -186,6 +191,7 @@ class BrokerView:
             **self.escape.facts(),
             **self.replication.facts(),
             **self.roles.facts(),
+            **({} if self.election is None else self.election.facts()),
             "lockMode": lock_mode_of(self.config),
             **self.locks.facts(self.clock.mono_ms),
         }

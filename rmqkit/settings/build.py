@@ -123,7 +123,9 @@ def complete(kind: Kind, written: Mapping[str, Value], host: Host) -> dict[str, 
             values["haListenPort"] = port + 1 if port else 0
         if not values.get("storePathCommitLog"):
             values["storePathCommitLog"] = f"{values['storePathRootDir']}/commitlog"
-        if values["brokerRole"] != "SLAVE":
+        if values["enableControllerMode"]:
+            complete_elected(values)
+        elif values["brokerRole"] != "SLAVE":
             values["brokerId"] = 0
         complete_acl(values, host)
     else:
@@ -139,6 +141,18 @@ def complete_controller(kind: Kind, values: dict[str, Value], host: Host) -> Non
         for each in peers_of(values.get("controllerDLegerPeers", "")):
             if each.id == values.get("controllerDLegerSelfId"):
                 values["listenPort"] = each.port
+
+
+def complete_elected(values: dict[str, Value]) -> None:
+    """Make a broker of controller mode a slave until a controller elects it, as Apache's does.
+
+    Its id is replaced by the one that it has or gets in its group.
+    """
+    values["brokerRole"] = "SLAVE"
+    values["brokerId"] = max(1, int(values["brokerId"]))
+    for key, name in (("storePathEpochFile", "epochFileCheckpoint"), ("storePathBrokerIdentity", "brokerIdentity")):
+        if not values.get(key):
+            values[key] = f"{str(values['storePathRootDir']).rstrip('/')}/{name}"
 
 
 def complete_acl(values: dict[str, Value], host: Host) -> None:
@@ -182,6 +196,8 @@ def check_broker(values: Mapping[str, Value]) -> None:
             f"config: maxMessageSize = {values['maxMessageSize']}: must be below frameSizeMax = {values['frameSizeMax']}"
         )
     check_replicas(values)
+    if values["enableControllerMode"]:
+        check_elected(values)
     if values["fetchNamesrvAddrByAddressServer"] and not values["namesrvAddr"]:
         raise ConfigError(
             "config: fetchNamesrvAddrByAddressServer = true without namesrvAddr is refused: address servers are not "
@@ -203,6 +219,31 @@ def check_replicas(values: Mapping[str, Value]) -> None:
         raise ConfigError(f"config: inSyncReplicas = {in_sync} is above totalReplicas = {total}")
     if values["drillDefects"] and not values["drillFaultsEnable"]:
         raise ConfigError("config: drillDefects is refused: it breaks promises, so it needs drillFaultsEnable = true")
+
+
+#: settings that contradict controller mode, with the value that is refused and the reason
+NOT_ELECTED: tuple[tuple[str, Value, str], ...] = (
+    ("enableSlaveActingMaster", True, "the controllers elect a master; no slave acts for it"),
+    ("transientStorePoolEnable", True, "a slave that becomes master needs its log in files"),
+    ("lockMode", "strict", "the members of a group do not vote on locks in controller mode: use lockMode = loose"),
+    ("lockInStrictMode", True, "the members of a group do not vote on locks in controller mode"),
+)
+
+
+def check_elected(values: Mapping[str, Value]) -> None:
+    """Raises ConfigError for values that contradict controller mode."""
+    if not values["controllerAddr"]:
+        raise ConfigError(
+            "config: enableControllerMode = true without controllerAddr is refused: nobody would elect a master"
+        )
+    for key, value, why in NOT_ELECTED:
+        if values.get(key) == value:
+            raise ConfigError(f"config: {key} = {show(value)} with enableControllerMode = true is refused: {why}")
+    if values.get("haMasterAddress"):
+        raise ConfigError("config: haMasterAddress with enableControllerMode = true is refused: the master changes")
+    low = 2 * int(values["brokerHeartbeatInterval"])
+    if int(values["controllerHeartBeatTimeoutMills"]) <= low:
+        raise ConfigError(f"config: controllerHeartBeatTimeoutMills must be above two heartbeat intervals, {low} ms")
 
 
 #: our key, Apache's key for the same choice, and our value -> the equivalent value of Apache's key
@@ -247,7 +288,7 @@ def notes_of(kind: Kind, written: Mapping[str, tuple[Value, str]]) -> tuple[str,
         elif row.status is Status.LATER:
             groups.setdefault(f"no effect yet ({row.text})", []).append(key)
     notes = [f"config: {', '.join(keys)}: {reason}" for reason, keys in groups.items()]
-    is_slave = written.get("brokerRole", ("", ""))[0] == "SLAVE"
+    is_slave = written.get("brokerRole", ("", ""))[0] == "SLAVE" or written.get("enableControllerMode", (False, ""))[0]
     if kind == "broker" and not is_slave and written.get("brokerId", (0, ""))[0] != 0:
         notes.append(f"config: brokerId = {written['brokerId'][0]} is replaced by 0: this broker is a master")
     return tuple(notes)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from rmqkit.settings.declaration import key, parts
-from rmqkit.settings.table import Type
+from rmqkit.settings.table import Type, Value
 
 #: most brokers of a group
 REPLICAS_MAX = 9
@@ -182,6 +182,114 @@ class ActingSettings:
     )
     lock_in_strict_mode: bool = key(
         "lockInStrictMode", False, "a quorum of the group grants queue locks, as with `lockMode = strict`"
+    )
+
+
+def listed(value: Value) -> tuple[str, ...]:
+    return tuple(part for part in str(value).split(";") if part)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ElectionSettings:
+    """Controller mode: a group of controllers elects the master of a broker group.
+
+    `epoch_path` and `identity_path` are empty unless set: the files are in the store folder then.
+    """
+
+    enable: bool = key(
+        "enableControllerMode",
+        False,
+        "controllers elect the master of the group; brokerRole and brokerId have no effect",
+        area="Controller and DLedger",
+    )
+    controllers: tuple[str, ...] = key(
+        "controllerAddr",
+        "",
+        "addresses of the controllers, `host:port;host:port`",
+        convert=listed,
+        unset=(),
+        pattern=r"(?:(?:\[[0-9a-fA-F:.]+\]|[^\s:;\[\]]+):[0-9]{1,5}(?:;|$))*",
+        allowed="host:port;host:port",
+        area="Controller and DLedger",
+    )
+    poll_ms: int = key(
+        "syncBrokerMetadataPeriod",
+        5000,
+        "ms between two questions to the controllers for the group's master",
+        type=Type.LONG,
+        low=10,
+        high=60_000,
+        area="Controller and DLedger",
+    )
+    check_ms: int = key(
+        "checkSyncStateSetPeriod",
+        5000,
+        "ms between two checks of a master for slaves that have fallen behind",
+        type=Type.LONG,
+        low=10,
+        high=60_000,
+        area="Controller and DLedger",
+    )
+    leader_poll_ms: int = key(
+        "syncControllerMetadataPeriod",
+        10_000,
+        "ms between two questions for the leader of the controllers",
+        type=Type.LONG,
+        low=10,
+        high=60_000,
+        area="Controller and DLedger",
+    )
+    heartbeat_timeout_ms: int = key(
+        "controllerHeartBeatTimeoutMills",
+        10_000,
+        "ms of silence after which the controllers elect another master; a master that no leader answers refuses "
+        "messages after four fifths of it",
+        type=Type.LONG,
+        low=100,
+        high=600_000,
+        area="Controller and DLedger",
+    )
+    priority: int = key(
+        "brokerElectionPriority",
+        2_147_483_647,
+        "of members with equal logs the one with the smallest number is elected",
+        low=0,
+        high=2_147_483_647,
+        area="Controller and DLedger",
+    )
+    catch_up_ms: int = key(
+        "haMaxTimeSlaveNotCatchup",
+        15_000,
+        "ms after which a slave that lacks messages leaves the set of in-sync replicas",
+        type=Type.LONG,
+        low=100,
+        live=True,
+    )
+    all_ack: bool = key(
+        "allAckInSyncStateSet",
+        False,
+        "in controller mode a message waits for all in-sync replicas, and none that was acknowledged is lost by an "
+        "election; else it waits for inSyncReplicas of them",
+        live=True,
+    )
+    is_learner: bool = key(
+        "asyncLearner", False, "in controller mode this broker copies the log, but is never in sync nor elected"
+    )
+    epoch_path: str = key(
+        "storePathEpochFile",
+        None,
+        "file of the log's epochs; `epochFileCheckpoint` under storePathRootDir by default",
+        unset="",
+        type=Type.PATH,
+        area="Controller and DLedger",
+    )
+    identity_path: str = key(
+        "storePathBrokerIdentity",
+        None,
+        "file of the broker's id in its group; `brokerIdentity` under storePathRootDir by default",
+        unset="",
+        type=Type.PATH,
+        area="Controller and DLedger",
     )
 
 

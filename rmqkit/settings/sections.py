@@ -21,7 +21,13 @@ from rmqkit.settings import store_sections as store
 from rmqkit.settings.access_sections import AccessSettings
 from rmqkit.settings.declaration import section
 from rmqkit.settings.pop_sections import AssignmentSettings, PopNoticeSettings, PopSettings
-from rmqkit.settings.replication_sections import ActingSettings, DrillSettings, HaSettings, ReplicationSettings
+from rmqkit.settings.replication_sections import (
+    ActingSettings,
+    DrillSettings,
+    ElectionSettings,
+    HaSettings,
+    ReplicationSettings,
+)
 from rmqkit.settings.tls_sections import TlsClientSettings, TlsServerSettings
 
 
@@ -60,6 +66,7 @@ class Sections:
     replication: ReplicationSettings = section(ReplicationSettings, "Replication and acting master", "broker")
     ha: HaSettings = section(HaSettings, "Replication and acting master", "broker")
     acting: ActingSettings = section(ActingSettings, "Replication and acting master", "broker")
+    election: ElectionSettings = section(ElectionSettings, "Replication and acting master", "broker")
     drills: DrillSettings = section(DrillSettings, "Drills", "broker")
     nameserver: node.NameserverSettings = section(node.NameserverSettings, "Name server", "nameserver")
     controller: node.ControllerSettings = section(

@@ -320,6 +320,22 @@ class StorageEngineContract:
         engine.offset_confirmed = result.phy_offset
         assert engine.queue_range("T", 0).offset_max == 3
 
+    def test_a_truncation_takes_back_the_queue_offsets_of_unconfirmed_records(self, world: StoreWorld) -> None:
+        engine = world.engine
+        fill(world, 3)
+        end = engine.offset_confirmed = engine.offset_written
+        engine.append(put(body=b"never confirmed"))
+        world.settle()
+        ended: list[OSError | None] = []
+        engine.truncate(end, ended.append)
+        for _ in range(1000):
+            if ended:
+                break
+            world.turn()
+        assert ended == [None]
+        engine.offset_confirmed = None
+        assert engine.append(put(body=b"instead")).queue_offset == 3
+
     def test_queues_are_listed_with_their_ranges(self, world: StoreWorld) -> None:
         fill(world, 2, topic="B")
         fill(world, 3, topic="A", queue_id=1)

@@ -161,6 +161,8 @@ BROKER: dict[int, Case] = {
     905: Case(None, {"brokerName": "broker-a"}),
     906: Case(None),
     907: Case(C_GET),
+    1007: Case(C_GET, {}, b"", (1,)),
+    1008: Case(None),
     3001: Case(C_UPDATE, {"username": "new"}, {"password": "p"}),
     3002: Case(C_UPDATE, {"username": "bob"}, {"password": "p"}),
     3003: Case(C_UPDATE, {"username": "bob"}),

@@ -193,7 +193,8 @@ class MetadataCopy(StateMachine[CopyState]):
         self._tables.offsets.untold = {}
         self._tables.offsets.on_untold = self._committed
         self._follow.on_following = self.again
-        self._role.on_change.append(self._wake)
+        if self._wake not in self._role.on_change:
+            self._role.on_change.append(self._wake)
         self._wake()
 
     def _wake(self) -> None:
@@ -202,8 +203,13 @@ class MetadataCopy(StateMachine[CopyState]):
 
     def stop(self) -> None:
         self._question = None
+        self._tables.offsets.untold, self._tables.offsets.on_untold = None, lambda: None
         if self.state is not STOPPED:
             self.move(STOPPED)
+
+    @property
+    def is_on(self) -> bool:
+        return self.state is not STOPPED
 
     def facts(self) -> dict[str, str]:
         """Return the fields that code 28 (GET_BROKER_RUNTIME_INFO) shows.

@@ -91,6 +91,7 @@ class MetadataServer:
 
     def start(self) -> None:
         """Start to serve as a master."""
+        self._stopped = False
         settings = self._context.config.replication
         self._missing = max(settings.total_replicas, settings.in_sync_replicas) - 1
         if self._missing:

@@ -9,6 +9,10 @@ The copies a put of a SYNC_MASTER needs, the master's own included:
         inSyncReplicas and at least minInSyncReplicas. If fewer are in sync than needed, puts are
         refused and nothing is stored.
 
+In controller mode the set of in-sync replicas decides. If it has fewer than minInSyncReplicas
+members, puts are refused. With allAckInSyncStateSet a put waits for all of them, else for
+inSyncReplicas as in the quorum mode; reports of members outside of the set do not count.
+
 A put of an ASYNC_MASTER waits for no slave. A message with WAIT=false does not wait either, and a
 missing quorum does not refuse it.
 
@@ -22,6 +26,7 @@ Source: `store/.../CommitLog.{needHandleHA,calcNeedAckNums,handleHA}`,
 """
 
 from collections.abc import Callable
+from typing import Protocol
 
 from rmqkit.broker.context import BrokerContext
 from rmqkit.broker.replication.members import ReplicaMembers
@@ -30,6 +35,22 @@ from rmqkit.runtime.waiters import OffsetWaiters
 
 #: copies that a put needs if it waits for no slave: the master's own
 OWN = 1
+#: `needed` of a put that waits for every member in sync (allAckInSyncStateSet)
+EVERY = 0
+
+
+class SyncSet(Protocol):
+    """What puts need of the set of in-sync replicas in controller mode (`SyncStates`)."""
+
+    @property
+    def ids(self) -> frozenset[int]: ...
+    @property
+    def required(self) -> frozenset[int]:
+        """The other members that a put waits for."""
+
+    @property
+    def confirmed(self) -> int:
+        """Up to here all of them have the log."""
 
 
 class Acks:
@@ -40,6 +61,8 @@ class Acks:
         self._members = members
         #: called when puts start to be refused, and when they are accepted again
         self.on_blocked: Callable[[], None] = lambda: None
+        #: the set of in-sync replicas in controller mode, else None
+        self.sync_set: SyncSet | None = None
         self._waiting: dict[int, OffsetWaiters] = {}
         #: copies that puts of this turn need, the master's own included
         self.needed = OWN
@@ -54,7 +77,10 @@ class Acks:
         config = self._context.config
         settings = config.replication
         self.needed, self.no_slave, too_few = OWN, False, ""
-        if config.identity.broker_role is BrokerRole.SYNC_MASTER:
+        if self.sync_set is not None:
+            if config.identity.broker_role is BrokerRole.SYNC_MASTER:
+                self.needed, too_few = self._needed_of(self.sync_set)
+        elif config.identity.broker_role is BrokerRole.SYNC_MASTER:
             in_sync = 1 + len(self._members.in_sync())
             wanted = settings.in_sync_replicas
             if settings.total_replicas > 1:
@@ -73,6 +99,23 @@ class Acks:
             self.too_few = too_few
             self.on_blocked()
 
+    def _needed_of(self, sync_set: SyncSet) -> tuple[int, str]:
+        """Return how many copies a put needs in controller mode, and why puts are refused or ""."""
+        settings, size = self._context.config.replication, len(sync_set.ids)
+        if not size:
+            return OWN, ""  # not master yet: no put is taken
+        least, wanted = settings.min_in_sync_replicas, settings.in_sync_replicas
+        if settings.auto_in_sync:
+            wanted = max(min(wanted, size), least)
+        if self._context.config.election.all_ack:
+            wanted = least
+        too_few = (
+            f"in-sync replicas not enough: {size} of the {wanted} that a put needs are in the set" if wanted > size else ""
+        )
+        if self._context.config.election.all_ack:
+            return EVERY if sync_set.required else OWN, too_few
+        return wanted, too_few
+
     def changed(self) -> None:
         """Recompute what puts need and end waits, after a slave has reported, come or gone."""
         self.configure()
@@ -80,7 +123,10 @@ class Acks:
             return
         acked = sorted((link.acked for link in self._members.counted()), reverse=True)
         for needed, waiting in self._waiting.items():
-            if needed - 2 < len(acked):
+            if needed == EVERY:
+                if self.sync_set is not None and not self.too_few:
+                    waiting.reached(self.sync_set.confirmed)
+            elif needed - 2 < len(acked):
                 waiting.reached(acked[needed - 2])
 
     def park(self, offset: int, finish: Callable[[bool], None]) -> None:

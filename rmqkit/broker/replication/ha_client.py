@@ -40,7 +40,7 @@ from rmqkit.runtime.connection import Address, Connection
 from rmqkit.runtime.states import StateMachine
 from rmqkit.store.contract import StorageEngine
 from rmqkit.wire.codes import ResponseCode
-from rmqkit.wire.ha import Transfers, encode_report
+from rmqkit.wire.ha.stream import Transfers, encode_report
 from rmqkit.wire.schemas.admin import ExchangeHAInfoResponse
 
 #: pause before reconnecting
@@ -287,6 +287,10 @@ class HaClient(StateMachine[HaState]):
         except RemoteProtocolError as error:
             self._context.outbox.abort(conn, f"the master's answer cannot be read: {error}")
             return
+        self._compare(conn, said)
+
+    def _compare(self, conn: Connection, said: ExchangeHAInfoResponse) -> None:
+        """Compare the last record with an Apache master's; ours has compared the logs itself."""
         if said.master_log_end is not None:
             self._judge(conn, said, None)
             return
@@ -321,10 +325,10 @@ class HaClient(StateMachine[HaState]):
         self._store.expect_copy(said.master_log_end or said.master_flush_offset or 0)
         self._follow(conn)
 
-    def _truncate(self, said: ExchangeHAInfoResponse, verdict: DivergenceVerdict) -> None:
+    def _truncate(self, said: ExchangeHAInfoResponse, verdict: DivergenceVerdict, *, is_known: bool = False) -> None:
         assert self.master is not None
         self._cut_why = verdict.why.partition(";")[0]
-        self._truncation.begin(self.master, said, verdict.cut_to)
+        self._truncation.begin(self.master, said, verdict.cut_to, is_known=is_known)
 
     def _not_cut(self, why: str) -> None:
         if self._running:

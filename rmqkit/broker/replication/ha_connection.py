@@ -20,7 +20,8 @@ from typing import NamedTuple
 
 from rmqkit.runtime.connection import Address, Buffer, Connection
 from rmqkit.store.contract import StorageEngine
-from rmqkit.wire.ha import Reports, transfer_head
+from rmqkit.wire.ha.epochs import EpochReports
+from rmqkit.wire.ha.stream import Reports, transfer_head
 
 #: bytes in flight per slave, sent and not reported yet; above it the master waits for a report
 WINDOW = 8 * 1024 * 1024
@@ -70,7 +71,7 @@ class ReplicaLink:
     def __init__(self, conn: Connection, now_ms: int) -> None:
         self.conn = conn
         self.binding: Binding | None = None
-        self.reports = Reports()
+        self.reports: Reports | EpochReports = Reports()
         #: the end of the slave's log as it last reported it; -1 before its first report
         self.acked = -1
         #: the offset of the next byte to send; -1 before the first report
@@ -106,11 +107,19 @@ class ReplicaLink:
         limit = min(max(self.acked, self.started_at) + WINDOW, self.sent + min(TURN_MAX, size_max))
         end = min(store.offset_written, limit)
         while self.sent < end:
-            data = store.read_log(self.sent, min(batch_size, end - self.sent))
+            data = store.read_log(self.sent, min(batch_size, self.piece_end(end) - self.sent))
             size = len(data)
             if not size:
                 break
-            found += (transfer_head(self.sent, size), data)
+            found += (self.head(size), data)
             self.sent += size
             self.bytes_sent += size
         return found
+
+    def piece_end(self, end: int) -> int:
+        """Return where the next piece ends at the latest."""
+        return end
+
+    def head(self, size: int) -> bytes:
+        """Return what precedes the next `size` bytes; 0 for a heartbeat."""
+        return transfer_head(self.sent, size)

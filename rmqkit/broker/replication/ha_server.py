@@ -20,7 +20,6 @@ from rmqkit.broker.replication.ha_connection import TURN_MAX, HaConnections, Rep
 from rmqkit.broker.replication.members import ReplicaMembers
 from rmqkit.runtime.connection import Address, Connection
 from rmqkit.store.contract import StorageEngine
-from rmqkit.wire.ha import transfer_head
 
 SCAN_MS = 1000
 #: slave connections that may be open at a time, those without a first report included
@@ -66,10 +65,13 @@ class HaServer:
         if len(self.links) >= LINKS_MAX:
             self._close(conn, f"{LINKS_MAX} slave connections are open already, which is the limit")
             return
-        link = self.links[conn.id] = conn.state = ReplicaLink(conn, now_ms)
+        link = self.links[conn.id] = conn.state = self._make_link(conn, now_ms)
         self._members.adopt(link)
         self._context.duties.wake("ha-links", now_ms + SCAN_MS)
         self._context.log.info("replica-connected", peer=str(conn.peer))
+
+    def _make_link(self, conn: Connection, now_ms: int) -> ReplicaLink:
+        return ReplicaLink(conn, now_ms)
 
     def received(self, conn: Connection, data: bytes) -> None:
         link = self.links.get(conn.id)
@@ -173,7 +175,7 @@ class HaServer:
                 self._context.outbox.abort(link.conn, f"received nothing for {now_ms - link.read_ms} ms")
             elif link.sent >= 0 and now_ms - link.written_ms >= ha.heartbeat_ms:
                 link.written_ms = now_ms
-                self._context.outbox.send(link.conn, transfer_head(link.sent, 0))
+                self._context.outbox.send(link.conn, link.head(0))
             if 0 <= link.sent < self._store.offset_written:
                 self.pump(link)
         return now_ms + min(SCAN_MS, ha.heartbeat_ms) if self.links else None

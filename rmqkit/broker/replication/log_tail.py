@@ -31,8 +31,16 @@ class LogStart:
     """One start of a broker: its unique id, and where the log ended when the store was ready."""
 
     def __init__(self, context: BrokerContext) -> None:
-        self.id = f"{context.clock.wall_ms:x}-{context.entropy.getrandbits(32):08x}"
+        self._context = context
+        self.id = self._make()
         self.end = 0
+
+    def _make(self) -> str:
+        return f"{self._context.clock.wall_ms:x}-{self._context.entropy.getrandbits(32):08x}"
+
+    def renew(self, end: int) -> None:
+        """Begin anew as master: a slave that was elected counts as started."""
+        self.id, self.end = self._make(), end
 
 
 def tail_of(context: BrokerContext, store: StorageEngine, end: int) -> LogTail:

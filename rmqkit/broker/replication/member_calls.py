@@ -138,6 +138,8 @@ class MemberAnswers:
         self._follower = follower
         #: whether this slave acts for its master, or its name servers no longer list the master
         self._is_master_given_up = is_master_given_up
+        #: controller mode: whether the controllers have named this master; else every one is
+        self.is_elected: Callable[[Address], bool] = lambda master: True
         #: called when a returning master has announced itself and this slave follows it
         self.on_return: list[Callable[[], None]] = []
 
@@ -208,6 +210,8 @@ class MemberAnswers:
             master, master_ha = Address.parse(args.master_address or ""), Address.parse(args.master_ha_address or "")
         except ValueError as error:
             raise Refused(ResponseCode.INVALID_PARAMETER, f"cannot read the master's addresses: {error}") from None
+        if not self.is_elected(master):
+            raise Refused(ResponseCode.SYSTEM_BUSY, f"no controller has named {master} yet: ask again")
         if self._follower.is_truncating:
             raise Refused(ResponseCode.SYSTEM_BUSY, "this log is being truncated: ask again when its end is known")
         self._context.log.info("summoned", master=str(master), ha_address=str(master_ha))

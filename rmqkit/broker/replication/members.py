@@ -79,6 +79,8 @@ class ReplicaMembers:
         self._refused = connections.refused
         #: returns the live members of the group by id, as `Roles` knows them
         self._alive = alive
+        #: in controller mode: whether the reports of a member are acknowledgements; else None
+        self.is_counted: Callable[[int], bool] | None = None
         #: called when the set of links that count may have changed
         self.on_change: Callable[[], None] = lambda: None
         #: links by the broker id that they are bound to
@@ -142,6 +144,17 @@ class ReplicaMembers:
         if before is not None and before is not link:
             self._context.outbox.abort(before.conn, f"replaced by a newer connection of slave {binding.broker_id}")
 
+    def claim(self, link: ReplicaLink, binding: Binding) -> None:
+        """Bind a connection that itself says whose it is (controller mode).
+
+        If the member has bound it before (906), its address there is kept.
+        """
+        early = self._early.pop(link.peer, None)
+        known = link.binding or early
+        if known is not None and known.broker_id == binding.broker_id:
+            binding = binding._replace(address=known.address)
+        self._bind(link, binding)
+
     def forget(self, link: ReplicaLink) -> None:
         """Drop a connection that was closed."""
         self._unbind(link)
@@ -157,6 +170,9 @@ class ReplicaMembers:
     def counted(self) -> list[ReplicaLink]:
         """Return the links whose reports are acknowledgements, one for each copy."""
         found = [link for link in self.bound.values() if not link.conn.closing]
+        if self.is_counted is not None:
+            counts = self.is_counted
+            return [link for link in found if link.binding is not None and counts(link.binding.broker_id)]
         if self._context.config.replication.accept_anonymous:
             found += self._anonymous()
         return found
@@ -182,6 +198,8 @@ class ReplicaMembers:
         """Return the counted links that lack fewer than `haMaxGapNotInSync` bytes."""
         gap_max = self._context.config.replication.ha_max_gap
         end = self._store.offset_written
+        if self.is_counted is not None:
+            gap_max = end + 1  # the controllers' set decides
         return [link for link in self.counted() if link.acked >= 0 and end - link.acked < gap_max]
 
     def seen(self) -> list[ReplicaStatus]:
@@ -216,6 +234,8 @@ class ReplicaMembers:
         if link.acked < 0:
             return "has not reported yet"
         if link.conn.id not in counted:
+            if self.is_counted is not None:
+                return "is not in the set of in-sync replicas"
             if not self._context.config.replication.accept_anonymous:
                 return "did not say who it is, and haAcceptAnonymous is false"
             return "did not say who it is, and the name servers list no unbound slave on that host"

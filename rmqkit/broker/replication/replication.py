@@ -1,10 +1,12 @@
 """`Replication` owns the parts of replication: it starts and stops them and reports their state."""
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import msgspec
 
 from rmqkit.broker.context import BrokerContext
+from rmqkit.broker.election.sync_states import SyncStates
 from rmqkit.broker.metadata.copied_tables import CopiedTables
 from rmqkit.broker.metadata.copy_round import GroupMembers
 from rmqkit.broker.metadata.metadata_copy import MetadataCopy
@@ -12,6 +14,9 @@ from rmqkit.broker.metadata.metadata_server import MetadataServer
 from rmqkit.broker.metadata.request_modes import RequestModes
 from rmqkit.broker.replication.acks import Acks
 from rmqkit.broker.replication.divergence import Divergence
+from rmqkit.broker.replication.epoch_client import EpochClient
+from rmqkit.broker.replication.epoch_server import EpochServer
+from rmqkit.broker.replication.epochs import Epochs
 from rmqkit.broker.replication.ha_client import HaClient
 from rmqkit.broker.replication.ha_connection import HaConnections
 from rmqkit.broker.replication.ha_server import HaServer
@@ -27,6 +32,13 @@ from rmqkit.store.contract import StorageEngine
 from rmqkit.wire.bodies.replication import HAClientRuntimeInfo, HAConnectionRuntimeInfo, HARuntimeInfo
 
 
+class ElectedLog(NamedTuple):
+    """What replication needs in controller mode."""
+
+    epochs: Epochs
+    sync_states: SyncStates
+
+
 class Replication:
     """The parts of replication, and what the rest of the broker asks of them."""
 
@@ -39,8 +51,12 @@ class Replication:
         tables: CopiedTables,
         folder: str,
         group: Callable[[], GroupMembers],
+        elected: ElectedLog | None = None,
     ) -> None:
-        """`group` returns the live members of the group, as `Roles` knows them."""
+        """`group` returns the live members of the group, as `Roles` knows them.
+
+        `elected` is set in controller mode.
+        """
         self._context = context
         self._store = store
         self._start = LogStart(context)
@@ -48,12 +64,22 @@ class Replication:
         self.members = ReplicaMembers(context, store, role, registration, links, lambda: group().members)
         self.acks = Acks(context, self.members)
         self.members.on_change = self.acks.changed
-        self.accept = HaServer(context, store, links, self.members, self.acks)
+        self._elected = elected
+        if elected is None:
+            self.accept = HaServer(context, store, links, self.members, self.acks)
+        else:
+            self.acks.sync_set = states = elected.sync_states
+            states.links, states.on_change = self.members.bound, self.acks.changed
+            self.members.is_counted = states.counts
+            self.accept = EpochServer(context, store, links, self.members, self.acks, elected.epochs, states)
         self.calls = MemberCalls(context, store, self._start)
         divergence = Divergence(context, store, folder)
         truncation = Truncation(context, store, divergence, self.calls, tables.offsets, tables.special)
         has_nameservers = bool(registration.nameservers)
-        self.follow = HaClient(context, store, self.calls, divergence, truncation, has_nameservers=has_nameservers)
+        if elected is None:
+            self.follow = HaClient(context, store, self.calls, divergence, truncation, has_nameservers=has_nameservers)
+        else:
+            self.follow = EpochClient(context, store, self.calls, divergence, truncation, elected.epochs)
         self.request_modes = RequestModes(context.disk, folder)
         self.metadata_server = MetadataServer(context, store, tables, self._start, lambda: self.log_of)
         self.metadata = MetadataCopy(context, store, role, tables, self.request_modes, self.follow, group)
@@ -122,6 +148,35 @@ class Replication:
         elif self.members.are_wanted:
             self.metadata_server.start()
             self.members.start()
+
+    # --- changes of the role (controller mode) ----------------------------------------------------
+
+    def stop_following(self, why: str) -> None:
+        """Follow nobody any more: this slave was elected, and is not master yet."""
+        assert isinstance(self.follow, EpochClient)
+        self.metadata.stop()
+        self.follow.pause(why)
+
+    def lead(self) -> None:
+        """Serve slaves as master from now on."""
+        self._start.renew(self._store.offset_written)
+        self.acks.changed()
+        self.metadata_server.start()
+        self.members.start()
+
+    def stop_leading(self, why: str) -> None:
+        """Serve no slave any more: another master was elected. Puts in flight fail."""
+        self.metadata_server.hand_over()
+        self.accept.close_all(why)
+        self.acks.fail_all()
+        self.acks.changed()
+
+    def follow_master(self, master: Address) -> None:
+        assert isinstance(self.follow, EpochClient)
+        self.follow.follow_master(master)
+        if not self.metadata.is_on:
+            self.metadata.start()
+        self.metadata.again()
 
     def stop(self) -> None:
         self.metadata.stop()

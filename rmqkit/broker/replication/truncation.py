@@ -100,9 +100,10 @@ class Truncation(StateMachine[TruncationState]):
         """Whether the end of the log may be about to change; the slave then follows no master."""
         return self.state in (COMPARING, FETCHING, CUTTING)
 
-    def begin(self, master: Address, said: ExchangeHAInfoResponse, offset: int) -> None:
+    def begin(self, master: Address, said: ExchangeHAInfoResponse, offset: int, *, is_known: bool = False) -> None:
         """Truncate the log at `offset`, after checking that the master has the bytes before it.
 
+        `is_known`: the logs are known to belong to one group, also if no bytes would remain.
         If the master does not answer, this ends silently: the next connection to it starts again.
         """
         tail = self._divergence.tail(offset)
@@ -121,7 +122,7 @@ class Truncation(StateMachine[TruncationState]):
         elif tail.size:
             self.move(COMPARING)
             self._calls.compare(master, tail, answered)
-        elif self._divergence.has_followed(said):
+        elif is_known or self._divergence.has_followed(said):
             self._fetch(master, offset)
         else:
             self.on_refused("no bytes would remain, and this slave has never followed this master")

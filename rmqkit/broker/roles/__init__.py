@@ -69,12 +69,15 @@ class Roles:
         #: where special duties put messages that are due, for each role that has special duties
         self.destinations = destinations
         self.is_enabled = state.is_enabled
-        self.broker_id = context.config.identity.broker_id
         self.is_running = False
         #: called when the broker starts or stops refusing clients
         self.on_refusal: Callable[[], None] = lambda: None
         #: called when the requests that clients may send here may have changed
         self.on_served: Callable[[], None] = lambda: None
+        #: controller mode: called if a turn begins after the end of the master's lease
+        self.on_lease_end: Callable[[], None] = lambda: None
+        #: controller mode: whether the lease is over, so that nothing may be put
+        self.is_lease_over: Callable[[], bool] = lambda: False
         #: members that answered this broker directly while the name servers list no other member
         self.known_before: dict[int, Address] = {}
         #: ids of the members that did not answer directly
@@ -95,6 +98,10 @@ class Roles:
         self._round = 0
 
     # --- state ------------------------------------------------------------------------------------
+
+    @property
+    def broker_id(self) -> int:
+        return self._context.config.identity.broker_id
 
     @property
     def role(self) -> Role:
@@ -180,6 +187,9 @@ class Roles:
     def start(self) -> None:
         """Begin to find the members; called once the store is ready and replication has begun."""
         self.is_running = True
+        if self.state.is_elected:
+            self.on_refusal()  # members get answers from now on
+            return
         if not self.is_enabled:
             self._apply()
             return
@@ -205,7 +215,13 @@ class Roles:
         self.contact.set_on(False)
 
     def stalled(self) -> None:
-        """Isolate this broker: a turn begins after a stall, and has not served anything yet."""
+        """Isolate this broker: a turn begins after a stall, and has not served anything yet.
+
+        In controller mode: a turn begins after the lease of this master.
+        """
+        if self.state.is_elected:
+            self.on_lease_end()
+            return
         limit_ms = self._context.config.acting.not_active_ms
         self.isolate(f"it was stalled for {self.liveness.silence_ms()} ms, and counts as dead after {limit_ms} ms")
 
@@ -230,6 +246,23 @@ class Roles:
     def set_acting(self, acts: bool, why: str) -> None:
         """Begin or stop to act for the master; `why` is shown in status."""
         self._change(Role.ACTING if acts else Role.SLAVE, self.online, why)
+
+    def assign(self, role: Role, online: Online, why: str) -> None:
+        """Take the role that the controllers give (controller mode)."""
+        self.pre_online.stop()
+        self._change(role, online, why)
+
+    def copy_progress(self, members: dict[int, Address], then: Callable[[str], None]) -> None:
+        """Copy newer progress from these members as a new master; `then` gets what failed."""
+        self.known_before = members
+        if members and not self._context.config.acting.skip_pre_online:
+            self.pre_online.start(then)
+        else:
+            then("")
+
+    def lease_changed(self) -> None:
+        """Stop or resume the special duties: a lease has ended, or was renewed."""
+        self._apply()
 
     def _seek(self) -> None:
         self._round += 1
@@ -329,5 +362,7 @@ class Roles:
     def _suspended(self) -> frozenset[Duty]:
         """Return the duties that are off: the master returns, or contact with the group is lost."""
         if self.give_way.is_sealed:
+            return frozenset((Duty.SPECIAL, Duty.LOCK))
+        if self.is_lease_over():
             return frozenset((Duty.SPECIAL, Duty.LOCK))
         return frozenset((Duty.SPECIAL,)) if self.give_way.is_on or self.contact.is_lost else frozenset()

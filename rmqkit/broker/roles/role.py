@@ -104,6 +104,7 @@ def does(duty: Duty, role: Role, online: Online) -> bool:
     return role in roles and online in states
 
 
+WHY_NOT_ELECTED = "no controller has told it yet which member of its group is master"
 WHY_STARTED = "it has started, and does not know yet which other members of its group are alive"
 
 
@@ -118,9 +119,11 @@ class RoleState:
         self.is_enabled = config.acting.enable and has_nameservers
         self.role = Role.SLAVE if config.identity.broker_role is BrokerRole.SLAVE else Role.MASTER
         starts_isolated = self.is_enabled and config.replication.total_replicas > 1 and not config.acting.skip_pre_online
-        self.online = Online.ISOLATED if starts_isolated else Online.ONLINE
+        #: whether controllers decide the role (`broker/election`)
+        self.is_elected = config.election.enable
+        self.online = Online.ISOLATED if starts_isolated or self.is_elected else Online.ONLINE
         #: the reason of the last change, for status
-        self.why = WHY_STARTED if starts_isolated else "as configured"
+        self.why = WHY_STARTED if starts_isolated else WHY_NOT_ELECTED if self.is_elected else "as configured"
         #: wall time in ms of the last change
         self.since_ms = wall_ms
         #: changes of role or online state since the broker started

@@ -34,6 +34,8 @@ class GroupTable:
         self.forbidden: dict[str, dict[str, int]] = {}
         self.is_copy = config.identity.broker_role is BrokerRole.SLAVE
         self.version = DataVersion(timestamp=0 if self.is_copy else clock.wall_ms)
+        #: the master's epoch in controller mode, else 0: the state version of each change
+        self._epoch = 0
         self._clock = clock
         self._config = config
         self._file = AtomicFile(disk, f"{folder}/subscriptionGroup.json")
@@ -51,6 +53,13 @@ class GroupTable:
             self.by_name.setdefault(name, SubscriptionGroupConfig(group_name=name, consume_broadcast_enable=broadcast))
         if len(self.by_name) != before:
             self._changed()
+
+    def take_role(self, *, is_copy: bool, epoch: int) -> None:
+        """Become a copy, or a master's table, whose version then begins with its epoch."""
+        self.is_copy, self._epoch = is_copy, epoch
+        if not is_copy:
+            self.version = self.version.next_version(self._clock.wall_ms, epoch)
+            self.save()
 
     @property
     def save_error(self) -> OSError | None:
@@ -153,5 +162,5 @@ class GroupTable:
 
     def _changed(self) -> None:
         if not self.is_copy:
-            self.version = self.version.next_version(self._clock.wall_ms)
+            self.version = self.version.next_version(self._clock.wall_ms, self._epoch)
         self.save()

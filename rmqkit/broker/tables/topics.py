@@ -15,7 +15,7 @@ version is the master's. Before the first copy, its version is the oldest possib
 Source: `broker/.../topic/TopicConfigManager.java`.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from rmqkit.broker.tables.attributes import BATCH_QUEUE, QUEUE_TYPE
 from rmqkit.config import BrokerRole, NodeConfig
@@ -42,6 +42,8 @@ class TopicTable:
         self.version = DataVersion(timestamp=0 if self.is_copy else clock.wall_ms)
         self.get = self.by_name.get
         self.on_change: Callable[[list[str]], None] = lambda names: None
+        #: the master's epoch in controller mode, else 0: the state version of each change
+        self._epoch = 0
         self._clock = clock
         self._config = config
         self._file = AtomicFile(disk, f"{folder}/topics.json")
@@ -63,6 +65,13 @@ class TopicTable:
         self._make_system_topics()
         if self.by_name != before:
             self._touch()
+            self.save(self._saved)
+
+    def take_role(self, *, is_copy: bool, epoch: int) -> None:
+        """Become a copy, or a master's table, whose version then begins with its epoch."""
+        self.is_copy, self._epoch = is_copy, epoch
+        if not is_copy:
+            self.version = self.version.next_version(self._clock.wall_ms, epoch)
             self.save(self._saved)
 
     def has_batch_queues(self, name: str) -> bool | None:
@@ -135,6 +144,21 @@ class TopicTable:
         """Take changed live settings."""
         self._config = config
 
+    def adopt(self, queues: Mapping[str, int]) -> list[str]:
+        """Create the topics that are missing; `queues` has the number of queues by name.
+
+        A slave that was elected may have messages of a topic that its master had just created.
+        Returns the created names.
+        """
+        missing = [
+            TopicConfig(topic_name=name, read_queue_nums=count, write_queue_nums=count, perm=READ_WRITE)
+            for name, count in queues.items()
+            if name not in self.by_name
+        ]
+        if missing:
+            self.put_all(missing)
+        return [each.topic_name for each in missing]
+
     def delete(self, name: str) -> bool:
         """Delete a topic. Return whether it existed."""
         if self.by_name.pop(name, None) is None:
@@ -199,7 +223,7 @@ class TopicTable:
 
     def _touch(self) -> None:
         if not self.is_copy:
-            self.version = self.version.next_version(self._clock.wall_ms)
+            self.version = self.version.next_version(self._clock.wall_ms, self._epoch)
 
     def _make_system_topics(self) -> None:
         identity, topics = self._config.identity, self._config.topics

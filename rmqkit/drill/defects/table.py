@@ -33,7 +33,7 @@ from rmqkit.store.contract import Arrival, GetStatus, Put, PutResult, Read
 from rmqkit.wire import properties as props
 from rmqkit.wire.bodies import ConsumerOffsetTable
 from rmqkit.wire.codes import MessageSysFlag
-from rmqkit.wire.ha import encode_report
+from rmqkit.wire.ha.stream import encode_report
 
 if TYPE_CHECKING:
     from rmqkit.broker.node import Broker

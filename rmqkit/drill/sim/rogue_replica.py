@@ -8,7 +8,7 @@ from rmqkit.errors import RemoteProtocolError
 from rmqkit.runtime.connection import Address, Connection
 from rmqkit.runtime.node import BaseNode
 from rmqkit.runtime.ports import Ports
-from rmqkit.wire.ha import Transfers, encode_report
+from rmqkit.wire.ha.stream import Transfers, encode_report
 
 HUGE = 1 << 40
 AGAIN_MS = 300

@@ -312,6 +312,8 @@ class QueueTable:
         for queue in self.by_key.values():
             if queue.phy_end > phy_offset:
                 queue.cut(phy_offset)
+            # Records that are cut before they were dispatched have taken offsets, too (#7689).
+            queue.offset_next = queue.offset_max
         self.waiting = sum([len(queue.tail) for queue in self.dirty]) // UNIT_SIZE
 
     @property

@@ -7,7 +7,7 @@ import pytest
 from rmqkit.broker.node import Broker
 from rmqkit.runtime.connection import Address
 from rmqkit.runtime.node import BaseNode
-from rmqkit.wire.ha import transfer_head
+from rmqkit.wire.ha.stream import transfer_head
 from tests.broker.replica_group import PORT, Group
 
 

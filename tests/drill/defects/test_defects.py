@@ -14,7 +14,7 @@ from rmqkit.runtime.connection import Address, Connection
 from rmqkit.runtime.node import BaseNode
 from rmqkit.runtime.ports import Ports
 from rmqkit.wire.codes import PullSysFlag, RequestCode
-from rmqkit.wire.ha import Transfers, encode_report
+from rmqkit.wire.ha.stream import Transfers, encode_report
 from rmqkit.wire.schemas.offsets import QueryConsumerOffsetRequest, UpdateConsumerOffsetRequest
 from rmqkit.wire.schemas.pull import PullMessageRequest
 from tests.broker import replica_group

@@ -1,0 +1,128 @@
+"""What a new master goes on with: consumer offsets, delayed messages, topics; and the way back."""
+
+from rmqkit.wire.codes import RequestCode, ResponseCode
+from rmqkit.wire.schemas.offsets import QueryConsumerOffsetRequest, UpdateConsumerOffsetRequest
+from rmqkit.wire.schemas.pull import PullMessageRequest
+from tests.broker.elected_group import ElectedGroup
+
+OK = 0
+
+
+def commit(group: ElectedGroup, node: str, offset: int) -> None:
+    request = UpdateConsumerOffsetRequest(consumer_group="TOOLS_CONSUMER", topic="T", queue_id=0, commit_offset=offset)
+    assert group.ask(node, RequestCode.UPDATE_CONSUMER_OFFSET, request).code == OK
+
+
+def committed(group: ElectedGroup, node: str) -> str:
+    request = QueryConsumerOffsetRequest(consumer_group="TOOLS_CONSUMER", topic="T", queue_id=0)
+    return group.ask(node, RequestCode.QUERY_CONSUMER_OFFSET, request).ext["offset"]
+
+
+def test_consumer_offsets_survive_the_master():
+    group = ElectedGroup()
+    old = group.settled()
+    new = group.other(old)
+    for _ in range(5):
+        group.send(node=old)
+    commit(group, old, 3)
+    group.world.run_for(1000)
+    group.world.kill(old)
+    group.until(lambda: group.master_names() == [new])
+    assert committed(group, new) == "3"
+
+
+def test_a_new_master_takes_newer_offsets_from_live_members():
+    group = ElectedGroup(brokers=3)
+    old = group.settled(count=3)
+    for _ in range(5):
+        group.send(node=old)
+    group.until(lambda: group.same_logs(*group.hosts))
+    first, second = (each for each in group.hosts if each != old)
+    # Only one of the slaves has the last commit when the master dies.
+    group.world.net.partition([old], [first])
+    commit(group, old, 4)
+    group.world.run_for(700)
+    group.world.kill(old)
+    group.world.net.heal()
+    group.until(lambda: len(group.master_names()) == 1 and group.master_names() != [old])
+    assert group.master_names()[0] in (first, second)
+    assert committed(group, group.master_names()[0]) == "4"
+
+
+def test_a_delayed_message_is_delivered_once_by_the_new_master():
+    group = ElectedGroup()
+    old = group.settled()
+    new = group.other(old)
+    assert group.send(b"now", node=old).code == OK
+    assert group.send(b"later", node=old, properties="DELAY\x013\x02").code == OK
+    group.world.kill(old)
+    group.until(lambda: group.master_names() == [new])
+    store = group.node(new).store
+    assert store.queue_range("T", 0).offset_max == 1
+    group.until(lambda: store.queue_range("T", 0).offset_max == 2)
+    group.world.restart(old)
+    assert group.settled() == new
+    group.world.run_for(20_000)
+    assert store.queue_range("T", 0).offset_max == 2
+    group.until(lambda: group.same_logs())
+
+
+def test_a_master_without_a_lease_delivers_nothing():
+    group = ElectedGroup()
+    old = group.settled()
+    new = group.other(old)
+    group.send(b"now", node=old)
+    group.send(b"later", node=old, properties="DELAY\x013\x02")
+    group.until(lambda: group.same_logs())
+    group.world.net.isolate(old)
+    group.until(lambda: new in group.master_names())
+    group.until(lambda: group.node(new).store.queue_range("T", 0).offset_max == 2)
+    group.world.net.heal()
+    assert group.settled() == new
+    group.until(lambda: group.same_logs())
+    group.world.run_for(20_000)
+    assert group.node(new).store.queue_range("T", 0).offset_max == 2
+
+
+def test_a_pull_that_waits_at_the_old_master_is_answered():
+    group = ElectedGroup()
+    old = group.settled()
+    new = group.other(old)
+    assert group.send(node=old).code == OK
+    request = PullMessageRequest(
+        consumer_group="TOOLS_CONSUMER", topic="T", queue_id=0, queue_offset=1, max_msg_nums=1, sys_flag=6, commit_offset=0,
+        suspend_timeout_millis=60_000, subscription="*", sub_version=0, expression_type="TAG",
+    )  # fmt: skip
+    found: list = []
+    network = group.node(old).context.address
+
+    def ask(client) -> None:
+        client.remoting.call(network, RequestCode.PULL_MESSAGE, request, timeout_ms=120_000, then=found.append)
+
+    group.world.call("client", ask)
+    group.world.run_for(500)
+    assert not found
+    group.world.net.partition([old], ["ctl"])
+    group.until(lambda: new in group.master_names())
+    group.world.net.heal()
+    assert group.settled() == new
+    group.until(lambda: found, 5000)
+
+
+def test_a_slave_answers_sends_like_one():
+    group = ElectedGroup()
+    master = group.settled()
+    reply = group.send(node=group.other(master))
+    assert reply.code == ResponseCode.SERVICE_NOT_AVAILABLE
+    assert "is a slave" in reply.remark
+
+
+def test_a_clean_stop_hands_over_at_once():
+    group = ElectedGroup()
+    old = group.settled()
+    new = group.other(old)
+    group.send(node=old)
+    began_ms = group.world.now_ms
+    group.world.stop(old)
+    group.until(lambda: new in [each for each in group.hosts if group.world.is_alive(each)] and new in group.master_names())
+    assert group.world.now_ms - began_ms < 1000

@@ -1,0 +1,114 @@
+"""The set of in-sync replicas at its master: puts wait for the union while a change is pending."""
+
+from typing import Any
+
+from rmqkit.broker.election.sync_states import PROPOSAL_MS, SyncStates
+from rmqkit.wire.codes import ResponseCode
+from tests.broker.elected_group import ElectedGroup
+
+OK = 0
+
+
+def states(group: ElectedGroup, name: str) -> SyncStates:
+    return group.election(name)._sync_states
+
+
+def test_a_change_that_was_applied_and_not_answered_counts():
+    group = ElectedGroup()
+    group.data.mute.add(1001)
+    group.until(lambda: len(group.data.in_sync) == 2)
+    master = group.master_names()[0]
+    slave = group.other(master)
+    # The controller may elect the slave now, and the master does not know.
+    assert states(group, master).required == {group.election(slave).own_id}
+    group.world.net.partition([master], [slave])
+    assert group.send(node=master).code == ResponseCode.FLUSH_SLAVE_TIMEOUT
+
+
+def test_a_change_that_is_not_applied_counts_until_it_cannot_be_applied_any_more():
+    group = ElectedGroup()
+    group.data.deaf.add(1001)
+    group.until(lambda: len(group.master_names()) == 1)
+    master = group.master_names()[0]
+    slave = group.other(master)
+    group.until(lambda: states(group, master).required)
+    group.world.kill(slave)
+    assert group.send(node=master).code == ResponseCode.FLUSH_SLAVE_TIMEOUT
+    group.world.run_for(PROPOSAL_MS + 10_000)
+    group.until(lambda: not states(group, master).required)
+    assert group.send(node=master).code == OK
+
+
+def test_a_lost_slave_counts_until_the_controller_has_agreed():
+    group = ElectedGroup()
+    master = group.settled()
+    group.data.deaf.add(1001)
+    group.world.kill(group.other(master))
+    group.world.run_for(100)
+    assert group.send(b"waits", node=master).code == ResponseCode.FLUSH_SLAVE_TIMEOUT
+    group.data.deaf.clear()
+    group.until(lambda: group.data.in_sync == [group.election(master).own_id])
+    group.world.run_for(100)
+    assert group.send(b"goes on", node=master).code == OK
+
+
+def test_consumers_see_what_all_members_in_sync_have():
+    group = ElectedGroup()
+    master = group.settled()
+    assert group.send(b"one", node=master).code == OK
+    group.world.net.partition([master], [group.other(master)])
+    assert group.send(b"two", node=master).code == ResponseCode.FLUSH_SLAVE_TIMEOUT
+    store = group.node(master).store
+    assert store.queue_range("T", 0).offset_max == 1
+    # Once the controller has dropped the slave, the master alone decides.
+    group.until(lambda: len(group.data.in_sync) == 1)
+    group.until(lambda: store.queue_range("T", 0).offset_max == 2)
+
+
+def test_a_slave_shows_the_last_message_as_soon_as_it_is_confirmed():
+    group = ElectedGroup()
+    master = group.settled()
+    slave = group.other(master)
+    assert group.send(b"one", node=master).code == OK
+    group.world.run_for(20)
+    assert group.node(slave).store.queue_range("T", 0).offset_max == 1
+
+
+def test_a_learner_gets_the_log_and_never_joins():
+    group = ElectedGroup(brokers=1)
+    group.settled(count=1)
+    learner = group.add(1, asyncLearner=True)
+    group.send(b"one", node="broker-0")
+    group.until(lambda: group.same_logs("broker-0", learner))
+    group.world.run_for(5000)
+    assert len(group.data.in_sync) == 1
+    assert not states(group, "broker-0").required
+    assert group.send(b"two", node="broker-0").code == OK
+
+
+def test_a_member_that_stops_reading_leaves_the_set():
+    group = ElectedGroup(haMaxTimeSlaveNotCatchup=2000, slaveTimeout=500)
+    master = group.settled()
+    slave = group.other(master)
+    group.world.pause(slave)
+    for _ in range(8):
+        group.send(node=master)
+    group.until(lambda: len(group.data.in_sync) == 1)
+    assert group.send(node=master).code == OK
+    group.world.resume(slave)
+    assert group.settled() == master
+
+
+def test_members_outside_of_the_set_acknowledge_nothing():
+    group = ElectedGroup(brokers=3, allAckInSyncStateSet=False, inSyncReplicas=2)
+    master = group.settled(count=3)
+    data: Any = group.data
+    others = [each for each in group.hosts if each != master]
+    group.world.kill(others[0])
+    group.until(lambda: len(data.in_sync) == 2)
+    assert group.send(node=master).code == OK
+    data.deaf.add(1001)
+    group.world.kill(others[1])
+    group.world.restart(others[0])
+    group.until(lambda: group.same_logs(master, others[0]))
+    assert group.send(node=master).code == ResponseCode.FLUSH_SLAVE_TIMEOUT

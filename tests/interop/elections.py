@@ -1,0 +1,110 @@
+"""Broker groups of controller mode, with the controller inside Apache's name server.
+
+Each `Replica` has its own folder, and can be stopped, killed and started by itself.
+"""
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from rmqkit.wire import fastjson
+from tests.helpers.ports import free_base
+from tests.interop import apache
+from tests.interop.acting import send_code
+from tests.interop.groups import SMALL_FILES, Member
+from tests.interop.until import until
+
+GROUP = "broker-a"
+_METADATA, _SYNC_DATA, _EPOCHS = 1005, 1006, 1007
+ELECTED = {
+    "enableControllerMode": "true",
+    "allAckInSyncStateSet": "true",
+    "brokerHeartbeatInterval": "500",
+    "controllerHeartBeatTimeoutMills": "5000",
+    "syncBrokerMetadataPeriod": "1000",
+}
+
+
+class Replica(Member):
+    """One broker of the group; the controllers give it its id."""
+
+    def epochs(self) -> list[tuple[int, int]]:
+        """Return (epoch, start) of each epoch of its log."""
+        header, body = apache.ask_whole(self.address, _EPOCHS, {})
+        assert header["code"] == 0, header
+        return [(each["epoch"], each["startOffset"]) for each in fastjson.loads(body)["epochList"]]
+
+    def identity(self) -> str:
+        path = self.store / "brokerIdentity"
+        return path.read_text() if path.exists() else ""
+
+
+class ElectedGroup:
+    """Apache's name server with a controller in it, and replicas; "ours" or "apache" each."""
+
+    def __init__(self, home: Path, whose: list[str], settings: Mapping[str, str] | None = None) -> None:
+        port, _ = apache.free_ports()
+        self.controller = f"{apache.HOST}:{free_base((0,))}"
+        self._nameserver = apache.ApacheCluster(
+            home=home / "ns",
+            ports=(port, port),
+            nameserver_properties={
+                "enableControllerInNamesrv": "true",
+                "controllerDLegerGroup": "group1",
+                "controllerDLegerPeers": f"n0-{self.controller}",
+                "controllerDLegerSelfId": "n0",
+                "controllerStorePath": "./controller",
+                "mappedFileSize": str(1024 * 1024),
+                "scanNotActiveBrokerInterval": "1000",
+            },
+        )
+        self.namesrv = self._nameserver.namesrv
+        values = {**SMALL_FILES, **ELECTED, "controllerAddr": self.controller, **(settings or {})}
+        self.replicas = [Replica(each, home / f"broker-{number}", port, values) for number, each in enumerate(whose)]
+        self._nameserver.start_nameserver()
+        until("a controller leads", lambda: self._leads())
+
+    def _leads(self) -> bool:
+        try:
+            answer = apache.ask(self.controller, _METADATA, {})
+        except OSError:
+            return False
+        return str(answer.get("extFields", {}).get("isLeader")) == "true"
+
+    def close(self) -> None:
+        for replica in self.replicas:
+            replica.kill()
+        self._nameserver.stop()
+
+    def state(self) -> dict[str, Any]:
+        """Return what the controller knows of the group (1006); {} if it does not know it."""
+        try:
+            header, body = apache.ask_whole(self.controller, _SYNC_DATA, {}, fastjson.dumps([GROUP]))
+        except OSError:
+            return {}
+        if header["code"] != 0:
+            return {}
+        found: dict[str, Any] = fastjson.loads(body)["replicasInfoTable"].get(GROUP, {})
+        return found
+
+    def in_sync(self) -> set[str]:
+        """Return the addresses of the members in sync."""
+        return {each["brokerAddress"] for each in self.state().get("inSyncReplicas", ())}
+
+    def master(self) -> Replica | None:
+        """Return the replica that the controller names master."""
+        address = self.state().get("masterAddress")
+        return next((each for each in self.replicas if each.address == address), None)
+
+    def takes_sends(self, replica: Replica, topic: str) -> bool:
+        try:
+            return send_code(replica.address, topic, "") == 0
+        except OSError:
+            return False
+
+    def failover_s(self, replica: Replica, topic: str) -> float:
+        """Wait until the replica takes a send; return how long that took."""
+        began_s = time.monotonic()
+        until(f"{replica.address} takes a send", lambda: self.takes_sends(replica, topic), pause_s=0.05)
+        return time.monotonic() - began_s
