@@ -11,6 +11,7 @@ master_watch    replaces masters that died
 role_notices    tells brokers about elections
 contract        the port between the controller and its log
 single_log      the log for one controller
+raft/           the log for a group of controllers
 peer_links      carries messages of the log to other controllers
 group           the controllers of a group, and the name of their log
 access          who may send requests
