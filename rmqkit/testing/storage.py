@@ -328,10 +328,7 @@ class StorageEngineContract:
         world.settle()
         ended: list[OSError | None] = []
         engine.truncate(end, ended.append)
-        for _ in range(1000):
-            if ended:
-                break
-            world.turn()
+        world.until(lambda: ended)
         assert ended == [None]
         engine.offset_confirmed = None
         assert engine.append(put(body=b"instead")).queue_offset == 3
