@@ -11,6 +11,7 @@ master_watch    replaces masters that died
 role_notices    tells brokers about elections
 contract        the port between the controller and its log
 single_log      the log for one controller
+raft/           the log for a group of controllers
 group           the controllers of a group, the name of their log, and links to the others
 access          who may send requests
 view            what handlers use of a controller

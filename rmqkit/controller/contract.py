@@ -138,8 +138,10 @@ class ControllerLog(Protocol):
     leadership: Leadership
     #: why the log is out of service for good, "" while it works
     failed: str
-    #: whether writes are in flight; a node that stops waits until there are none
-    busy: bool
+
+    @property
+    def busy(self) -> bool:
+        """Whether writes are in flight; a node that stops waits until there are none."""
 
     def start(self) -> None:
         """Read the files and begin. Raises ControllerLogFault if they cannot be read."""

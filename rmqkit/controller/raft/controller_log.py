@@ -17,7 +17,7 @@ from itertools import count
 
 from rmqkit.controller.contract import ENTRY_SIZE_MAX, ControllerLog, Leadership, LogOutcome, LogParts, Settled
 from rmqkit.controller.raft.core import Raft, RaftRole
-from rmqkit.controller.raft.leader import ReadDone
+from rmqkit.controller.raft.leader import ReadResult
 from rmqkit.controller.raft.messages import LogEntry, Position
 from rmqkit.controller.raft.storage import RaftStorage
 from rmqkit.controller.raft.wire import SNAPSHOT_SIZE_MAX, decode_message, encode_message, group_number
@@ -44,7 +44,7 @@ class RaftControllerLog:
         self._proposals: dict[int, tuple[Position, Settled]] = {}
         self._barriers: dict[int, Settled] = {}
         #: barriers that are confirmed, and wait for the table to be up to date
-        self._confirmed: list[ReadDone] = []
+        self._confirmed: list[ReadResult] = []
         #: outcomes that are known; they are reported at the end of the turn
         self._known: list[tuple[Settled, LogOutcome]] = []
         self._tokens = count(1)

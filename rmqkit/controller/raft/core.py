@@ -43,7 +43,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from rmqkit.controller.raft.entry_log import EntryLog, LogWrites
-from rmqkit.controller.raft.leader import APPEND_BYTES_MAX, LeaderTerm, ReadDone
+from rmqkit.controller.raft.leader import APPEND_BYTES_MAX, LeaderTerm, ReadResult
 from rmqkit.controller.raft.messages import (
     OF_LEADERS,
     ORIGIN,
@@ -83,7 +83,7 @@ MOVES = Moves(
 )
 
 
-class Ballot(NamedTuple):
+class VoteRecord(NamedTuple):
     """What a member must remember of its votes.
 
     `vote` is the member that it voted for in `term`, "" for none. `is_counted` is false before its
@@ -99,7 +99,7 @@ class Ballot(NamedTuple):
 class RaftFiles(NamedTuple):
     """What a member finds on its disk when it starts."""
 
-    ballot: Ballot = Ballot()
+    ballot: VoteRecord = VoteRecord()
     start: Position = ORIGIN
     snapshot: bytes = b""
     entries: Sequence[LogEntry] = ()
@@ -108,7 +108,7 @@ class RaftFiles(NamedTuple):
 class RaftWrites(NamedTuple):
     """A batch for the disk: the ballot first, if it is there, and then the log."""
 
-    ballot: Ballot | None
+    ballot: VoteRecord | None
     log: LogWrites
 
 
@@ -165,7 +165,7 @@ class Raft(StateMachine[RaftRole]):
         #: promises that wait for the batch in flight, and promises that wait for the next one
         self._promises_given: list[RaftMessage] = []
         self._promises: list[RaftMessage] = []
-        self._reads_done: list[ReadDone] = []
+        self._reads_done: list[ReadResult] = []
         if len(self.peers) == 1:
             self.is_counted = True
         self._restart_election(now_ms)
@@ -175,8 +175,8 @@ class Raft(StateMachine[RaftRole]):
     # --- what the driver sees
 
     @property
-    def ballot(self) -> Ballot:
-        return Ballot(self.term, self.vote, self.is_counted, self.floor)
+    def ballot(self) -> VoteRecord:
+        return VoteRecord(self.term, self.vote, self.is_counted, self.floor)
 
     @property
     def census_missing(self) -> Sequence[str]:
@@ -241,7 +241,7 @@ class Raft(StateMachine[RaftRole]):
         """
         return self.log.take_committed()
 
-    def take_reads(self) -> Sequence[ReadDone]:
+    def take_reads(self) -> Sequence[ReadResult]:
         """Return the reads that are confirmed.
 
         Those that are not when a leader loses its role never will be.

@@ -28,7 +28,7 @@ from zlib import crc32
 
 import msgspec
 
-from rmqkit.controller.raft.core import Ballot
+from rmqkit.controller.raft.core import VoteRecord
 from rmqkit.controller.raft.messages import ORIGIN, LogEntry, Position
 from rmqkit.controller.raft.wire import decode_entries, encode_entries
 from rmqkit.errors import RemoteProtocolError
@@ -64,7 +64,7 @@ class LogContent(NamedTuple):
     end: int
 
 
-def encode_vote(ballot: Ballot, self_id: str, group: int) -> bytes:
+def encode_vote(ballot: VoteRecord, self_id: str, group: int) -> bytes:
     """Return the content of the vote file."""
     fields = _VoteFields(self_id, ballot.term, ballot.vote, ballot.is_counted, ballot.floor)
     body = msgspec.json.encode(fields)
@@ -72,7 +72,7 @@ def encode_vote(ballot: Ballot, self_id: str, group: int) -> bytes:
     return content + _CRC.pack(crc32(content))
 
 
-def decode_vote(content: bytes, self_id: str, group: int) -> Ballot:
+def decode_vote(content: bytes, self_id: str, group: int) -> VoteRecord:
     """Return the ballot of a vote file. Raises BadFile."""
     if len(content) < _VOTE_HEAD.size + _CRC.size or _CRC.unpack(content[-4:])[0] != crc32(content[:-4]):
         raise BadFile("its checksum is wrong")
@@ -87,7 +87,7 @@ def decode_vote(content: bytes, self_id: str, group: int) -> Ballot:
         raise BadFile(f"it belongs to controller {fields.member}, and this one is {self_id}")
     if their_group != group:
         raise BadFile("the list of controllers was another one when it was written, and a group never changes")
-    return Ballot(fields.term, fields.vote, fields.counted, Position(*fields.floor))
+    return VoteRecord(fields.term, fields.vote, fields.counted, Position(*fields.floor))
 
 
 def encode_entries_frame(entries: Sequence[LogEntry], group: int, place: int) -> bytes:
@@ -123,7 +123,7 @@ def _frame_end(content: bytes, place: int, group: int) -> int | None:
     if len(content) - place < _FRAME_HEAD.size + _CRC.size:
         return None
     magic, version, _, _, their_group, own_place, size, _ = _FRAME_HEAD.unpack_from(content, place)
-    end = place + _FRAME_HEAD.size + size + _CRC.size
+    end: int = place + _FRAME_HEAD.size + size + _CRC.size
     if magic != LOG_MAGIC or own_place != place or end > len(content):
         return None
     if _CRC.unpack_from(content, end - _CRC.size)[0] != crc32(content[place : end - _CRC.size]):

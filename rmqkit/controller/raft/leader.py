@@ -34,16 +34,16 @@ READS_MAX = 10_000
 SNAPSHOT_TIMEOUTS = 4
 
 
-class ReadDone(NamedTuple):
+class ReadResult(NamedTuple):
     """A confirmed read: it may be answered from a state machine that has applied `index`."""
 
     token: Hashable
-    index: int
+    index: int  # type: ignore[assignment]  # hides tuple.index, which nobody needs
 
 
 class _Read(NamedTuple):
     token: Hashable
-    index: int
+    index: int  # type: ignore[assignment]  # hides tuple.index, which nobody needs
     round: int
 
 
@@ -74,7 +74,7 @@ class LeaderTerm:
         self.round = 0
         self.lease_end_ms = elected_ms + election_timeout_ms
         self.heartbeat_due_ms = elected_ms
-        self.reads_done: list[ReadDone] = []
+        self.reads_done: list[ReadResult] = []
         self._self_id = self_id
         self._log = log
         self._send = send
@@ -132,7 +132,7 @@ class LeaderTerm:
             self.lease_end_ms = max(self.lease_end_ms, began_ms + self._election_timeout_ms)
         while self._reads and self._reads[0].round <= confirmed:
             read = self._reads.popleft()
-            self.reads_done.append(ReadDone(read.token, read.index))
+            self.reads_done.append(ReadResult(read.token, read.index))
 
     # --- reads
 

@@ -32,7 +32,7 @@ class Position(NamedTuple):
     """Term and index of an entry. The greater of two logs' last positions is more up to date."""
 
     term: int = 0
-    index: int = 0
+    index: int = 0  # type: ignore[assignment]  # hides tuple.index, which nobody needs
 
 
 #: the position before the first entry
@@ -43,7 +43,7 @@ class LogEntry(NamedTuple):
     """An entry. `data` is empty for the entry with which each leader begins its term."""
 
     term: int
-    index: int
+    index: int  # type: ignore[assignment]  # as above
     data: bytes
 
     @property

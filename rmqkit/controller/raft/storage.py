@@ -30,7 +30,7 @@ from collections.abc import Callable
 from enum import StrEnum
 
 from rmqkit.controller.contract import ControllerLogFault
-from rmqkit.controller.raft.core import Ballot, RaftFiles, RaftWrites
+from rmqkit.controller.raft.core import RaftFiles, RaftWrites, VoteRecord
 from rmqkit.controller.raft.entry_log import LogWrites
 from rmqkit.controller.raft.file_format import (
     BadFile,
@@ -101,12 +101,12 @@ class RaftStorage(StateMachine[StorageState]):
         if ballot is None:
             if log.end:
                 raise self._damaged(self.vote_path, "it is missing, and the log has entries: nobody knows its votes")
-            ballot = Ballot()
+            ballot = VoteRecord()
         elif ballot.term < last_term:
             raise self._damaged(self.vote_path, f"it ends at term {ballot.term}, the log at {last_term}: it is too old")
         return RaftFiles(ballot, log.start, log.snapshot, log.entries)
 
-    def _load_vote(self) -> Ballot | None:
+    def _load_vote(self) -> VoteRecord | None:
         size = self._disk.size(self.vote_path)
         if size is None:
             return None

@@ -10,7 +10,7 @@ after each event.
 
 from collections.abc import Sequence
 
-from rmqkit.controller.raft.core import Ballot, Raft, RaftFiles, RaftWrites
+from rmqkit.controller.raft.core import Raft, RaftFiles, RaftWrites, VoteRecord
 from rmqkit.controller.raft.messages import ORIGIN, LogEntry, MessageKind, Position, RaftMessage
 
 TIMEOUT_MS, HEARTBEAT_MS = 1000, 100
@@ -60,7 +60,7 @@ class Member:
         self.draws = Draws(draw)
         self.now_ms = 50_000
         self.peers = [each for each in NAMES[:size] if each != id]
-        files = RaftFiles(Ballot(term, vote, is_counted), start, snapshot, entries_of(entries, start.index + 1))
+        files = RaftFiles(VoteRecord(term, vote, is_counted), start, snapshot, entries_of(entries, start.index + 1))
         self.raft = Raft(
             id,
             list(NAMES[:size]),

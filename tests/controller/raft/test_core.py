@@ -11,9 +11,9 @@ from rmqkit.controller.raft.core import (
     LEADER,
     PRE_CANDIDATE,
     UNCOMMITTED_MAX,
-    Ballot,
     Raft,
     RaftFiles,
+    VoteRecord,
 )
 from rmqkit.controller.raft.leader import READS_MAX, SNAPSHOT_TIMEOUTS
 from rmqkit.controller.raft.messages import ORIGIN, MessageKind, Position
@@ -140,7 +140,7 @@ def test_a_vote_leaves_only_after_it_is_durable():
     member.is_disk_held = True
     member.receive(VOTE, "b", 2)
     assert member.sent() == []
-    assert member.writes[-1].ballot == Ballot(2, "b", True)
+    assert member.writes[-1].ballot == VoteRecord(2, "b", True)
     member.release_disk()
     assert [each.rejected for each in member.sent(VOTE_REPLY)] == [False]
 
@@ -507,7 +507,7 @@ def counted() -> Member:
 
 def test_a_census_tells_the_terms_and_logs_below_which_a_member_does_not_vote():
     member = counted()
-    assert member.writes[-1].ballot == Ballot(5, "a", True, Position(3, 7))
+    assert member.writes[-1].ballot == VoteRecord(5, "a", True, Position(3, 7))
     member.receive(VOTE, "c", 5, Position(3, 7))
     member.receive(VOTE, "c", 6, Position(2, 9))
     member.receive(VOTE, "b", 6, Position(3, 7))

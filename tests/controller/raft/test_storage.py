@@ -6,7 +6,7 @@ from random import Random
 import pytest
 
 from rmqkit.controller.contract import ControllerLogFault
-from rmqkit.controller.raft.core import Ballot, RaftFiles, RaftWrites
+from rmqkit.controller.raft.core import RaftFiles, RaftWrites, VoteRecord
 from rmqkit.controller.raft.entry_log import LogWrites
 from rmqkit.controller.raft.messages import LogEntry, Position
 from rmqkit.controller.raft.storage import CUT, FAILED, IDLE, RaftStorage
@@ -16,7 +16,7 @@ from rmqkit.sim.folder import SimFolder
 from tests.controller.raft.script import entries_of
 
 GROUP = 77
-BALLOT = Ballot(3, "b", True, Position(2, 4))
+BALLOT = VoteRecord(3, "b", True, Position(2, 4))
 
 
 class Bench:
@@ -35,7 +35,7 @@ class Bench:
     def load(self) -> RaftFiles:
         return self.storage.load(self._failed)
 
-    def save(self, ballot: Ballot | None, *entries: LogEntry, run: bool = True) -> None:
+    def save(self, ballot: VoteRecord | None, *entries: LogEntry, run: bool = True) -> None:
         self.give(RaftWrites(ballot, LogWrites(entries)), run=run)
 
     def replace(self, start: Position, snapshot: bytes, *entries: LogEntry) -> None:
@@ -85,7 +85,7 @@ def filled() -> Bench:
 
 
 def test_an_empty_folder_is_a_member_without_files():
-    assert Bench().load() == RaftFiles(Ballot(), Position(), b"", [])
+    assert Bench().load() == RaftFiles(VoteRecord(), Position(), b"", [])
 
 
 def test_what_was_saved_is_read_again():
@@ -187,7 +187,7 @@ def test_a_lost_vote_file_is_refused_and_its_backup_is_not_taken(harm, text):
 
 def test_a_vote_file_that_is_older_than_the_log_is_refused():
     bench = filled()
-    bench.save(Ballot(2, "c", True))
+    bench.save(VoteRecord(2, "c", True))
     with pytest.raises(ControllerLogFault, match="it ends at term 2, the log at 3: it is too old"):
         bench.again().load()
 
@@ -234,7 +234,7 @@ def test_a_power_cut_at_any_moment_leaves_all_that_was_confirmed(seed):
     bench.load()
     entries: list[LogEntry] = []
     # A member's first batch has its ballot, so that there is no log without a vote file.
-    states = [(Ballot(), entries)]
+    states = [(VoteRecord(), entries)]
     for number in range(random.randrange(1, 20)):
         ballot = BALLOT._replace(term=number + 3) if number == 0 or random.random() < 0.4 else None
         keep = random.randrange(max(0, len(entries) - 2), len(entries) + 1)

@@ -15,9 +15,9 @@ from dataclasses import replace
 from itertools import count
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from rmqkit.controller.raft.core import FOLLOWER, PRE_CANDIDATE, Ballot, Raft, RaftFiles
+from rmqkit.controller.raft.core import FOLLOWER, PRE_CANDIDATE, Raft, RaftFiles, VoteRecord
 from rmqkit.controller.raft.entry_log import EntryLog, LogWrites
-from rmqkit.controller.raft.leader import LeaderTerm, ReadDone
+from rmqkit.controller.raft.leader import LeaderTerm, ReadResult
 from rmqkit.controller.raft.messages import LogEntry, MessageKind, Position, RaftMessage
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ def _when_leading(member: Raft, harm: Callable[[LeaderTerm], None]) -> None:
 # --- votes
 
 
-@defect("vote-twice", VOTES, "a member grants its vote to whoever asks last in a term")
+@defect("vote-twice", (*VOTES, *LOST), "a member grants its vote to whoever asks last in a term")
 def _vote_twice(machine: Machine) -> None:
     member = machine.member
 
@@ -95,19 +95,19 @@ def _vote_twice(machine: Machine) -> None:
     _before_step(member, change)
 
 
-@defect("lost-vote-file", VOTES, "a member starts without its vote file as if it had not voted", in_files=True)
+@defect("lost-vote-file", (*VOTES, *LOST), "a member starts without its vote file as if it had not voted", in_files=True)
 def _lost_vote_file(machine: Machine) -> None:
     load = machine.storage.load
 
     def lost(failed: Callable[[], None]) -> RaftFiles:
         files = load(failed)
         last_term = files.entries[-1].term if files.entries else files.start.term
-        return files._replace(ballot=Ballot(last_term, "", True))
+        return files._replace(ballot=VoteRecord(last_term, "", True))
 
     _put(machine.storage, "load", lost)
 
 
-@defect("vote-before-sync", VOTES, "a vote leaves before it is durable")
+@defect("vote-before-sync", (*VOTES, *LOST), "a vote leaves before it is durable")
 def _vote_before_sync(machine: Machine) -> None:
     _release(machine.member, MessageKind.VOTE_REPLY)
 
@@ -124,7 +124,7 @@ def _release(member: Raft, kind: MessageKind) -> None:
     _put(member, "_post", at_once)
 
 
-@defect("repeats-count", VOTES, "a candidate counts replies, not the members that sent them")
+@defect("repeats-count", (*VOTES, *LOST), "a candidate counts replies, not the members that sent them")
 def _repeats_count(machine: Machine) -> None:
     member, numbers = machine.member, count()
     count_vote = member._count_vote
@@ -312,7 +312,7 @@ def _ack_before_sync(machine: Machine) -> None:
     _release(machine.member, MessageKind.APPEND_REPLY)
 
 
-@defect("sync-error-ignored", LOST, "a failed sync counts as one that succeeded")
+@defect("sync-error-ignored", (*LOST, "invariants"), "a failed sync counts as one that succeeded")
 def _sync_error_ignored(machine: Machine) -> None:
     storage = machine.storage
     _put(storage, "_log_saved", lambda error: storage._finish())
@@ -341,7 +341,7 @@ def _read_without_quorum(machine: Machine) -> None:
 
     def harm(leading: LeaderTerm) -> None:
         def read(token: Any) -> bool:
-            leading.reads_done.append(ReadDone(token, log.commit))
+            leading.reads_done.append(ReadResult(token, log.commit))
             return True
 
         _put(leading, "read", read)

@@ -184,17 +184,28 @@ class Simulation:
         self.faults += 1
         leader = self.by_id[checks.leaders[max(checks.leaders)]]
         others = [id for id in self.ids if id != leader.id]
-        self.run_for(random.randrange(1, 20))
-        fate = random.random()
-        if fate < 0.5 and len(others) > 1:
+        # The three moments of figure 8 in turn: with some entries, at once, and at its first commit,
+        # when its own first entry is still under way.
+        moment, committed = self.faults % 3, checks.committed_max
+        if moment == 0:
+            self.run_for(random.randrange(1, 20))
+        elif moment == 2:
+            self.run_for(self.election_timeout_ms, lambda: checks.committed_max > committed)
+        if random.random() < 0.8 and len(others) > 1:
             # Its next entries reach a few members at most.
-            self._split([leader.id, *random.sample(others, random.randrange(len(others) // 2 + 1))])
-            self.run_for(random.randrange(1, self.election_timeout_ms))
-        if fate < 0.8:
-            random.choice((leader.cut, leader.kill))()
-        if random.random() < 0.6:
+            few = random.randrange(len(others) // 2 + 1) if random.random() < 0.2 else 0
+            self._split([leader.id, *random.sample(others, few)])
+            self.run_for(random.randrange(self.election_timeout_ms // 4))
+        if random.random() < 0.8:
+            random.choice((leader.cut, leader.kill, leader.kill))()
+        if random.random() < 0.7:
+            # The others elect, without the one that was struck or with it.
             self.blocked.clear()
-        self._restart_some()
+            for machine in self.machines:
+                if machine is not leader and not machine.is_up:
+                    self._start(machine)
+        if random.random() < 0.2:
+            self._restart_some()
 
     def _fault(self) -> None:
         """Do one random fault, or undo one."""
