@@ -14,7 +14,6 @@ from collections.abc import Iterator
 from typing import Any
 
 from rmqkit.runtime.calls import Call, code_name
-from rmqkit.runtime.connection import Buffer
 from rmqkit.wire.codes import RequestCode, ResponseCode
 
 #: upper bounds of the buckets, in ms
@@ -73,6 +72,6 @@ class MeasuredCall(Call[Any]):
     began_ms: int
     latency: Latency
 
-    def finish_frame(self, code: int, frame: Buffer) -> None:
+    def finish_framed(self, code: int) -> bool:
         self.latency.record(self, code, self.remoting.clock.mono_ms)
-        Call.finish_frame(self, code, frame)
+        return Call.finish_framed(self, code)

@@ -195,16 +195,14 @@ class Call(Generic[E]):
         """Send the response of a parked call."""
         self.remoting.answer(self, response)
 
-    def finish_frame(self, code: int, frame: Buffer) -> None:
-        """Answer with a whole frame that the caller has encoded (the hot path of sends).
+    def finish_framed(self, code: int) -> bool:
+        """End the call with a frame that the caller encodes and sends (the hot path of sends).
 
-        `code` is the response code in the frame. The frame of a one-way call is not sent, and may
-        be empty.
+        `code` is the response code in the frame. Return whether the peer waits for the frame.
         """
         assert not self.finished, f"call {self.opaque} of {self.conn} is answered twice"
         self.finished = True
-        if not self.flag & 2 and not self.conn.closing:
-            self.remoting.outbox.send(self.conn, frame)
+        return not self.flag & 2 and not self.conn.closing
 
 
 Handler = Callable[[Any, Call[Any]], Response]
