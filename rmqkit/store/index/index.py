@@ -7,7 +7,7 @@ was readable before it.
 
 So nobody waits for the duty, but the senders of a burst wait for the broker. A batch begins once no
 record has arrived for `_QUIET_MS`, the first record has waited for `_WAIT_MAX_MS`, or
-`BATCH_RECORDS` records wait. This delays the work and does not save it.
+`BURST_RECORDS` records wait. This delays the work and does not save it.
 
 The index can fall behind the log: after a crash, if its files are damaged or missing, or if its
 disk was full. It then catches up by reading the log (`_walk`), from its last indexed record or,
@@ -42,8 +42,11 @@ from rmqkit.wire.codes import MessageSysFlag
 from rmqkit.wire.javahash import TAIL_SIZES, ascii_key_hash, ascii_key_hashes, index_key_hash
 from rmqkit.wire.properties import KEY_SEPARATOR, PROPERTY_KEYS, PROPERTY_TAGS, PROPERTY_UNIQ_KEY, find
 
-#: number of waiting records that starts a batch early; they take about 0.4 KB each
-BATCH_RECORDS = 32_768
+#: number of keys that ends a batch
+BATCH_RECORDS = 16_384
+#: number of waiting records at which the index no longer waits for the end of a burst; they take
+#: about 0.4 KB each
+BURST_RECORDS = 49_152
 #: maximum number of waiting records; above it, the turn itself processes them
 WAITING_MAX = 65_536
 RECORDS_PER_STEP = 512
@@ -54,7 +57,7 @@ _INTERVAL_MS = 1000
 #: pause after the last record that ends a burst
 _QUIET_MS = 10
 #: how long the first record of a burst waits for the end of the burst
-_WAIT_MAX_MS = 1000
+_WAIT_MAX_MS = 2000
 #: how long records are collected before they are written to the file
 _COLLECT_MS = 100
 _SYNC_INTERVAL_MS = 10_000
@@ -154,7 +157,7 @@ class Index:
             self._first_ms = self._last_ms
         self._waiting.extend(puts)
         self._waiting_count += count
-        if self._waiting_count >= BATCH_RECORDS:
+        if self._waiting_count >= BURST_RECORDS:
             self._wake()
         self._bound()
 
@@ -294,7 +297,7 @@ class Index:
     def _may_wait(self, now_ms: int) -> bool:
         """Whether no batch is under way, and the records of a burst still arrive."""
         return (
-            0 < self._waiting_count < BATCH_RECORDS
+            0 < self._waiting_count < BURST_RECORDS
             and now_ms - self._last_ms < _QUIET_MS
             and now_ms - self._first_ms < _WAIT_MAX_MS
             and not self._is_applying

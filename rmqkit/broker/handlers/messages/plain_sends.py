@@ -44,7 +44,7 @@ _PUT_OK = PutStatus.PUT_OK
 _new = tuple.__new__
 
 
-class Target(NamedTuple):
+class SendTarget(NamedTuple):
     """Where the sends of one pattern go, and what their records share."""
 
     #: the topic's configuration when the target was checked
@@ -65,7 +65,7 @@ class PlainSends:
     def __init__(self, broker: "BrokerView", remoting: Remoting) -> None:
         self._broker = broker
         self._remoting = remoting
-        self._targets: dict[SendPattern, Target] = {}
+        self._targets: dict[SendPattern, SendTarget] = {}
 
     def take(self, conn: Connection, peer: Peer, frames: Sequence[Frame], at: int) -> int:
         """Append the plain sends from position `at` on; return the position of the next frame.
@@ -125,7 +125,7 @@ class PlainSends:
             counts = self._remoting.counts
             counts[_CODE] = counts.get(_CODE, 0) + count
 
-    def _target(self, pattern: SendPattern) -> Target | None:
+    def _target(self, pattern: SendPattern) -> SendTarget | None:
         """Return where the sends of a pattern go; None if they are not plain."""
         ext, topics = pattern.ext, self._broker.topics
         config = topics.get(ext.topic)
@@ -138,6 +138,6 @@ class PlainSends:
             return None
         if len(self._targets) >= TARGETS_MAX:
             self._targets.clear()
-        target = Target(config, ext.topic, ext.queue_id, ext.flag, sys_flag, ext.reconsume_times or 0)
+        target = SendTarget(config, ext.topic, ext.queue_id, ext.flag, sys_flag, ext.reconsume_times or 0)
         self._targets[pattern] = target
         return target
