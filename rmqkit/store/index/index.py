@@ -21,8 +21,7 @@ at the newest file.
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from functools import lru_cache
-from itertools import chain, repeat
+from itertools import chain, islice, repeat
 from typing import Any
 
 from rmqkit.config import IndexSettings
@@ -31,15 +30,15 @@ from rmqkit.runtime.ports import Clock, Disk, Log
 from rmqkit.store.contract import IndexHits
 from rmqkit.store.index.file import IndexFile
 from rmqkit.store.index.files import IndexFiles, Repair
+from rmqkit.store.index.key_hashes import TAG_KEY, batch_hashes, key_hashes, run_hashes
 from rmqkit.store.log.commit_log import CommitLog
 from rmqkit.store.log.scan import ScanResult, scan
-from rmqkit.store.log.uniform_batch import BatchProperties
 from rmqkit.store.log.walk import LogWalk
 from rmqkit.store.queues.batch_put import BatchPut
 from rmqkit.store.queues.batch_put import Put as QueuePut
 from rmqkit.store.queues.table import ROLLED_BACK
 from rmqkit.wire.codes import MessageSysFlag
-from rmqkit.wire.javahash import TAIL_SIZES, ascii_key_hash, ascii_key_hashes, index_key_hash
+from rmqkit.wire.javahash import index_key_hash
 from rmqkit.wire.properties import KEY_SEPARATOR, PROPERTY_KEYS, PROPERTY_TAGS, PROPERTY_UNIQ_KEY, find
 
 #: number of keys that ends a batch
@@ -50,6 +49,8 @@ BURST_RECORDS = 49_152
 #: maximum number of waiting records; above it, the turn itself processes them
 WAITING_MAX = 65_536
 RECORDS_PER_STEP = 512
+#: fewer records are not worth a look at their columns
+RUN_MIN = 16
 BLOCKS_PER_STEP = 64
 #: maximum steps of one query while the index catches up with an old log
 _STEPS_PER_QUERY = 400
@@ -64,16 +65,8 @@ _SYNC_INTERVAL_MS = 10_000
 _RETRY_MS = 10_000
 
 _UNIQ_KEY = PROPERTY_UNIQ_KEY.encode()
-_UNIQ_KEY_PAIR = _UNIQ_KEY + b"\x01"
-_UNIQ_KEY_PAIR_SIZE = len(_UNIQ_KEY_PAIR)
 _KEYS = PROPERTY_KEYS.encode()
-_KEYS_PAIR = _KEYS + b"\x01"
 _TAGS = PROPERTY_TAGS.encode()
-#: begins a pair that has no keys, and that Java's hash map returns before the unique id
-_LEADING = b"TIMER_DELIVER_MS\x01"
-_TAGS_PAIR = _TAGS + b"\x01"
-#: prefix that turns tags into a key (Apache's INDEX_TAG_TYPE, since 5.4)
-TAG_KEY = "T#"
 
 #: topic, properties, physical offset and store time (ms) of a record
 Row = tuple[str, bytes, int, int]
@@ -365,12 +358,34 @@ class Index:
             if isinstance(first, BatchPut):
                 done, room = self._take_batch(first, left, room, entries)
             else:
-                done, room = self._take_rows(left, room, entries)
+                done, room = self._take_run(left, room, entries) or self._take_rows(left, room, entries)
             left -= done
             self._waiting_count -= done
         self.files.add(entries)
         if self._rest is not None:
             self._add(*self._rest)
+
+    def _take_run(self, count_max: int, room: int, entries: list[Keyed]) -> tuple[int, int] | None:
+        """Take the next records by column, like `_take_rows`. None if they are not alike."""
+        rows: list[Any] = list(islice(self._waiting, count_max))
+        count = len(rows)
+        if count < RUN_MIN or set(map(len, rows)) != {7}:
+            return None
+        queues, kinds, phys, _, _, properties, times = zip(*rows, strict=True)
+        topics = {queue.topic for queue in set(queues)}
+        if len(topics) > 1 or min(kinds) == ROLLED_BACK or phys[0] <= self._last_phy:
+            return None
+        found = run_hashes(topics.pop(), properties)
+        if found is None or room < (1 + len(found[1])) * count:
+            return None
+        hashes, others = found
+        columns = [zip(each, phys, times, strict=False) for each in (hashes, *map(repeat, others))]
+        entries.extend(chain.from_iterable(zip(*columns, strict=True)) if others else columns[0])
+        take = self._waiting.popleft
+        for _ in rows:
+            take()
+        self._last_phy = phys[-1]
+        return count, room - (1 + len(others)) * count
 
     def _take_rows(self, count_max: int, room: int, entries: list[Keyed]) -> tuple[int, int]:
         """Take waiting records up to the next batch. Return how many, and how much room is left."""
@@ -507,83 +522,6 @@ class Index:
             return record
         tags = find(scanned.properties, _TAGS)
         return record if tags is not None and key == TAG_KEY + tags.decode("utf-8", "replace") else None
-
-
-#: bytes; longer properties are not cached, so that the cache stays small
-BEHIND_SIZE_MAX = 256
-
-
-def key_hashes(topic: str, properties: bytes) -> list[int]:
-    """Return the hashes of a record's unique id, each of its keys, and its tags.
-
-    Java clients write the unique id first, and often only the unique id differs from one record to
-    the next. So the hashes of everything behind it are cached as a whole.
-    """
-    if properties.startswith(_LEADING):
-        properties = properties.partition(b"\x02")[2]
-    unique, _, behind = properties.partition(b"\x02")
-    if unique[:_UNIQ_KEY_PAIR_SIZE] == _UNIQ_KEY_PAIR and len(behind) <= BEHIND_SIZE_MAX and unique.isascii():
-        others = _other_hashes(topic, behind)
-        if others is not None and len(unique) > _UNIQ_KEY_PAIR_SIZE:
-            return [ascii_key_hash(topic, unique[_UNIQ_KEY_PAIR_SIZE:]), *others]
-    return _all_hashes(topic, properties)
-
-
-def batch_hashes(
-    topic: str, properties: BatchProperties, first: int, count: int
-) -> tuple[list[int], tuple[int, ...]] | None:
-    """Return what `key_hashes` returns for `count` records of a uniform batch, from `first` on.
-
-    The hashes of their unique ids, and the hashes that all of them have besides. None if that
-    cannot be said by column: KEYS that differ, ids that are not ASCII, differ in more than eight
-    characters, or are very short.
-    """
-    size, behind = properties.own_size, properties.behind
-    own = properties.own[first * size : (first + count) * size]
-    differing = properties.id_size - properties.shared_size
-    tail = next((each for each in TAIL_SIZES if each >= differing), 0)
-    if not 0 < tail <= properties.id_size or properties.is_keyed or not own.isascii():
-        return None
-    others: tuple[int, ...] | None
-    if properties.id_at == _UNIQ_KEY_PAIR_SIZE and len(behind) <= BEHIND_SIZE_MAX:
-        others = _other_hashes(topic, behind[1:])
-    else:
-        others = tuple(_all_hashes(topic, properties[0])[1:])
-    if others is None:
-        return None
-    columns = [own[at::size] for at in range(size - tail, size)]
-    return ascii_key_hashes(topic, own[properties.id_at : size - tail], columns), others
-
-
-@lru_cache(maxsize=1024)
-def _other_hashes(topic: str, properties: bytes) -> tuple[int, ...] | None:
-    """Return the hashes of properties behind a unique id; None if they contain another one."""
-    return None if _UNIQ_KEY_PAIR in properties else tuple(_all_hashes(topic, properties))
-
-
-def _all_hashes(topic: str, properties: bytes) -> list[int]:
-    hashes = []
-    unique = find(properties, _UNIQ_KEY)
-    if unique:
-        hashes.append(_key_hash(topic, unique))
-    if _KEYS_PAIR in properties:
-        for key in (find(properties, _KEYS) or b"").split(b" "):
-            if key:
-                hashes.append(_key_hash(topic, key))
-    if _TAGS_PAIR in properties and (tags := find(properties, _TAGS)):
-        hashes.append(_tag_hash(topic, tags))
-    return hashes
-
-
-def _key_hash(topic: str, key: bytes) -> int:
-    if key.isascii():
-        return ascii_key_hash(topic, key)
-    return index_key_hash(topic, key.decode("utf-8", "replace"))
-
-
-@lru_cache(maxsize=4096)
-def _tag_hash(topic: str, tags: bytes) -> int:
-    return index_key_hash(topic, TAG_KEY + tags.decode("utf-8", "replace"))
 
 
 def _row(record: ScanResult) -> Row:
