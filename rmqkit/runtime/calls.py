@@ -22,8 +22,9 @@ node.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
+
+import msgspec
 
 from rmqkit.errors import RmqkitError
 from rmqkit.runtime.connection import Address, Buffer, Connection
@@ -114,8 +115,7 @@ class CallerRights(Protocol):
 Answer = Callable[[Response], None]
 
 
-@dataclass(slots=True, eq=False)
-class Call(Generic[E]):
+class Call(msgspec.Struct, Generic[E], eq=False):
     """One request of a peer."""
 
     remoting: "Remoting"
