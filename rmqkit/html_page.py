@@ -20,6 +20,9 @@ from typing import Any
 
 import rmqkit
 
+#: the name of the shell in templates
+SHELL = "page"
+
 
 def render(
     package: str, template: str, content: Mapping[str, Any], *, title: str, headline: str, subject: str, mark: str = ""
@@ -31,10 +34,12 @@ def render(
     """
     import jinja2
 
-    shell = files("rmqkit").joinpath("html_page.j2").read_text(encoding="utf-8")
-    source = files(package).joinpath("templates", template).read_text(encoding="utf-8")
+    def source(name: str) -> str:
+        file = files("rmqkit").joinpath("html_page.j2") if name == SHELL else files(package).joinpath("templates", name)
+        return file.read_text(encoding="utf-8")
+
     environment = jinja2.Environment(
-        loader=jinja2.DictLoader({"page": shell, template: source}),
+        loader=jinja2.FunctionLoader(source),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,

@@ -77,7 +77,7 @@ def content(plan: Plan, verdict: Verdict, history: History, command: str) -> dic
         "timeline": [(event, verdict_words.plain(event.what), _since(event.at_ms, history)) for event in verdict.timeline],
         "stages": stage_plot(history),
         "stage_rows": [(stage, stage.part == TAKEOVER) for stage in stages(history)],
-        "stories": [(each, _stories(each, history)) for each in verdict.broken],
+        "stories": [(each, stories_of(each, history)) for each in verdict.broken],
         "plot": plot(history) if history.sends else "",
         "settings": _settings(plan),
         "rows": len(history),
@@ -99,10 +99,13 @@ def _settings(plan: Plan) -> Mapping[str, str]:
     return {**shown, **plan.settings, **plan.seen}
 
 
-def _stories(each: PromiseResult, history: History) -> list[tuple[str, str, list[tuple[str, str]]]]:
-    """Return (key, violation, rows as (time, text)) for the first violations."""
+def stories_of(each: PromiseResult, history: History | None) -> list[tuple[str, str, list[tuple[str, str]]]]:
+    """Return (key, violation, rows as (time, text)) for the first violations.
+
+    Without a history, there are no rows.
+    """
     told = []
     for broken in each.finding.broken[:STORIES_MAX]:
-        rows = history.story(broken.key) if broken.key else []
+        rows = history.story(broken.key) if broken.key and history is not None else []
         told.append((broken.key, broken.what, [(f"{row.complete_ms / 1000:.3f}", line(row)) for row in rows]))
     return told
