@@ -74,7 +74,7 @@ import json
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, NamedTuple
 
 OK, FAIL, UNKNOWN = "ok", "fail", "unknown"
 OUTCOMES = (OK, FAIL, UNKNOWN)
@@ -296,18 +296,3 @@ def rows_of_lines(path: Path) -> Iterator[HistoryRow]:
                 yield HistoryRow(**json.loads(line))
             except (TypeError, ValueError) as error:
                 raise ValueError(f"{path}:{number} is not a row of a history: {error}") from None
-
-
-def write_parquet(history: History, path: Path | BinaryIO) -> bool:
-    """Write the rows as a Parquet file, with `extra` as JSON text.
-
-    Return False, and write nothing, if pyarrow is not installed.
-    """
-    try:
-        import pyarrow.parquet as pq
-
-        from rmqkit.drill.stored_history import table
-    except ImportError:
-        return False
-    pq.write_table(table(history.rows), path, compression="zstd")
-    return True

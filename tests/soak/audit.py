@@ -26,9 +26,9 @@ from pathlib import Path
 from typing import Any
 
 from rmqkit.drill import runs as folders
+from rmqkit.drill.arrow.rows import read_history
 from rmqkit.drill.plan import Mode, Plan
 from rmqkit.drill.promises import PROMISES
-from rmqkit.drill.stored_history import read_history
 from rmqkit.spark import audit, session
 from tests.soak import audit_rows
 from tests.spark import histories

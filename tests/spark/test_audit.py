@@ -3,13 +3,19 @@
 Compared are judgements, facts and violations.
 """
 
+import html
 import json
+import re
+import subprocess
+import sys
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
 from rmqkit.drill import runs as folders
-from rmqkit.drill.history import History, write_lines, write_parquet
+from rmqkit.drill.arrow.rows import write_parquet
+from rmqkit.drill.history import History, write_lines
 from rmqkit.drill.plan import Plan, PlanError
 from rmqkit.drill.promises import PROMISES, Judgement
 from rmqkit.drill.promises.contract import TOLD_MAX
@@ -107,7 +113,7 @@ def test_folders_of_runs_are_audited_whatever_their_files_are(spark, tmp_path):
     given = [(names[name], *recorded[name]) for name in names]
     runs = [folder_of(tmp_path, *each) for each in given]
     (runs[1] / folders.LINES).unlink()
-    assert write_parquet(given[1][1], runs[1] / folders.PARQUET)
+    write_parquet(given[1][1], runs[1] / folders.PARQUET)
     empty = ("empty", History(), Plan())
     runs.append(folder_of(tmp_path, *empty))
     unproven = folder_of(tmp_path, "unproven", *recorded["replicas-1"])
@@ -223,7 +229,7 @@ def test_promises_of_plug_ins_are_checked_where_workers_have_them(tmp_path, monk
 
 
 def test_a_checker_that_fails_or_needs_too_many_rows_is_inconclusive(monkeypatch):
-    from rmqkit.drill import stored_history
+    from rmqkit.drill.arrow import stored_history
     from rmqkit.spark import audit
     from rmqkit.spark.audit import run_check
 
@@ -244,3 +250,52 @@ def test_a_checker_that_fails_or_needs_too_many_rows_is_inconclusive(monkeypatch
     found = {each.promise: each for each in run_check.check(task).found}
     assert found["waits-bounded"].why == "its checker failed: ZeroDivisionError: no send"
     assert found["nothing-unsent"].judgement is Judgement.VALID
+
+
+def test_a_worker_needs_none_of_the_packages_for_commands_and_pages():
+    code = (
+        "import sys; from tests.spark import histories; from rmqkit.spark import audit;"
+        "from rmqkit.spark.audit.run_check import check;"
+        "name, history, plan = histories.recorded()[0];"
+        "assert check(audit.AuditRun(name, plan, history).task(0)).found;"
+        "print({'jinja2', 'matplotlib', 'typer', 'rich', 'pyspark', 'numpy.testing'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stdout == "set()\n", done.stderr
+
+
+def test_the_page_shows_the_worst_runs_with_their_evidence(monkeypatch):
+    from rmqkit.drill.report import runs_page
+    from rmqkit.spark import audit
+    from rmqkit.spark.audit import report, run_check
+
+    monkeypatch.setattr(runs_page, "SHOWN_MAX", 3)
+    names = ("replicas-1", "replicas-2", "replicas-1-phantom", "replicas-1-lost-queue-tail")
+    recorded = {name: audit.AuditRun(name, plan, history) for name, history, plan in histories.recorded()}
+    runs = [recorded[name] for name in names]
+    runs[1] = runs[1]._replace(why="the <fault> did not show")
+    found = [each for run in runs if not run.why for each in run_check.check(run.task(audit.PROCESS_ROWS)).found]
+    found.append(audit.PromiseAudit("replicas-2", "", Judgement.INCONCLUSIVE, (), 0, why=runs[1].why))
+    text = audit.page(found, runs)
+    assert "2 of 4 runs broke a promise." in text
+    assert "4 runs: 2 broken, 1 inconclusive, 1 valid." in text
+    assert all(f">{name}<" in text for name in names)
+    assert re.findall(r'<h2 id="([^"]+)"', text) == [names[2], names[3], names[1]]
+    assert "1 more run is only in the table" in text
+    assert "the &lt;fault&gt; did not show" in text
+    assert text.count("<svg") == 3
+    lost = next(each for each in found if each.run == names[3] and each.broken)
+    for violation in lost.violations[:3]:
+        assert html.escape(violation.what) in text
+    phantom = next(each for each in found if each.run == names[2] and each.promise == "nothing-unsent")
+    assert f"<code>{phantom.violations[0].key}</code> {html.escape(phantom.violations[0].what)}" in text
+    assert "— fault begins" in text
+    assert not re.findall(r"(?:src|href)=[\"']?http", text), "a page loads nothing"
+
+    monkeypatch.setattr(report, "PROCESS_ROWS", 10)
+    large = audit.AuditRun("large", runs[3].plan, path=Path("/nowhere/history.jsonl"))
+    monkeypatch.setattr(audit.AuditRun, "rows", lambda self: 11)
+    text = audit.page([each._replace(run="large") for each in found if each.run == names[3]], [large])
+    assert "too large to be drawn here" in text
+    assert html.escape(lost.violations[0].what) in text
+    assert "<svg" not in text

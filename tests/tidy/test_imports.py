@@ -30,7 +30,7 @@ MAY_IMPORT = {
     "spark": {"wire", "runtime", "store", "access", "client", "tls", "api"},
 }
 #: module of a package -> packages that it may import in addition
-MAY_IMPORT_TOO = {"rmqkit.spark.audit": {"drill"}}
+MAY_IMPORT_TOO = {"rmqkit.spark.audit": {"drill", "plugins"}}
 #: modules right below `rmqkit` that every package may import
 COMMON = {
     "rmqkit.errors",

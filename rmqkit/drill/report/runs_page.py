@@ -48,26 +48,30 @@ def page(runs: Sequence[JudgedRun]) -> str:
     number = {each: sum(run.judgement is each for run in runs) for each in WORST_FIRST}
     shown = {run.name: _details(run) for run in worst[:SHOWN_MAX]}
     content = {
-        "counts": f"{len(runs)} runs: " + ", ".join(f"{count} {name}" for name, count in number.items() if count) + ".",
+        "counts": f"{_runs(len(runs))}: " + ", ".join(f"{count} {name}" for name, count in number.items() if count) + ".",
         "names": names,
         "matrix": [(run.name, str(run.judgement), _cells(run, names)) for run in runs],
         "shown": shown,
         "left_out": len(runs) - len(shown),
     }
     headlines = {
-        Judgement.BROKEN: f"{number[Judgement.BROKEN]} of {len(runs)} runs broke a promise.",
-        Judgement.INCONCLUSIVE: f"{number[Judgement.INCONCLUSIVE]} of {len(runs)} runs are inconclusive.",
+        Judgement.BROKEN: f"{number[Judgement.BROKEN]} of {_runs(len(runs))} broke a promise.",
+        Judgement.INCONCLUSIVE: f"{number[Judgement.INCONCLUSIVE]} of {_runs(len(runs))} inconclusive.",
         Judgement.VALID: "Every promise was kept in every run.",
     }
     return html_page.render(
         "rmqkit.drill.report",
         "runs.html.j2",
         content,
-        title=f"{judgement} · audit of {len(runs)} runs",
+        title=f"{judgement} · audit of {_runs(len(runs))}",
         headline=headlines[judgement],
         subject="audit of drills",
         mark=str(judgement),
     )
+
+
+def _runs(number: int) -> str:
+    return f"{number} run{'s' if number != 1 else ''}"
 
 
 def _cells(run: JudgedRun, names: Sequence[str]) -> list[Any]:

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
+from rmqkit.drill.arrow.rows import read_history
 from rmqkit.drill.history import History
 from rmqkit.drill.promises.contract import Broken, Finding, Judgement
-from rmqkit.drill.stored_history import read_history
 from rmqkit.drill.verdict import EXIT_CODES, PromiseResult
 from rmqkit.spark.audit.run_check import PROCESS_ROWS, PromiseAudit, installed
 from rmqkit.spark.audit.runs import AuditRun

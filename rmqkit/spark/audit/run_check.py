@@ -20,16 +20,16 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from rmqkit import plugins
-from rmqkit.drill import stored_history
+from rmqkit.drill.arrow import rows, stored_history
+from rmqkit.drill.arrow.stored_history import StoredHistory, TooManyRows
 from rmqkit.drill.history import OF_MESSAGES, History
 from rmqkit.drill.plan import Plan, ReplicationMode
 from rmqkit.drill.promises.contract import Judgement, Promise, chosen
 from rmqkit.drill.promises.facts import fault_of, nodes_of, unfinished
 from rmqkit.drill.promises.table import AS_ALONE, AS_UNSYNCED, cell
-from rmqkit.drill.stored_history import StoredHistory, TooManyRows
 
 #: the largest run, in rows, that one process reads as a whole: about 1 GB as Python objects
-PROCESS_ROWS = 2_000_000
+PROCESS_ROWS = 1_000_000
 #: promises of larger runs that SQL checks
 IN_SQL = ("acknowledged-survive", "nothing-unsent", "everything-delivered", "offsets-stable")
 
@@ -103,9 +103,9 @@ def check(task: RunTask) -> RunFindings:
     source = Path(task.data) if isinstance(task.data, str) else task.data
     try:
         if task.is_large:
-            history: History = StoredHistory(stored_history.dataset(source), stored_history.HELD_ROWS)
+            history: History = StoredHistory(rows.dataset(source), stored_history.HELD_ROWS)
         else:
-            history = stored_history.read_history(source)
+            history = rows.read_history(source)
     except (OSError, ValueError) as error:
         told = str(error) if str(task.data) in str(error) else f"{task.data!s} is not a history: {error}"
         return RunFindings(task.name, error=told)

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rmqkit.drill import runs as folders
-from rmqkit.drill.history import History, write_parquet
+from rmqkit.drill.arrow.rows import write_parquet
+from rmqkit.drill.history import History
 from rmqkit.drill.plan import Plan
 from rmqkit.errors import RmqkitError
 from rmqkit.spark.audit.run_check import RunTask

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from rmqkit.drill.arrow.rows import table
 from rmqkit.drill.history import OK
-from rmqkit.drill.stored_history import table
 from rmqkit.spark.audit.runs import AuditError, AuditRun
 
 if TYPE_CHECKING:
