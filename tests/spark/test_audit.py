@@ -81,8 +81,9 @@ def test_the_audit_and_the_checkers_agree_on_histories_with_lies(spark):
     given = [*histories.mutated(recorded, 60, seed=1), histories.redelivered(recorded)]
     found = audit.audit(spark, given)
     assert differences(given, found) == []
-    # the same, as if no run fitted into a process
-    assert differences(given, audit.audit(spark, given, process_rows=0)) == []
+    # the same in SQL, as if no run fitted into a process
+    some = given[-30:]
+    assert differences(some, audit.audit(spark, some, process_rows=0)) == []
     told = [violation.what for each in found for violation in each.violations]
     assert [what for what in told if "had handed over to" in what], "a redelivery at an undisturbed return"
     broken = Counter(each.promise for each in found if each.judgement is Judgement.BROKEN)

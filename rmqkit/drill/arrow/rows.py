@@ -80,7 +80,7 @@ def rows_of(stored: pa.Table) -> list[HistoryRow]:
 
 def _values(column: pa.ChunkedArray) -> list[Any]:
     if not pa.types.is_string(column.type) or not len(column):
-        return column.to_pylist()
+        return list(column.to_pylist())
     encoded = column.combine_chunks().dictionary_encode()
     texts = encoded.dictionary.to_pylist()
     return [texts[index] for index in encoded.indices.to_pylist()]

@@ -47,12 +47,20 @@ def audit(
     """
     known = found(runs)
     tasks = {run.name: run.task(process_rows) for run in known if not run.why}
+    if to is None and not (spark.sparkContext.master or "").startswith("local"):
+        for task in tasks.values():
+            if task.is_large:
+                raise AuditError(
+                    f"{task.name} has {task.rows:,} rows, more than one process reads ({process_rows:,}):"
+                    " name a folder for its tables that the whole Spark cluster can reach (--to)"
+                )
     checked = _on_workers(spark, tasks.values())
     large = [each.context for each in checked if each.context is not None]
     names = tasks if to is not None else {context["run"] for context in large}
     in_tables = [run for run in known if run.name in names]
-    of_run = {run.name: [PromiseAudit(run.name, "", Judgement.INCONCLUSIVE, (), 0, why=run.why)] for run in known}
-    of_run |= {each.run: list(each.found) for each in checked}
+    of_run = {run.name: [_unproven(run)] if run.why else [] for run in known}
+    for each in checked:
+        of_run[each.run] += each.found
     if in_tables:
         with prepared(spark, in_tables, sum(tasks[run.name].rows for run in in_tables), large, to) as session:
             for finding in _in_sql(session) if large else ():
@@ -60,13 +68,16 @@ def audit(
             if to is not None:
                 tables.write(session, to)
     for each in checked:
-        places = {name: place for place, name in enumerate(each.promises)}
-        found_of = [finding for finding in of_run[each.run] if finding.promise in places]
-        of_run[each.run] = sorted(found_of, key=lambda finding, places=places: places[finding.promise])
+        by_name = {finding.promise: finding for finding in of_run[each.run]}
+        of_run[each.run] = [by_name[name] for name in each.promises]
     findings = [finding for those in of_run.values() for finding in those]
     if to is not None:
         _write_findings(spark, findings, to)
     return findings
+
+
+def _unproven(run: AuditRun) -> PromiseAudit:
+    return PromiseAudit(run.name, "", Judgement.INCONCLUSIVE, (), 0, why=run.why)
 
 
 def _on_workers(spark: SparkSession, tasks: Iterable[RunTask]) -> list[RunFindings]:
@@ -103,7 +114,7 @@ def prepared(
     session = spark.newSession()
     partitions = max(int(session.conf.get(PARTITIONS) or 1), rows // tables.PARTITION_ROWS)
     session.conf.set(PARTITIONS, str(partitions))
-    with _scratch(spark, to) as folder:
+    with _scratch(to) as folder:
 
         def keep(name: str, frame: DataFrame, *by: str) -> None:
             frame.write.mode("overwrite").partitionBy(*by).parquet(f"{folder}/{name}")
@@ -116,19 +127,14 @@ def prepared(
             told = [tuple(each.get(column) for column in columns) for each in contexts]
             session.createDataFrame(told, views.CONTEXT).createOrReplaceTempView("contexts")
             for name, query in views.VIEWS.items():
-                if name in views.KEPT:
-                    keep(name, session.sql(query))
-                else:
-                    session.sql(query).createOrReplaceTempView(name)
+                keep(name, session.sql(query))
         yield session
 
 
 @contextlib.contextmanager
-def _scratch(spark: SparkSession, to: Path | str | None) -> Iterator[str]:
+def _scratch(to: Path | str | None) -> Iterator[str]:
     if to is not None:
         yield f"{to}/kept"
-    elif not (spark.sparkContext.master or "").startswith("local"):
-        raise AuditError("name a folder for the tables that the whole Spark cluster can reach (--to)")
     else:
         with tempfile.TemporaryDirectory(prefix="rmqkit-audit-") as folder:
             yield f"file://{folder}"

@@ -107,8 +107,8 @@ def check(task: RunTask) -> RunFindings:
         else:
             history = rows.read_history(source)
     except (OSError, ValueError) as error:
-        told = str(error) if str(task.data) in str(error) else f"{task.data!s} is not a history: {error}"
-        return RunFindings(task.name, error=told)
+        told, where = str(error), str(source) if isinstance(source, Path) else task.name
+        return RunFindings(task.name, error=told if where in told else f"{where} is not a history: {told}")
     made = {name: make() for name, make in installed().items()}
     wanted = chosen(made.values(), plan)
     unknown = [name for name in plan.promises if name not in made]

@@ -81,8 +81,7 @@ def _run(given: Given) -> AuditRun:
     if isinstance(given, AuditRun):
         return given
     if not isinstance(given, str | Path):
-        name, history, *plan = given
-        return AuditRun(name, plan[0] if plan else Plan(), history)
+        return AuditRun(given[0], given[2] if len(given) == 3 else Plan(), given[1])
     folder = Path(given).resolve()
     plan = folders.load_plan(folder)
     path = next((folder / name for name in (folders.PARQUET, folders.LINES) if (folder / name).exists()), None)

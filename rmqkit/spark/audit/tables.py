@@ -12,7 +12,8 @@ views as Parquet files, one folder per table.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,7 +21,7 @@ import pyarrow as pa
 
 from rmqkit.drill.arrow.rows import table
 from rmqkit.drill.history import OK
-from rmqkit.spark.audit.runs import AuditError, AuditRun
+from rmqkit.spark.audit.runs import AuditRun
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -103,13 +104,11 @@ PARTITION_ROWS = 300_000
 
 def rows(spark: SparkSession, runs: Sequence[AuditRun]) -> DataFrame:
     """Return all rows of all runs: `run`, the columns of a history, and `x`."""
+    from pyspark.sql import DataFrame
     from pyspark.sql import functions as F
 
     parts = [part for part in (_in_memory(spark, runs), _of_files(spark, runs)) if part is not None]
-    if not parts:
-        raise AuditError("there is no run to audit")
-    read = parts[0] if len(parts) == 1 else parts[0].unionByName(parts[1])
-    return read.withColumn("x", F.from_json("extra", EXTRA)).drop("extra")
+    return reduce(DataFrame.unionByName, parts).withColumn("x", F.from_json("extra", EXTRA)).drop("extra")
 
 
 def _in_memory(spark: SparkSession, runs: Sequence[AuditRun]) -> DataFrame | None:
@@ -130,6 +129,7 @@ def _of_files(spark: SparkSession, runs: Sequence[AuditRun]) -> DataFrame | None
 
     The path of a row's file says which run the row belongs to.
     """
+    from pyspark.sql import DataFrame
     from pyspark.sql import functions as F
 
     names = {str(run.path.resolve()): run.name for run in runs if run.path is not None}
@@ -148,7 +148,7 @@ def _of_files(spark: SparkSession, runs: Sequence[AuditRun]) -> DataFrame | None
         file = F.expr("url_decode(replace(_metadata.file_path, '+', '%2B'))")
         part = part.withColumn("path", F.regexp_extract(file, f"^file:/*(/.*/history\\{ending})", 1))
         parts.append(part)
-    read = parts[0] if len(parts) == 1 else parts[0].unionByName(parts[1])
+    read = reduce(DataFrame.unionByName, parts)
     of_path = spark.createDataFrame(list(names.items()), "path string, run string")
     known = F.coalesce("run", F.raise_error(F.concat(F.lit("no run is known for "), "path")))
     read = read.join(F.broadcast(of_path), "path", "left").withColumn("run", known)
@@ -169,7 +169,7 @@ def make(spark: SparkSession) -> None:
         )
 
 
-def write(spark: SparkSession, path: Path | str, names: Iterable[str] = tuple(TABLES)) -> None:
+def write(spark: SparkSession, path: Path | str) -> None:
     """Write tables as Parquet files, one folder per table; existing folders are overwritten."""
-    for name in names:
+    for name in TABLES:
         spark.table(name).write.mode("overwrite").parquet(f"{path}/{name}")

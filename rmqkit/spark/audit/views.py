@@ -7,7 +7,7 @@
     gone         (run, key): sent messages that no master has at the end, where the mode allows it
     unanswered   (run, key, broker, queue, offset): read before a power cut, but never acknowledged
 
-The views in `KEPT` are computed once and stored, since several queries read them.
+Each view is computed once and stored, since several queries read it.
 """
 
 from rmqkit.drill.promises.table import AS_ALONE, AS_UNSYNCED, Harm
@@ -112,5 +112,3 @@ ON s.run = c.run AND s.key = c.key AND s.broker = c.broker AND s.queue = c.queue
 
 #: view name -> SQL, in an order in which each view comes after those that it reads
 VIEWS = {"runs": RUNS, "there": THERE, "insync": INSYNC, "promised": PROMISED, "gone": GONE, "unanswered": UNANSWERED}
-#: views that are computed once and stored
-KEPT = ("runs", "there", "insync", "gone", "unanswered")
