@@ -11,6 +11,7 @@ import typer
 from rmqkit.cli import output
 from rmqkit.cli.cluster_lookup import Json, Namesrv
 from rmqkit.cli.complete import topics as complete_topics
+from rmqkit.cli.drills.drill_output import check_report
 from rmqkit.cli.errors import UsageError
 from rmqkit.cli.output import count_text, size_text
 from rmqkit.cli.pipeline.arguments import Conf, Master, Options, Since, Until, bounds, known, pairs
@@ -90,11 +91,14 @@ def audit(
         Path | None,
         typer.Option("--to", metavar="FOLDER", help="Also write the tables and findings to this folder as Parquet."),
     ] = None,
+    report: Annotated[
+        Path | None, typer.Option("--report", metavar="FILE", help="Also write an HTML page about the runs to this file.")
+    ] = None,
     master: Master = None,
     conf: Conf = None,
     json: Json = False,
 ) -> None:
-    """Judge the promises of drills from their histories, with Spark SQL over all of them at once.
+    """Judge the promises of drills from their histories, one Spark task a run.
 
     Exit code: 0 every promise was kept, 1 a promise is broken, 4 inconclusive.
     """
@@ -103,11 +107,15 @@ def audit(
     from rmqkit.spark.sessions import check_installed
 
     check_installed()
+    check_report(report)
     from rmqkit.spark import audit as audits
 
     known_runs = audits.found(folders.find(home_folder(), run) for run in dict.fromkeys(runs))
     with running("rmqkit audit", master, conf) as spark, ProgressPrinter(f"audit of {count_text(len(known_runs), 'run')}"):
         found = audits.audit(spark, known_runs, to=to)
+    if report is not None:
+        report.write_text(audits.page(found, known_runs), encoding="utf-8")
+        output.note(f"report: {report}")
     if json:
         output.document(audits.as_json(found))
     else:

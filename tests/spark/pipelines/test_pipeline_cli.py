@@ -21,6 +21,7 @@ from rmqkit.drill.promises import Judgement
 from rmqkit.spark import audit, probe, sessions
 from rmqkit.spark.pipelines import compact, ingest, log, replay, stats, topic_copy
 from rmqkit.spark.pipelines.progress import PipelineProgress
+from tests.spark import histories
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -462,3 +463,18 @@ def test_a_topic_is_followed_until_ctrl_c(run, own, spark, heeds_ctrl_c):
     done = json.loads(told.out.splitlines()[-1])["done"]
     assert (done["rows"], done["batches"]) == (3, 1)
     assert os.listdir() == ["lake"]
+
+
+def test_audit_writes_a_page_and_says_before_spark_if_it_cannot(run, no_spark, monkeypatch, tmp_path):
+    name, history, plan = histories.recorded()[0]
+    finding = audit.PromiseAudit(name, "waits-bounded", Judgement.VALID, (), len(history.sends))
+    monkeypatch.setattr(runs, "find", lambda home, name: home / name)
+    monkeypatch.setattr(audit, "found", lambda paths: [audit.AuditRun(each.name, plan, history) for each in paths])
+    monkeypatch.setattr(audit, "audit", Called([finding]))
+    told = run("audit", name, "--report", "page.html")
+    assert told.err == "report: page.html\n"
+    assert "Every promise was kept in every run." in Path("page.html").read_text()
+    no_spark.clear()
+    told = run("audit", name, "--report", "no/page.html", code=USAGE)
+    assert "its folder does not exist" in told.err
+    assert no_spark == []
