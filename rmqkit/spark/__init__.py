@@ -28,11 +28,16 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rmqkit.spark.java import JavaMissing
     from rmqkit.spark.sessions import session
+    from rmqkit.spark.sink.pace import serve_pace
 
 #: Public name -> module that defines it.
-_HOMES = {"JavaMissing": "rmqkit.spark.java", "session": "rmqkit.spark.sessions"}
+_HOMES = {
+    "JavaMissing": "rmqkit.spark.java",
+    "serve_pace": "rmqkit.spark.sink.pace",
+    "session": "rmqkit.spark.sessions",
+}
 
-__all__ = ["JavaMissing", "session"]
+__all__ = ["JavaMissing", "serve_pace", "session"]
 
 
 def __getattr__(name: str) -> Any:

@@ -27,6 +27,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from rmqkit.errors import ConfigError, RmqkitError
 from rmqkit.spark.java import JavaMissing, find_java
+from rmqkit.spark.sink.pace import serve_pace
 
 if TYPE_CHECKING:
     from pyspark.conf import SparkConf
@@ -105,6 +106,7 @@ def session(
         _start(app, _settings(master, given))
     running = SparkSession.builder.getOrCreate()
     _adopt(running, master or given.get("spark.master"), given)
+    serve_pace(running)
     return running
 
 

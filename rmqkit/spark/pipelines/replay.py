@@ -62,18 +62,19 @@ def replay(
     """
     given = {**(options or {}), "topic": topic, **({"namesrv": namesrv} if namesrv else {})}
     servers = ";".join(parse(given, "sink").namesrv)
+    forwarder.check_choices(order, rate)
     rows = rows_of(spark, source, topics, since, until)
-    forwarder.check(rows, order)
+    forwarder.check(rows)
     run_id = run_id or uuid.uuid4().hex
     with jobs(spark, on_progress):
         targets = forwarder.target_queues(topic, servers)
         queues = forwarder.source_queues(rows)
-        tasks, per_task = forwarder.tasks_of(rows, len(queues), rate)
+        tasks = forwarder.tasks_of(rows, len(queues))
         if order == "queue":
             messages = forwarder.in_queue_order(rows, forwarder.placed(queues, targets), tasks)
         else:
             messages = forwarder.in_key_order(rows, tasks)
-        sent = forwarder.write(messages, topic, servers, run_id=run_id, per_task=per_task, options=options)
+        sent = forwarder.write(messages, topic, servers, run_id=run_id, rate=rate, options=options)
     return ReplayResult(topic=topic, rows=sent, queues=len(queues), tasks=tasks, run_id=run_id)
 
 
@@ -92,7 +93,7 @@ def rows_of(
 
     if isinstance(source, str | os.PathLike):
         if lake.is_lake(source, spark):
-            return lake.read(spark, source, topics=topics, since=since, until=until)
+            return forwarder.without_delays(lake.read(spark, source, topics=topics, since=since, until=until))
         rows = spark.read.parquet(os.fspath(source))
     else:
         rows = source
