@@ -23,6 +23,11 @@ from rmqkit.cli.pipeline.arguments import (
     Since,
     Until,
     bounds,
+    check_options,
+    check_rate,
+    check_source,
+    check_target,
+    check_trigger,
     known,
     package_settings,
     pairs,
@@ -72,8 +77,11 @@ def ingest(
     given = pairs(options, "--option")
     if since is not None:
         given["startingTimestamp"] = str(time_of("--since", since))
-    addresses = known(topics, namesrv)
+    check_trigger(trigger)
+    check_options("stream", given, subscribe=",".join(topics))
+    check_target("--to", to, master, conf)
     more = package_settings(packages)
+    addresses = known(topics, namesrv)
     from rmqkit.spark.pipelines.ingest import ingest as run
 
     shown = ProgressPrinter(f"ingest {', '.join(topics)}", json=json)
@@ -124,6 +132,7 @@ def compact(
         from rmqkit.spark.pipelines.lake import hour_name
 
         before_hour = hour_name(time_of("--before", before))
+    check_source(path, "lake", master, conf)
     with running("rmqkit compact", master, conf) as spark:
         from rmqkit.spark.pipelines.compact import compact as run
 
@@ -148,6 +157,9 @@ def replay(
     ] = None,
     rate: Rate = None,
     order: Order = "queue",
+    create: Annotated[
+        bool, typer.Option("--create", help="Create the topic if it is missing, with the queues of the source.")
+    ] = False,
     run_id: Annotated[
         str | None, typer.Option("--run-id", help="Run id of a failed replay, to repeat it with the same DEDUP_KEYs.")
     ] = None,
@@ -164,7 +176,11 @@ def replay(
     """
     given = pairs(options, "--option")
     since_ms, until_ms = bounds(since, until)
-    addresses = known([to], namesrv, to_send=True)
+    check_rate(order, rate)
+    check_options("sink", given, topic=to)
+    check_source(path, "lake", master, conf)
+    hint = ", or with the queues of the source: --create"
+    addresses = known([] if create else [to], namesrv, to_send=True, more_advice=hint)
     shown = ProgressPrinter(f"replay to {to}", json=json)
     with running("rmqkit replay", master, conf) as spark, shown as tell:
         from rmqkit.spark.pipelines.replay import replay as run
@@ -179,6 +195,7 @@ def replay(
             until=until_ms,
             topics=topics,
             order=order,
+            create=create,
             run_id=run_id,
             options=given,
             on_progress=tell,
@@ -225,6 +242,13 @@ def copy(
     given = pairs(options, "--option")
     if follow and checkpoint is None:
         raise UsageError("--follow needs --checkpoint: a folder that records how far the copy is")
+    if to == topic and to_namesrv in (None, namesrv):
+        raise UsageError(f"{topic} cannot be copied into itself: give another topic, or another cluster with --to-namesrv")
+    check_rate(order, rate)
+    check_trigger(trigger)
+    check_options("stream", given, subscribe=topic)
+    if checkpoint is not None:
+        check_target("--checkpoint", checkpoint, master, conf)
     addresses = known([topic], namesrv)
     to_addresses = known([to], to_namesrv if to_namesrv is not None else addresses, to_send=True)
     from rmqkit.spark.pipelines.topic_copy import copy as run

@@ -13,7 +13,18 @@ from rmqkit.cli.cluster_lookup import Json, Namesrv
 from rmqkit.cli.complete import topics as complete_topics
 from rmqkit.cli.errors import UsageError
 from rmqkit.cli.output import count_text, size_text
-from rmqkit.cli.pipeline.arguments import Conf, Master, Options, Since, Until, bounds, known, pairs
+from rmqkit.cli.pipeline.arguments import (
+    Conf,
+    Master,
+    Options,
+    Since,
+    Until,
+    bounds,
+    check_options,
+    check_source,
+    known,
+    pairs,
+)
 from rmqkit.cli.pipeline.session_run import ProgressPrinter, builtins, running
 
 HOURS: output.Columns = {
@@ -58,6 +69,11 @@ def stats(
     since_ms, until_ms = bounds(since, until)
     if (path is None) == (not topics):
         raise UsageError("give topics, or a lake with --from" + ("" if path is None else ", not both"))
+    check_figures(plot)
+    if path is None:
+        check_options("batch", given, subscribe=",".join(topics or []))
+    else:
+        check_source(path, "lake", master, conf)
     addresses = known(topics or [], namesrv) if path is None else None
     shown = ProgressPrinter(f"stats of {path or ', '.join(topics or [])}")
     with running("rmqkit stats", master, conf) as spark, shown as tell:
@@ -82,6 +98,16 @@ def stats(
             output.report(value["keys"], KEYS)
         if found.plot:
             output.note(f"plot: {found.plot}")
+
+
+def check_figures(plot: Path | None) -> None:
+    """Raise ConfigError if no plot can be drawn to this file."""
+    from rmqkit.spark.pipelines.stats import check_plot
+    from rmqkit.spark.sessions import check_installed
+
+    check_installed()
+    if plot is not None:
+        check_plot(plot)
 
 
 def audit(

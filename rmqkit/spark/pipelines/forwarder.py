@@ -25,9 +25,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from rmqkit.errors import ConfigError
+from rmqkit.errors import BrokerError, ConfigError, NoRoute
 from rmqkit.spark.sink.pace import serve_pace
 from rmqkit.spark.source.ranges import QueueKey
+from rmqkit.wire.codes import ResponseCode
 from rmqkit.wire.fastjson import MessageQueue
 from rmqkit.wire.properties import PROPERTY_SHARDING_KEY
 
@@ -73,6 +74,46 @@ def target_queues(topic: str, namesrv: str | None) -> list[MessageQueue]:
 
     with Producer("rmqkit-spark-plan", namesrv=namesrv) as producer:
         return sorted(producer.queues(topic))
+
+
+def create_topic(topic: str, sources: Sequence[QueueKey], namesrv: str) -> bool:
+    """Create the topic with the queues of the source, if it is missing.
+
+    Return whether the topic exists then; a source without queues creates none.
+    """
+    from rmqkit.api import Admin
+
+    with Admin(namesrv) as admin:
+        try:
+            admin.route(topic)
+            return True
+        except NoRoute:
+            pass
+        except BrokerError as error:
+            if error.code != ResponseCode.TOPIC_NOT_EXIST:
+                raise
+        counts = queue_counts(sources, sorted(admin.masters()))
+        for broker, count in counts.items():
+            admin.create_topic(topic, queue_nums=count, broker=broker)
+        return bool(counts)
+
+
+def queue_counts(sources: Sequence[QueueKey], brokers: Sequence[str]) -> dict[str, int]:
+    """Return broker -> number of queues, so that each source queue finds one of its own number.
+
+    A broker of the source has as many queues as there. The queues of brokers that are missing here
+    need the same numbers on each of the others: on those of the source, or on all if none is here.
+    """
+    counts: dict[str, int] = {}
+    elsewhere = 0
+    for source in sources:
+        if source.broker in brokers:
+            counts[source.broker] = max(counts.get(source.broker, 0), source.queue + 1)
+        else:
+            elsewhere = max(elsewhere, source.queue + 1)
+    if elsewhere:
+        counts = {broker: max(counts.get(broker, 0), elsewhere) for broker in (counts or brokers)}
+    return counts
 
 
 def source_queues(rows: DataFrame) -> list[QueueKey]:

@@ -1,8 +1,10 @@
 """`rmqkit pipeline`: output, exit codes, one-line errors, and its end by a signal."""
 
+import importlib.util
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -13,7 +15,7 @@ import pytest
 
 from rmqkit import Message
 from rmqkit.cli import main
-from rmqkit.cli.errors import FAILED, USAGE
+from rmqkit.cli.errors import FAILED, UNREACHABLE, USAGE
 from rmqkit.cli.nodes import doctor
 from rmqkit.cli.pipeline import arguments, command, figures, session_run
 from rmqkit.drill import runs
@@ -67,13 +69,25 @@ def send(own, topic, bodies):
         ("replay x", "--to"),
         ("replay x --to t --since 10m --until 20m", "--since 10m is not before --until 20m"),
         ("replay x --to t --rate 0", "--rate"),
+        ("replay x --to t --order time", "order time: choose from queue, key"),
+        ("replay x --to t --option tags=A", "option tags applies to batch and stream, not to sink"),
         ("copy t --to u --follow", "--follow needs --checkpoint"),
+        ("copy t --to t", "t cannot be copied into itself"),
+        ("copy t --to u --option tagz=A", "option tagz is not known; did you mean tags?"),
+        ("copy t --to u --trigger soon", "--trigger soon: must be an interval"),
+        ("ingest t --to x --option tagz=A", "option tagz is not known; did you mean tags?"),
+        ("ingest t --to x --trigger 5", "--trigger 5: must be an interval, as in '10 seconds'"),
+        ("ingest t --to /dev/null/x", "--to /dev/null/x: /dev/null is a file, not a folder"),
+        ("ingest t --to x --packages org.x:y:1", "exactly one lake format is needed"),
+        ("stats t --option tagz=A", "option tagz is not known; did you mean tags?"),
+        ("stats t --plot x.gif", "a plot is one of .svg, .png, .pdf"),
+        ("stats t --plot nowhere/x.svg", "the folder nowhere does not exist"),
         ("stats", "give topics, or a lake with --from"),
         ("stats t --from x", "not both"),
         ("audit", "RUN"),
         ("audit nothing", "there is no run 'nothing'"),
         ("compact x --before soon", "--before soon: must be a time"),
-        ("compact x --conf a", "--conf a: must be KEY=VALUE"),
+        ("compact . --conf a", "--conf a: must be KEY=VALUE"),
     ],
 )
 def test_a_wrong_command_line_is_one_line(words, says, run):
@@ -85,10 +99,70 @@ def test_a_wrong_command_line_is_one_line(words, says, run):
     assert os.listdir() == []
 
 
+@pytest.mark.parametrize(
+    ("words", "code", "says"),
+    [
+        ("compact nowhere", FAILED, "there is no lake at nowhere: the path does not exist"),
+        ("stats --from file:///no%20where", FAILED, "there is no lake at file:///no%20where: the path does not exist"),
+        ("replay nowhere --to t", FAILED, "there is no lake at nowhere: the path does not exist"),
+        ("ingest t --to x --namesrv 127.0.0.1:{port}", UNREACHABLE, "127.0.0.1:{port}"),
+        ("copy t --to u --namesrv 127.0.0.1:{port}", UNREACHABLE, "127.0.0.1:{port}"),
+        ("stats t --namesrv 127.0.0.1:{port}", UNREACHABLE, "127.0.0.1:{port}"),
+        ("replay . --to t --namesrv 127.0.0.1:{port}", UNREACHABLE, "127.0.0.1:{port}"),
+        ("replay . --to t --create --namesrv 127.0.0.1:{port}", UNREACHABLE, "127.0.0.1:{port}"),
+    ],
+)
+def test_what_is_missing_is_said_without_a_jvm(words, code, says, run, monkeypatch):
+    monkeypatch.setattr(sessions, "session", None)  # to call it is a TypeError
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    told = run(*words.format(port=port).split(), code=code)
+    assert told.err.startswith("error: ")
+    assert told.err.count("\n") == 1
+    assert says.format(port=port) in told.err
+
+
+def test_a_plot_without_matplotlib_is_refused_without_a_jvm(run, monkeypatch):
+    found = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "matplotlib" else found(name))
+    monkeypatch.setattr(sessions, "session", None)
+    told = run("stats", "t", "--plot", "x.svg", code=USAGE)
+    assert told.err == "error: a plot needs matplotlib: pip install 'rmqkit[report]'\n"
+
+
+@pytest.mark.parametrize(
+    ("path", "master", "conf", "variable", "found"),
+    [
+        ("lake", None, [], None, "lake"),
+        ("lake", "local[2]", ["spark.executor.memory=1g"], None, "lake"),
+        ("file:///a%20b", "yarn", [], "HADOOP_CONF_DIR", "/a b"),
+        ("hdfs:///lake", None, [], None, None),
+        ("s3a://bucket/lake", None, [], None, None),
+        ("lake", "yarn", [], None, None),
+        ("lake", "spark://h:7077", [], None, None),
+        ("lake", None, [], "HADOOP_CONF_DIR", None),
+        ("lake", None, [], "PYSPARK_GATEWAY_PORT", None),
+        ("lake", None, ["spark.hadoop.fs.defaultFS=hdfs://h"], None, None),
+        ("lake", None, ["spark.master=yarn"], None, None),
+    ],
+)
+def test_only_a_path_of_this_machine_is_looked_for(path, master, conf, variable, found, monkeypatch):
+    for name in arguments.ELSEWHERE:
+        monkeypatch.delenv(name, raising=False)
+    if variable:
+        monkeypatch.setenv(variable, "x")
+    assert arguments.local_path(path, master, conf) == (found and Path(found))
+
+
+@pytest.mark.parametrize("text", ["10 seconds", "1 minute", "interval 1 hour 30 minutes", "200 milliseconds", "0.5 SECOND"])
+def test_triggers_are_intervals_of_spark(text):
+    arguments.check_trigger(text)
+
+
 def test_without_the_extra_it_is_said_how_to_get_it(run, monkeypatch):
     found = sessions.find_spec
     monkeypatch.setattr(sessions, "find_spec", lambda name: None if name in ("pyspark", "pyarrow") else found(name))
-    for words in (("ingest", "t", "--to", "x"), ("compact", "x")):
+    for words in (("ingest", "t", "--to", "x"), ("compact", ".")):
         told = run(*words, code=FAILED)
         assert told.err == "error: pyspark and pyarrow are not installed: pip install 'rmqkit[spark]'\n"
 
@@ -154,6 +228,8 @@ def test_compact_says_what_became_of_the_files(run, no_spark, monkeypatch):
     fields = dict.fromkeys(compact.CompactionResult.__struct_fields__, 0)
     fields |= {"path": "p", "hours": 1, "files_before": 8, "files_after": 1, "bytes_before": 4096, "bytes_after": 1024}
     made = compact.CompactionResult(**fields)
+    for folder in ("lake", "x"):
+        Path(folder).mkdir()
     called = Called(made)
     monkeypatch.setattr(compact, "compact", called)
     assert run("compact", "lake", "--before", "1767225600000").out == "1 hour: 8 files (4.0 KiB) merged into 1 (1.0 KiB)\n"
@@ -165,6 +241,7 @@ def test_compact_says_what_became_of_the_files(run, no_spark, monkeypatch):
 
 
 def test_replay_hands_everything_on(run, no_spark, monkeypatch):
+    Path("lake").mkdir()
     called = Called(replay.ReplayResult(topic="u", rows=1, queues=2, tasks=2, run_id="r"))
     monkeypatch.setattr(replay, "replay", called)
     words = "lake --to u --since 1767225600000 --until 1767225600001 --topic t --rate 5 --order key --run-id r"
@@ -179,19 +256,21 @@ def test_replay_hands_everything_on(run, no_spark, monkeypatch):
         "until": 1767225600001,
         "topics": ["t"],
         "order": "key",
+        "create": False,
         "run_id": "r",
         "options": {"requiredStatus": "any"},
     }
-    assert json.loads(run("replay", "lake", "--to", "u", "--json").out) == {
+    assert json.loads(run("replay", "lake", "--to", "u", "--create", "--json").out) == {
         "done": {"topic": "u", "rows": 1, "queues": 2, "tasks": 2, "run_id": "r"}
     }
+    assert called.named["create"]
 
 
 def test_copy_hands_everything_on(run, no_spark, monkeypatch):
     called = Called(topic_copy.CopyResult(topic="t", to_topic="u", checkpoint=None, rows=2))
     monkeypatch.setattr(topic_copy, "copy", called)
-    words = "t --to u --namesrv n --follow --checkpoint c --rate 5 --order key --trigger now --option tags=A"
-    told = run("copy", *words.split())
+    words = "t --to u --namesrv n --follow --checkpoint c --rate 5 --order key --option tags=A --trigger"
+    told = run("copy", *words.split(), "1 second")
     assert told.out == "2 messages of t → u\n"
     assert called.words == ("spark", "t", "u")
     assert {"on_progress", "stop"} < set(called.named)
@@ -203,7 +282,7 @@ def test_copy_hands_everything_on(run, no_spark, monkeypatch):
         "order": "key",
         "rate": 5,
         "options": {"tags": "A"},
-        "trigger": "now",
+        "trigger": "1 second",
     }
     assert json.loads(run("copy", "t", "--to", "u", "--to-namesrv", "m", "--json").out)["done"]["rows"] == 2
     assert called.named["to_namesrv"] == "m"
@@ -226,6 +305,7 @@ def test_stats_are_tables(run, no_spark, monkeypatch):
     named = called.named
     assert (called.words, named["namesrv"], named["path"]) == (("spark", ["t"]), "n", None)
     assert (named["since"], named["until"], named["hot_keys"], named["plot"]) == (1767225600000, None, 1, Path("p.svg"))
+    Path("lake").mkdir()
     assert json.loads(run("stats", "--from", "lake", "--json").out)["hours"][0]["messages"] == 7
     assert (called.words, called.named["path"], called.named["namesrv"]) == (("spark", None), "lake", None)
     monkeypatch.setattr(stats, "stats", Called(stats.Stats(hours=[], keys=[])))
@@ -416,9 +496,9 @@ def test_what_is_wrong_is_said_in_one_line(run, spark, own):
         ((*known, "--master", "local[7]"), USAGE, "this process has a Spark session on local[2]"),
         (("compact", "nowhere"), FAILED, "there is no lake at"),
         (
-            ("replay", "lake", "--to", "new", *known[4:]),
+            ("replay", ".", "--to", "new", *known[4:]),
             FAILED,
-            "there is no topic new; create it with rmqkit topic create new",
+            "there is no topic new; create it with rmqkit topic create new, or with the queues of the source: --create",
         ),
     ):
         told = run(*words, code=code)

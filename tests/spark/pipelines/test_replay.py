@@ -142,6 +142,38 @@ def test_any_parquet(spark, tmp_path):
     assert rows_of(spark, tmp_path / "some", until=NOON_MS).count() == 0
 
 
+@pytest.mark.long
+def test_a_missing_topic_is_created_with_the_queues_of_the_source(spark, own):
+    """An empty source creates none, and a topic that exists stays as it is."""
+    topic, there = own.name("made"), own.topic()
+    frame = queue_rows(spark, part("T", 1, 0, 3), part("T", 4, 0, 2))
+    assert replay(spark, frame.where("offset < 0"), topic, namesrv=own.namesrv, create=True).rows == 0
+    assert topic not in own.admin.topics()
+    assert replay(spark, frame, topic, namesrv=own.namesrv, create=True).rows == 5
+    queues = forwarder.target_queues(topic, own.namesrv)
+    assert [(each.broker_name, each.queue_id) for each in queues] == [("broker-a", number) for number in range(5)]
+    assert {each.queue.queue_id for each in stored(own, topic)} == {1, 4}
+    before = forwarder.target_queues(there, own.namesrv)
+    assert replay(spark, frame, there, namesrv=own.namesrv, create=True).rows == 5
+    assert forwarder.target_queues(there, own.namesrv) == before
+
+
+@pytest.mark.parametrize(
+    ("sources", "expected"),
+    [
+        ({"a": 2, "b": 3}, {"a": 3, "b": 4}),
+        ({"a": 2}, {"a": 3}),
+        ({"x": 5}, {"a": 6, "b": 6}),
+        ({"a": 2, "x": 5}, {"a": 6}),
+        ({"b": 9, "x": 5}, {"b": 10}),
+        ({}, {}),
+    ],
+)
+def test_the_queues_of_a_topic_to_create(sources, expected):
+    keys = [QueueKey("T", broker, queue) for broker, last in sources.items() for queue in (0, last)]
+    assert forwarder.queue_counts(keys, ["a", "b"]) == expected
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [
