@@ -38,6 +38,7 @@ COMMON = {
     "rmqkit.client_keys",
     "rmqkit.settings",
     "rmqkit.hookspecs",
+    "rmqkit.html_page",
     "rmqkit.suggestions",
 }
 NODE_PACKAGES = {"wire", "runtime", "access", "store", "metrics", "nameserver", "broker", "container", "client"}

@@ -14,11 +14,10 @@ From top to bottom it shows:
 """
 
 from collections.abc import Mapping
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-import rmqkit
+from rmqkit import html_page
 from rmqkit.drill import runs
 from rmqkit.drill.history import FAULT_BEGINS, History
 from rmqkit.drill.plan import Plan
@@ -54,23 +53,23 @@ def page(run: Path, command: str) -> str:
 
     Raises PlanError if the folder is not a run, and ImportError without jinja2 or matplotlib.
     """
-    import jinja2
-
     plan, verdict, history = runs.load_plan(run), runs.load_verdict(run), runs.load_history(run)
-    source = files("rmqkit.drill.report").joinpath("templates", TEMPLATE).read_text(encoding="utf-8")
-    environment = jinja2.Environment(
-        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    judgement = str(verdict.judgement)
+    return html_page.render(
+        "rmqkit.drill.report",
+        TEMPLATE,
+        content(plan, verdict, history, command),
+        title=f"{judgement} · {run.name}",
+        headline=verdict_words.of(plan, verdict).headline,
+        subject=f"drill {run.name}",
+        mark=judgement,
     )
-    return environment.from_string(source).render(content(plan, verdict, history, run.name, command))
 
 
-def content(plan: Plan, verdict: Verdict, history: History, run: str, command: str) -> dict[str, Any]:
+def content(plan: Plan, verdict: Verdict, history: History, command: str) -> dict[str, Any]:
     """Return the variables of the template."""
     return {
-        "run": run,
         "command": command,
-        "version": rmqkit.__version__,
-        "judgement": str(verdict.judgement),
         "words": verdict_words.of(plan, verdict),
         "verdict": verdict,
         "promises": [(each, verdict_words.notes(each)) for each in verdict.promises],
