@@ -12,6 +12,7 @@ Example:
 Submodules:
 
 - `sessions`, `java`, `probe`: start a Spark session, find a Java for it, check that both work.
+- `package`: packs what executors need whose machines have no rmqkit.
 - `options`, `option_kinds`, `tables`: the options of a query, and of a table made in SQL.
 - `columns`, `rows`, `decode`, `decode_json`: the columns of a message; records to Arrow batches.
 - `link`, `checkpoints`: a worker's connection to one node; the checks of a stream's checkpoint.

@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from rmqkit.errors import ConfigError, RmqkitError
+from rmqkit.spark import package
 from rmqkit.spark.java import JavaMissing, find_java
 from rmqkit.spark.sink.pace import serve_pace
 
@@ -162,11 +163,29 @@ def _settings(master: str | None, given: Mapping[str, str]) -> dict[str, str]:
     elif master:
         found["spark.master"] = master
     found |= given
+    found |= _of_package(given, found.get("spark.master", ""))
     options = found.get(JAVA_OPTIONS, "")
     if "log4j2.configurationFile" not in options and "log4j.configurationFile" not in options:
         quiet = Path(__file__).with_name("log4j2.properties").as_uri()
         found[JAVA_OPTIONS] = f"{options} -Dlog4j2.configurationFile={quiet}".strip()
     return found
+
+
+def _of_package(given: Mapping[str, str], master: str) -> dict[str, str]:
+    """Return the settings with which executors use a package. Raises ConfigError.
+
+    It also sets the environment of the JVM.
+    """
+    path = given.get(package.PACKAGE_KEY)
+    if path is None:
+        return {}
+    if GATEWAY in os.environ:
+        raise ConfigError(f"{package.PACKAGE_KEY}: Spark runs already; pass the file to spark-submit, with --archives")
+    if master.startswith("local"):
+        raise ConfigError(f"{package.PACKAGE_KEY} is for workers on other machines: set the master of a cluster")
+    package.check(path)
+    package.prepare_driver()
+    return package.executor_settings(Path(path).absolute(), given)
 
 
 def _local() -> dict[str, str]:

@@ -4,6 +4,7 @@ Each command calls one function of `rmqkit.spark.pipelines` or `rmqkit.spark.aud
 can call too. The checks that need no Spark (cluster, topics, times, files) run before Spark starts.
 """
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -275,6 +276,36 @@ def copy(
     else:
         print(f"{count_text(done.rows, 'message')} of {topic} → {to}")
     ending.check(endless=follow)
+
+
+@app.command()
+def package(
+    to: Annotated[
+        Path | None,
+        typer.Option("--to", metavar="FILE", help="The file; by default rmqkit-package-….tar.gz in this folder."),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Pack rmqkit and its packages for the workers of a Spark cluster that do not have them.
+
+    Pass the file to the other commands with --conf spark.rmqkit.package=FILE. It fits workers with
+    this minor version of Python on this platform.
+    """
+    from rmqkit.spark import package as packages
+    from rmqkit.spark.sessions import check_installed
+
+    check_installed()
+    target = to or Path(packages.file_name())
+    if not target.absolute().parent.is_dir():
+        raise UsageError(f"--to {target}: the folder {target.parent} does not exist")
+    done = packages.build(target)
+    if json:
+        output.document(builtins(done))
+        return
+    print(f"{done.path}: {size_text(done.bytes)}, Python {done.python} on {done.platform}")
+    output.note(f"use it with --master … --conf {packages.PACKAGE_KEY}={target}")
+    settings = " ".join(f"--conf {key}={value}" for key, value in done.settings.items())
+    output.note(f"or with spark-submit: PYSPARK_PYTHON={packages.python_name()} spark-submit {settings} …")
 
 
 app.command()(figures.stats)

@@ -20,7 +20,7 @@ from rmqkit.cli.nodes import doctor
 from rmqkit.cli.pipeline import arguments, command, figures, session_run
 from rmqkit.drill import runs
 from rmqkit.drill.promises import Judgement
-from rmqkit.spark import audit, probe, sessions
+from rmqkit.spark import audit, package, probe, sessions
 from rmqkit.spark.pipelines import compact, ingest, log, replay, stats, topic_copy
 from rmqkit.spark.pipelines.progress import PipelineProgress
 
@@ -332,6 +332,30 @@ def test_audit_has_the_exit_code_of_what_it_found(run, no_spark, monkeypatch, tm
     assert answer["findings"][1]["violations"] == [{"ops": [1, 2], "key": "k", "what": "k is not there"}]
     monkeypatch.setattr(audit, "audit", Called(found[:1]))
     assert run("audit", "r1").err == ""
+
+
+def test_package_says_how_to_use_it(run, monkeypatch):
+    made = package.PackageResult(
+        path="/here/p.tar.gz",
+        bytes=2048,
+        python="3.11",
+        platform="linux-x86_64",
+        distributions=["a 1"],
+        settings={"k": "v"},
+    )
+    called = Called(made)
+    monkeypatch.setattr(package, "build", called)
+    told = run("package", "--to", "p.tar.gz")
+    assert told.out == "/here/p.tar.gz: 2.0 KiB, Python 3.11 on linux-x86_64\n"
+    assert told.err == (
+        "use it with --master … --conf spark.rmqkit.package=p.tar.gz\n"
+        f"or with spark-submit: PYSPARK_PYTHON={package.python_name()} spark-submit --conf k=v …\n"
+    )
+    assert called.words == (Path("p.tar.gz"),)
+    assert json.loads(run("package", "--json").out)["distributions"] == ["a 1"]
+    assert called.words == (Path(package.file_name()),)
+    said = run("package", "--to", "nowhere/p.tar.gz", code=USAGE).err
+    assert said == "error: --to nowhere/p.tar.gz: the folder nowhere does not exist\n"
 
 
 ANSWER = {"spark": "4.3.0", "java": "17.0.1", "from": "PATH", "python": "/p", "is_found": True}
