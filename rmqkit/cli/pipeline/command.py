@@ -33,7 +33,7 @@ from rmqkit.cli.pipeline.arguments import (
     package_settings,
     pairs,
 )
-from rmqkit.cli.pipeline.session_run import ProgressPrinter, StopSignal, builtins, running
+from rmqkit.cli.pipeline.session_run import ProgressPrinter, StopSignal, builtins, running, serving
 from rmqkit.cli.times import time_of
 
 app = group("pipeline")
@@ -54,6 +54,10 @@ def ingest(
     since: Since = None,
     checkpoint: Annotated[
         str | None, typer.Option("--checkpoint", metavar="PATH", help="Folder of the checkpoint; by default in the lake.")
+    ] = None,
+    metrics: Annotated[
+        str | None,
+        typer.Option("--metrics", metavar="HOST:PORT", help="Serve the progress to Prometheus at this address."),
     ] = None,
     packages: Annotated[
         str | None,
@@ -86,7 +90,8 @@ def ingest(
     from rmqkit.spark.pipelines.ingest import ingest as run
 
     shown = ProgressPrinter(f"ingest {', '.join(topics)}", json=json)
-    with running("rmqkit ingest", master, conf, more) as spark, StopSignal() as ending, shown as tell:
+    served = serving("ingest", metrics, topics, shown)
+    with served, running("rmqkit ingest", master, conf, more) as spark, StopSignal() as ending, shown as tell:
         done = run(
             spark,
             topics,

@@ -114,7 +114,7 @@ def stats(
         found = stats_of(_rows(spark, topics, namesrv, path, since, until, options), hot_keys=hot_keys)
     if plot is None:
         return found
-    from rmqkit.spark.pipelines.stats_plot import draw
+    from rmqkit.spark.pipelines.stats_report.plot import draw
 
     draw(found, Path(plot))
     return msgspec.structs.replace(found, plot=os.fspath(plot))

@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import threading
+import urllib.request
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -82,6 +83,7 @@ def send(own, topic, bodies):
         ("stats t --option tagz=A", "option tagz is not known; did you mean tags?"),
         ("stats t --plot x.gif", "a plot is one of .svg, .png, .pdf"),
         ("stats t --plot nowhere/x.svg", "the folder nowhere does not exist"),
+        ("stats t --report nowhere/x.html", "--report nowhere/x.html: its folder does not exist"),
         ("stats", "give topics, or a lake with --from"),
         ("stats t --from x", "not both"),
         ("audit", "RUN"),
@@ -224,6 +226,23 @@ def test_ingest_hands_everything_on(run, no_spark, monkeypatch):
     assert json.loads(run("ingest", "t", "--to", "lake", "--json").out)["done"]["rows"] == 3
 
 
+def test_the_metrics_of_an_ingest_are_served_while_it_runs(run, no_spark, monkeypatch):
+    def pipeline(*_words, on_progress, **_named):
+        on_progress(PipelineProgress(rows=7, batch=0))
+        (line,) = capture_notes
+        with urllib.request.urlopen(line.removeprefix("metrics: "), timeout=10) as answer:
+            assert 'rmqkit_pipeline_rows_total{pipeline="ingest"} 7.0' in answer.read().decode()
+        return ingest.IngestResult(path="p", checkpoint="c", query="q")
+
+    capture_notes = []
+    monkeypatch.setattr(session_run.output, "note", capture_notes.append)
+    monkeypatch.setattr(ingest, "ingest", pipeline)
+    run("ingest", "t", "--to", "lake", "--metrics", "127.0.0.1:0")
+    assert len(capture_notes) == 1
+    monkeypatch.setattr(ingest, "ingest", None)
+    assert "nowhere is not an address" in run("ingest", "t", "--to", "lake", "--metrics", "nowhere", code=USAGE).err
+
+
 def test_compact_says_what_became_of_the_files(run, no_spark, monkeypatch):
     fields = dict.fromkeys(compact.CompactionResult.__struct_fields__, 0)
     fields |= {"path": "p", "hours": 1, "files_before": 8, "files_after": 1, "bytes_before": 4096, "bytes_after": 1024}
@@ -297,11 +316,25 @@ def test_stats_are_tables(run, no_spark, monkeypatch):
     key = stats.HotKey(topic="t", hour="2026-01-01-00", key="k", messages=3, share=0.4286)
     called = Called(stats.Stats(hours=[hour], keys=[key], plot="p.svg"))
     monkeypatch.setattr(stats, "stats", called)
-    told = run("stats", "t", "--namesrv", "n", "--since", "1767225600000", "--plot", "p.svg", "--hot-keys", "1")
+    told = run(
+        "stats",
+        "t",
+        "--namesrv",
+        "n",
+        "--since",
+        "1767225600000",
+        "--plot",
+        "p.svg",
+        "--hot-keys",
+        "1",
+        "--report",
+        "r.html",
+    )
     lines = [line.split() for line in told.out.splitlines()]
     assert lines[1] == ["t", "2026-01-01-00", "7", "2.0", "KiB", "0.2", "5", "1", "3", "1", "3", "4"]
     assert lines[3] == ["t", "2026-01-01-00", "k", "3", "42.9%"]
-    assert told.err == "plot: p.svg\n"
+    assert told.err == "report: r.html\nplot: p.svg\n"
+    assert "<h1>7 messages of t</h1>" in Path("r.html").read_text()
     named = called.named
     assert (called.words, named["namesrv"], named["path"]) == (("spark", ["t"]), "n", None)
     assert (named["since"], named["until"], named["hot_keys"], named["plot"]) == (1767225600000, None, 1, Path("p.svg"))
