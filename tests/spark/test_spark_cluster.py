@@ -228,6 +228,9 @@ class Both:
 @pytest.fixture(scope="module")
 def both(tmp_path_factory) -> Iterator[Both]:
     folder = tmp_path_factory.mktemp("spark-cluster")
+    for block in test_blocks.blocks(PAGE):
+        if name := test_blocks.FILE_NAME.match(block.text):
+            (folder / name[1]).write_text(block.text)
     spark = SparkCluster(folder)
     base = ports.free_base(range(-2, 40))
     running = clusters.start(folder / "queues", timeout_s=START_S, groups=2, replicas=1, base_port=base)
@@ -298,9 +301,6 @@ def test_an_ingest_with_a_package_survives_the_death_of_a_worker(both, packed):
 
 def test_spark_submit_runs_the_command_and_a_job_of_ones_own(both):
     before = both.in_lake()
-    for block in test_blocks.blocks(PAGE):
-        if name := test_blocks.FILE_NAME.match(block.text):
-            (both.spark.folder / name[1]).write_text(block.text)
     both.send(10)
     submit = both.command(f"{both.spark.url} --conf spark.cores.max=4")
     printed = both.output(submit, PYSPARK_PYTHON=sys.executable)

@@ -85,6 +85,8 @@ def ingest(
     check_trigger(trigger)
     check_options("stream", given, subscribe=",".join(topics))
     check_target("--to", to, master, conf)
+    if checkpoint is not None:
+        check_target("--checkpoint", checkpoint, master, conf)
     more = package_settings(packages)
     addresses = known(topics, namesrv)
     from rmqkit.spark.pipelines.ingest import ingest as run
