@@ -40,6 +40,9 @@ REQUEST_BYTES_MAX = 4096
 #: Limit of jobs whose pace is kept. The one that asked longest ago is forgotten, and would begin
 #: anew.
 JOBS_MAX = 64
+#: Limit of connected tasks, each of which has a thread; the connection of a further one is closed.
+TASKS_MAX = 2000
+#: How long a task waits for the answer, in seconds.
 ASK_TIMEOUT_S = 30.0
 
 
@@ -88,6 +91,8 @@ class PaceServer:
         self._paces: dict[tuple[str, int], SendPace] = {}
         #: Job -> rows granted so far. Under `_lock`, and of the jobs in `_paces` only.
         self._granted: dict[str, int] = {}
+        #: Number of connected tasks. Under `_lock`.
+        self._tasks = 0
         threading.Thread(target=self._accept, name="spark-pace", daemon=True).start()
 
     def pause_s(self, job: str, per_second: int, rows: int) -> float:
@@ -117,6 +122,12 @@ class PaceServer:
                 connection, _address = self._listener.accept()
             except OSError:
                 return  # closed
+            with self._lock:
+                is_full = self._tasks >= TASKS_MAX
+                self._tasks += not is_full
+            if is_full:
+                connection.close()
+                continue
             # Finds the end of a host that vanished, whose thread would otherwise wait for ever.
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -133,6 +144,9 @@ class PaceServer:
                     connection.sendall(msgspec.json.encode(grant) + b"\n")
             except (OSError, msgspec.MsgspecError):
                 return  # the task has ended, or it is not a task
+            finally:
+                with self._lock:
+                    self._tasks -= 1
 
 
 class SharedPace:
