@@ -14,7 +14,18 @@ from rmqkit.cli.complete import topics as complete_topics
 from rmqkit.cli.drills.drill_output import check_report
 from rmqkit.cli.errors import UsageError
 from rmqkit.cli.output import count_text, size_text
-from rmqkit.cli.pipeline.arguments import Conf, Master, Options, Since, Until, bounds, known, pairs
+from rmqkit.cli.pipeline.arguments import (
+    Conf,
+    Master,
+    Options,
+    Since,
+    Until,
+    bounds,
+    check_options,
+    check_source,
+    known,
+    pairs,
+)
 from rmqkit.cli.pipeline.session_run import ProgressPrinter, builtins, running
 
 HOURS: output.Columns = {
@@ -48,6 +59,9 @@ def stats(
     plot: Annotated[
         Path | None, typer.Option("--plot", metavar="FILE", help="Also draw a plot to this file: .svg, .png or .pdf.")
     ] = None,
+    report: Annotated[
+        Path | None, typer.Option("--report", metavar="FILE", help="Also write an HTML page to this file, with the plot.")
+    ] = None,
     options: Options = None,
     namesrv: Namesrv = None,
     master: Master = None,
@@ -59,8 +73,14 @@ def stats(
     since_ms, until_ms = bounds(since, until)
     if (path is None) == (not topics):
         raise UsageError("give topics, or a lake with --from" + ("" if path is None else ", not both"))
+    check_figures(plot, report)
+    if path is None:
+        check_options("batch", given, subscribe=",".join(topics or []))
+    else:
+        check_source(path, "lake", master, conf)
     addresses = known(topics or [], namesrv) if path is None else None
-    shown = ProgressPrinter(f"stats of {path or ', '.join(topics or [])}")
+    source = path or ", ".join(topics or [])
+    shown = ProgressPrinter(f"stats of {source}")
     with running("rmqkit stats", master, conf) as spark, shown as tell:
         from rmqkit.spark.pipelines.stats import stats as run
 
@@ -76,6 +96,11 @@ def stats(
             options=given,
             on_progress=tell,
         )
+    if report is not None:
+        from rmqkit.spark.pipelines.stats_report.page import page
+
+        report.write_text(page(found, source), encoding="utf-8")
+        output.note(f"report: {report}")
     value = builtins(found)
     output.report(value, HOURS, value["hours"], as_json=json, none="no messages")
     if found.hours and not json:
@@ -83,6 +108,17 @@ def stats(
             output.report(value["keys"], KEYS)
         if found.plot:
             output.note(f"plot: {found.plot}")
+
+
+def check_figures(plot: Path | None, report: Path | None) -> None:
+    """Raise ConfigError or UsageError if no plot, or no page, can be written to its file."""
+    from rmqkit.spark.pipelines.stats import check_plot
+    from rmqkit.spark.sessions import check_installed
+
+    check_installed()
+    if plot is not None:
+        check_plot(plot)
+    check_report(report)
 
 
 def audit(
