@@ -33,6 +33,24 @@ RECOVER_TIMEOUTS = 40
 CALM_TIMEOUTS = 6
 
 
+#: fault -> how often it is drawn
+FAULTS = {
+    "cut": 8,
+    "cut-at": 10,
+    "cut-busy": 18,
+    "cut-all": 2,
+    "kill": 6,
+    "pause": 6,
+    "block": 6,
+    "isolate": 8,
+    "split": 8,
+    "unblock": 14,
+    "disk": 10,
+    "start": 16,
+    "wipe": 1,
+}
+
+
 class SeedEnd(NamedTuple):
     """How a seed ended. `broken` is the name of the check that did not hold, "" if all did."""
 
@@ -206,31 +224,13 @@ class Simulation:
                     self._start(machine)
         if random.random() < 0.2:
             self._restart_some()
-        random.choice(self.machines).is_cut_busy = random.random() < 0.5
 
     def _fault(self) -> None:
         """Do one random fault, or undo one."""
         self.faults += 1
         random = self.random
         machine = self._target()
-        kind = random.choices(
-            (
-                "cut",
-                "cut-at",
-                "cut-busy",
-                "cut-all",
-                "kill",
-                "pause",
-                "block",
-                "isolate",
-                "split",
-                "unblock",
-                "disk",
-                "start",
-                "wipe",
-            ),
-            (8, 10, 14, 2, 6, 6, 6, 8, 8, 14, 10, 16, 1),
-        )[0]
+        kind = random.choices(tuple(FAULTS), tuple(FAULTS.values()))[0]
         if kind == "cut":
             machine.cut()
         elif kind == "cut-at":
