@@ -184,8 +184,8 @@ class Simulation:
         self.faults += 1
         leader = self.by_id[checks.leaders[max(checks.leaders)]]
         others = [id for id in self.ids if id != leader.id]
-        # The three moments of figure 8 in turn: with some entries, at once, and at its first commit,
-        # when its own first entry is still under way.
+        # The three moments of figure 8 in turn: with some entries, at once, and at its first
+        # commit, when its own first entry is still under way.
         moment, committed = self.faults % 3, checks.committed_max
         if moment == 0:
             self.run_for(random.randrange(1, 20))
@@ -206,6 +206,7 @@ class Simulation:
                     self._start(machine)
         if random.random() < 0.2:
             self._restart_some()
+        random.choice(self.machines).is_cut_busy = random.random() < 0.5
 
     def _fault(self) -> None:
         """Do one random fault, or undo one."""
@@ -213,13 +214,29 @@ class Simulation:
         random = self.random
         machine = self._target()
         kind = random.choices(
-            ("cut", "cut-at", "cut-all", "kill", "pause", "block", "isolate", "split", "unblock", "disk", "start", "wipe"),
-            (12, 14, 2, 6, 6, 6, 8, 8, 14, 10, 16, 1),
+            (
+                "cut",
+                "cut-at",
+                "cut-busy",
+                "cut-all",
+                "kill",
+                "pause",
+                "block",
+                "isolate",
+                "split",
+                "unblock",
+                "disk",
+                "start",
+                "wipe",
+            ),
+            (8, 10, 14, 2, 6, 6, 6, 8, 8, 14, 10, 16, 1),
         )[0]
         if kind == "cut":
             machine.cut()
         elif kind == "cut-at":
             machine.cut_after = random.randrange(12)
+        elif kind == "cut-busy":
+            machine.is_cut_busy = True
         elif kind == "cut-all":
             for each in self.machines:
                 each.cut()
@@ -270,7 +287,7 @@ class Simulation:
                 machine.resume()
 
     def _start(self, machine: Machine) -> None:
-        machine.cut_after = None
+        machine.cut_after, machine.is_cut_busy = None, False
         machine.start()
 
     def _heal(self) -> None:
@@ -278,7 +295,7 @@ class Simulation:
         self.disk_us, self.timeouts = (100, 2000), 1000
         self.blocked.clear()
         for machine in self.machines:
-            machine.cut_after = None
+            machine.cut_after, machine.is_cut_busy = None, False
             if machine.is_up:
                 machine.disk.heal()
                 machine.disk.sync_us = machine.disk.change_us = (100, 2000)
