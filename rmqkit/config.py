@@ -20,7 +20,13 @@ from rmqkit.settings.access_sections import AccessSettings, check_access
 from rmqkit.settings.broker_sections import BrokerRole, FilterSettings, PullSettings
 from rmqkit.settings.host import Host, here
 from rmqkit.settings.keys import find, rows
-from rmqkit.settings.node_sections import LogSettings, MetricsSettings, NameserverSettings, NetworkLimits
+from rmqkit.settings.node_sections import (
+    ControllerSettings,
+    LogSettings,
+    MetricsSettings,
+    NameserverSettings,
+    NetworkLimits,
+)
 from rmqkit.settings.replication_sections import ActingSettings
 from rmqkit.settings.sections import Sections
 from rmqkit.settings.sources import PLUGIN, Setting, from_file, from_overrides
@@ -151,6 +157,7 @@ __all__ = [
     "ActingSettings",
     "BrokerRole",
     "ConsumeQueueSettings",
+    "ControllerSettings",
     "FilterSettings",
     "FlushDiskType",
     "FlushSettings",

@@ -76,6 +76,14 @@ def rmqkit_allocators() -> Mapping[str, Factory]:
 
 
 @hookspec
+def rmqkit_controller_logs() -> Mapping[str, Factory]:
+    """How controllers make their decisions durable, selected by `controllerType`.
+
+    Factory: `(parts: LogParts) -> ControllerLog`.
+    """
+
+
+@hookspec
 def rmqkit_faults() -> Mapping[str, Factory]:
     """What drills do to nodes, selected by a plan's `fault`. Factory: `() -> Fault`."""
 

@@ -39,6 +39,7 @@ BUILT_IN = {
     "storage": "rmqkit.store.plugin",
     "client": "rmqkit.client.plugin",
     "broker": "rmqkit.broker.plugin",
+    "controller": "rmqkit.controller.plugin",
     "drill": "rmqkit.drill.plugin",
 }
 HOOKS = tuple(name for name in vars(hookspecs) if name.startswith("rmqkit_"))
@@ -77,6 +78,7 @@ CONTRACTS: Mapping[str, Contract] = {
     "rmqkit_escape_strategies": Contract("escape strategy", "rmqkit.broker.escape.contract", "EscapeStrategy"),
     "rmqkit_filters": Contract("filter", "rmqkit.broker.filters.contract", "Filter"),
     "rmqkit_allocators": Contract("allocator", "rmqkit.client.allocators", "Allocator"),
+    "rmqkit_controller_logs": Contract("controller log", "rmqkit.controller.contract", "ControllerLog"),
     "rmqkit_faults": Contract("fault", "rmqkit.drill.contract", "Fault"),
     "rmqkit_promises": Contract("promise", "rmqkit.drill.promises.contract", "Promise"),
     "rmqkit_handlers": Contract("handlers", "rmqkit.runtime.calls", "Handlers"),
@@ -180,6 +182,10 @@ class Plugins:
     @property
     def allocators(self) -> Mapping[str, Factory]:
         return self.by_hook["rmqkit_allocators"]
+
+    @property
+    def controller_logs(self) -> Mapping[str, Factory]:
+        return self.by_hook["rmqkit_controller_logs"]
 
     @property
     def faults(self) -> Mapping[str, Factory]:

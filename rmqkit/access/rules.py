@@ -89,6 +89,8 @@ def all_listed(kind: ResourceType) -> Rule:
 
 #: the cluster's own nodes, which sign with the inner credentials, and super users
 inner = Rule("int", lambda caller, call: caller.on_inner())
+#: the same, for a change that the audit notes: of a node that has no table of users
+inner_change = inner._replace(is_change=True)
 #: every user whose signature is right
 any_user = Rule("any user", lambda caller, call: None)
 #: inner, or a hint from the address of a name server that does not sign

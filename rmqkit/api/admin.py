@@ -4,8 +4,8 @@
         admin.create_topic("T", queue_nums=4)
 
 The methods are coroutines of `rmqkit.client.admin`: of the class `AdminCore`, and functions of
-`messages`, `stats`, `dead_letters`, `transactions`, `pop` and `access`. `AdminFlows` lists them,
-and `Flow` makes a method of each.
+`messages`, `stats`, `dead_letters`, `transactions`, `pop`, `access` and `controllers`. `AdminFlows`
+lists them, and `Flow` makes a method of each.
 """
 
 import os
@@ -16,7 +16,7 @@ from types import MethodType
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
 from rmqkit.api.io_thread import User, acquire, release
-from rmqkit.client.admin import access, messages, pop, stats, transactions
+from rmqkit.client.admin import access, controllers, messages, pop, stats, transactions
 from rmqkit.client.admin import dead_letters as letters
 from rmqkit.client.admin.groups import AdminCore as Core
 from rmqkit.client.flow import Deferred, start
@@ -151,6 +151,12 @@ class AdminFlows:
     delete_rules = Flow(access.delete_rules)
     rules = Flow(access.rules)
     all_rules = Flow(access.all_rules)
+
+    controller_metadata = Flow(controllers.controller_metadata)
+    controller_leader = Flow(controllers.controller_leader)
+    broker_sets = Flow(controllers.broker_sets)
+    elect_master = Flow(controllers.elect_master)
+    clean_brokers = Flow(controllers.clean_brokers)
 
 
 class Admin(User, BlockingAdmin, AdminFlows):

@@ -55,6 +55,9 @@ TABLE: dict[str, Lazy] = {
     "broker": Lazy(
         "rmqkit.cli.nodes.foreground", "Run brokers in the foreground; show the status of running ones.", "broker_app"
     ),
+    "controller": Lazy(
+        "rmqkit.cli.nodes.controllers", "Run a controller; show and change which broker of a set is master."
+    ),
     "container": Lazy("rmqkit.cli.nodes.containers", "List, add and remove brokers that share one process."),
     "fail-master": Lazy(
         "rmqkit.cli.drills.command",

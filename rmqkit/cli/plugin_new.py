@@ -47,6 +47,9 @@ KINDS: Mapping[str, HookKind] = {
         "rmqkit_filters", "A filter", 'In a consumer: `consumer.subscribe(topic, expression, expression_type="$name")`.'
     ),
     "allocator": HookKind("rmqkit_allocators", "An allocator", 'In a consumer: `PushConsumer(…, allocator="$name")`.'),
+    "controller-log": HookKind(
+        "rmqkit_controller_logs", "A log of a controller", "In a controller's settings: `controllerType=$name`."
+    ),
     "fault": HookKind("rmqkit_faults", "A fault for drills", "In a drill: `rmqkit fail-master --fault $name`."),
     "promise": HookKind("rmqkit_promises", "A promise that drills check", "Every drill checks it: `rmqkit fail-master`."),
     "handlers": HookKind("rmqkit_handlers", "A request code", _setting("plugins=$name")),

@@ -24,6 +24,8 @@ The path of a change:
 - `barrier(then)` confirms that after the call: COMMITTED if this controller was still the only
   leader at some moment after the call. An answer that was read before, and is sent after it, was
   not stale when the call was made.
+- `apply`, `then` and `leadership_changed` may call `propose` and `barrier`, also within `settle`.
+  The log takes care that another turn follows if these need one.
 - Each change of `leadership` is reported by `target.leadership_changed`. All pending `then`s of a
   controller that stops to lead are called before it.
 - When the log wants to drop its prefix it calls `target.snapshot()`: the table after the last
@@ -136,8 +138,10 @@ class ControllerLog(Protocol):
     leadership: Leadership
     #: why the log is out of service for good, "" while it works
     failed: str
-    #: whether writes are in flight; a node that stops waits until there are none
-    busy: bool
+
+    @property
+    def busy(self) -> bool:
+        """Whether writes are in flight; a node that stops waits until there are none."""
 
     def start(self) -> None:
         """Read the files and begin. Raises ControllerLogFault if they cannot be read."""

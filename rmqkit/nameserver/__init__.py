@@ -7,7 +7,7 @@ liveness      removes brokers whose connection ended, or that were silent
 notices       tells the members of a group that its smallest id has changed
 answers       builds routes, cluster info and topic lists from the tables
 kv            small configuration texts, stored in a file
-names         valid names and addresses, and the limits of the tables
+names         the limits of the tables
 metrics       Prometheus metrics
 view          what handlers and metrics use of a name server
 handlers/     the request codes, by area

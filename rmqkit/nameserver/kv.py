@@ -13,9 +13,10 @@ from collections.abc import Callable, Mapping
 import msgspec
 
 from rmqkit.errors import RemoteProtocolError
-from rmqkit.nameserver.names import TableLimits, check_name
+from rmqkit.nameserver.names import TableLimits
 from rmqkit.runtime.atomic_file import AtomicFile
 from rmqkit.runtime.calls import Refused
+from rmqkit.runtime.names import check_name
 from rmqkit.runtime.ports import Disk
 from rmqkit.wire.codes import ResponseCode
 from rmqkit.wire.fastjson import dumps, load_as

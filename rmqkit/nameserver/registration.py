@@ -39,9 +39,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from rmqkit.nameserver.names import BROKER_ID_MAX, NAME_SIZE_MAX, check_address, check_name, name_fault, shown
 from rmqkit.nameserver.route_table import MASTER_ID, BrokerEntry, BrokerGroup, RouteTable
 from rmqkit.runtime.calls import Refused
+from rmqkit.runtime.names import BROKER_ID_MAX, NAME_SIZE_MAX, check_address, check_name, name_fault, shown
 from rmqkit.wire.bodies import DataVersion, QueueData, TopicConfig
 from rmqkit.wire.codes import PermName, ResponseCode
 

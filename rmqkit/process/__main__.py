@@ -1,9 +1,9 @@
-"""`python -m rmqkit.process -c node.toml`: run a name server or brokers.
+"""`python -m rmqkit.process -c node.toml`: run a name server, brokers or a controller.
 
     -c, --config FILE     settings of a node: TOML, or an unmodified Apache `.conf`;
                           repeat it for each node of the process
     --set KEY=VALUE       override the files, for each of the nodes
-    --kind KIND           kind of the nodes: broker (default) or nameserver
+    --kind KIND           kind of the nodes: broker (default), nameserver or controller
     --name NAME           name of a single node in the log
     --lifeline FD         end when the other end of this pipe is closed
     --log-file FILE       write the log here (default: stderr), rotated by logFileSizeMax and
@@ -88,7 +88,7 @@ def run(options: NodeOptions) -> int:
     from rmqkit.shell.run import run_nodes
 
     try:
-        made = _brokers(options) if options.kind == "broker" else _nameservers(options)
+        made = _makers()[options.kind](options)
     except ConfigError as error:
         return _refuse(str(error), EXIT_USAGE)
     except RmqkitError as error:
@@ -112,7 +112,7 @@ def run(options: NodeOptions) -> int:
 
 def _check(options: NodeOptions) -> int:
     """Print on stderr why a node could not start: one line per node, beginning with its file."""
-    make = _brokers if options.kind == "broker" else _nameservers
+    make = _makers()[options.kind]
     code = 0
     for path in options.configs:
         try:
@@ -122,17 +122,39 @@ def _check(options: NodeOptions) -> int:
     return code
 
 
+def _makers() -> dict[Kind, Callable[[NodeOptions], _ProcessParts]]:
+    return {"broker": _brokers, "nameserver": _nameservers, "controller": _controllers}
+
+
 def _nameservers(options: NodeOptions) -> _ProcessParts:
     """Build the parts of a process of name servers. Raises ConfigError, RmqkitError."""
-    from rmqkit.process.node_specs import config_of, nameserver_spec
+    from rmqkit.process.node_specs import config_of, controller_spec, nameserver_spec
 
-    if options.container_port or options.container_folder or options.own_logs:
-        raise ConfigError("--container-port, --container-folder and --own-logs are only for brokers")
+    _refuse_broker_options(options)
     paths = options.configs or (None,)
     configs = [config_of(path, options.settings, "nameserver") for path in paths]
     several = len(configs) > 1
     specs = [nameserver_spec(each, f"nameserver-{at}" if several else options.name) for at, each in enumerate(configs)]
+    for at, each in enumerate(configs):
+        if each.controller.in_nameserver:
+            specs.append(controller_spec(each, f"controller-{at}" if several else "controller"))
     return _ProcessParts(specs, configs[0])
+
+
+def _controllers(options: NodeOptions) -> _ProcessParts:
+    """Build the parts of a process of controllers. Raises ConfigError, RmqkitError."""
+    from rmqkit.process.node_specs import config_of, controller_spec
+
+    _refuse_broker_options(options)
+    configs = [config_of(path, options.settings, "controller") for path in options.configs or (None,)]
+    several = len(configs) > 1
+    specs = [controller_spec(each, f"controller-{at}" if several else options.name) for at, each in enumerate(configs)]
+    return _ProcessParts(specs, configs[0])
+
+
+def _refuse_broker_options(options: NodeOptions) -> None:
+    if options.container_port or options.container_folder or options.own_logs:
+        raise ConfigError("--container-port, --container-folder and --own-logs are only for brokers")
 
 
 def _brokers(options: NodeOptions) -> _ProcessParts:
@@ -192,10 +214,12 @@ def parse_options(argv: Sequence[str]) -> NodeOptions:
         def error(self, message: str) -> Any:
             self.exit(EXIT_USAGE, f"error: {message}\n")
 
-    parser = Parser(prog="python -m rmqkit.process", allow_abbrev=False, description="Run a name server or brokers.")
+    parser = Parser(
+        prog="python -m rmqkit.process", allow_abbrev=False, description="Run a name server, brokers or a controller."
+    )
     parser.add_argument("-c", "--config", action="append", default=[], metavar="FILE", help="read the settings of a node")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="override a setting of the files")
-    parser.add_argument("--kind", choices=("broker", "nameserver"), default="broker")
+    parser.add_argument("--kind", choices=("broker", "nameserver", "controller"), default="broker")
     parser.add_argument("--name", default="", help="set the name of the node in the log")
     parser.add_argument("--lifeline", type=int, metavar="FD", help="end when the other end of this pipe is closed")
     parser.add_argument("--log-file", metavar="FILE")

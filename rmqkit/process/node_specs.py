@@ -90,6 +90,31 @@ def nameserver_spec(config: NodeConfig, name: str) -> NodeSpec:
     return NodeSpec(name, posixpath.dirname(settings.kv_config_path), make, listens, tls=tls_of(config))
 
 
+def controller_spec(config: NodeConfig, name: str) -> NodeSpec:
+    """Return the spec of a controller, alone or inside a name server's process.
+
+    Raises ConfigError, PluginError.
+    """
+    from rmqkit import plugins
+    from rmqkit.controller.group import log_type_of
+    from rmqkit.controller.node import Controller
+    from rmqkit.shell.node_host import Listen, NodeSpec
+
+    name = name or "controller"
+    settings = config.controller
+    is_inside = config.kind == "nameserver"
+    make_log = plugins.pick(plugins.load().controller_logs, log_type_of(settings), "controllerType")
+
+    def make(ports: Ports, numbers: Mapping[str, int]) -> Node:
+        return Controller(name, ports, config, make_log, numbers["remoting"])
+
+    host = config.nameserver.bind_address if is_inside else settings.bind_address
+    port = next((each.port for each in settings.peers if each.id == settings.self_id), settings.listen_port)
+    listens = [Listen("remoting", host, port)]
+    check_listeners(each.tag for each in listens)
+    return NodeSpec(name, settings.store_path, make, listens, tls=tls_of(config))
+
+
 def broker_spec(config: NodeConfig, name: str, path: str | None, sink: LogSink | None = None) -> NodeSpec:
     """Return the spec of a broker. Raises ConfigError, PluginError.
 

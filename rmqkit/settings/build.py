@@ -17,6 +17,7 @@ from rmqkit.errors import ConfigError
 from rmqkit.settings.access_sections import PLAIN_ACL_FILE
 from rmqkit.settings.host import Host, expand, expand_path
 from rmqkit.settings.keys import KIND_NAMES, KINDS, declared, find, rows
+from rmqkit.settings.node_sections import check_controller, peers_of
 from rmqkit.settings.sections import Sections
 from rmqkit.settings.sources import PLUGIN, Setting
 from rmqkit.settings.table import Kind, Refusal, Row, Status, Type, Value, parse, show
@@ -127,7 +128,19 @@ def complete(kind: Kind, written: Mapping[str, Value], host: Host) -> dict[str, 
         elif values["brokerRole"] != "SLAVE":
             values["brokerId"] = 0
         complete_acl(values, host)
+    else:
+        complete_controller(kind, values, host)
     return values
+
+
+def complete_controller(kind: Kind, values: dict[str, Value], host: Host) -> None:
+    """Add the default folder, and the port: as in Apache's controller, that of the own peer."""
+    if not values.get("controllerStorePath"):
+        values["controllerStorePath"] = expand_path("${user.home}/rmqkit-controller", host)
+    if kind == "controller":
+        for each in peers_of(values.get("controllerDLegerPeers", "")):
+            if each.id == values.get("controllerDLegerSelfId"):
+                values["listenPort"] = each.port
 
 
 def complete_elected(values: dict[str, Value]) -> None:
@@ -159,6 +172,14 @@ def check_together(kind: Kind, values: Mapping[str, Value]) -> None:
         raise ConfigError("config: outboxLowWater, outboxHighWater and outboxMax must not decrease in this order")
     if kind == "broker":
         check_broker(values)
+    else:
+        peers, self_id = values.get("controllerDLegerPeers"), values.get("controllerDLegerSelfId")
+        check_controller(None if peers is None else str(peers), None if self_id is None else str(self_id))
+        if kind == "nameserver" and values["enableControllerInNamesrv"] and not peers:
+            raise ConfigError(
+                "config: enableControllerInNamesrv = true needs controllerDLegerPeers and controllerDLegerSelfId: they "
+                "name the controller's address"
+            )
 
 
 def check_broker(values: Mapping[str, Value]) -> None:

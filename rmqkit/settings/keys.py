@@ -19,7 +19,9 @@ from rmqkit.settings.sections import Sections
 from rmqkit.settings.table import Kind, Refusal, Row, Status, Type, Value, parse_text
 
 KINDS: tuple[Kind, ...] = get_args(Kind)
-KIND_NAMES: dict[Kind, str] = {"broker": "broker", "nameserver": "name server"}
+KIND_NAMES: dict[Kind, str] = {"broker": "broker", "nameserver": "name server", "controller": "controller"}
+#: names in `upstream.toml` for several kinds of node
+_SEVERAL: Mapping[str, tuple[Kind, ...]] = {"both": KINDS, "controllers": ("nameserver", "controller")}
 
 UPSTREAM = Path(__file__).with_name("upstream.toml")
 _LINE = re.compile(r"(\S+): ([\w|]+)(?: = ([^\s].*?))?(?:, (refused|only): (.+))?")
@@ -49,7 +51,7 @@ def declared() -> tuple[WorkingKey, ...]:
 
 
 def _upstream() -> Iterator[tuple[str, Row]]:
-    """Yield every other key, with the nodes that have it: a kind, or "both"."""
+    """Yield every other key, with the nodes that have it: a kind, or a name of `_SEVERAL`."""
     for area, by_status in tomllib.loads(UPSTREAM.read_text(encoding="utf-8")).items():
         for status, by_nodes in by_status.items():
             for nodes, by_reason in by_nodes.items():
@@ -91,7 +93,7 @@ def _row(line: str, status: Status, area: str, reason: str) -> Row:
 def _tables() -> Mapping[Kind, dict[str, Row]]:
     tables: Mapping[Kind, dict[str, Row]] = {kind: {} for kind in KINDS}
     every = [(kind, each.row) for each in declared() for kind in each.kinds]
-    every += [(kind, row) for nodes, row in _upstream() for kind in KINDS if nodes in (kind, "both")]
+    every += [(kind, row) for nodes, row in _upstream() for kind in KINDS if kind in _SEVERAL.get(nodes, (nodes,))]
     for kind, row in every:
         assert row.key not in tables[kind], row.key
         tables[kind][row.key] = row

@@ -35,8 +35,9 @@ from rmqkit.settings.tls_sections import TlsClientSettings, TlsServerSettings
 class Sections:
     """All sections.
 
-    A broker reads each except `nameserver`; a name server reads `nameserver` and those of both
-    kinds.
+    A broker reads each except `nameserver` and `controller`. A name server and a controller read
+    their own section, and those of all kinds; a name server with a controller in its process reads
+    both.
     """
 
     identity: broker.BrokerIdentity = section(broker.BrokerIdentity, "Identity and addresses", "broker")
@@ -68,10 +69,13 @@ class Sections:
     election: ElectionSettings = section(ElectionSettings, "Replication and acting master", "broker")
     drills: DrillSettings = section(DrillSettings, "Drills", "broker")
     nameserver: node.NameserverSettings = section(node.NameserverSettings, "Name server", "nameserver")
-    limits: node.NetworkLimits = section(node.NetworkLimits, "Network and limits", "broker", "nameserver")
-    tls: TlsServerSettings = section(TlsServerSettings, "TLS", "broker", "nameserver")
-    tls_client: TlsClientSettings = section(TlsClientSettings, "TLS", "broker", "nameserver")
-    access: AccessSettings = section(AccessSettings, "Access control", "broker", "nameserver")
-    metrics: node.MetricsSettings = section(node.MetricsSettings, "Metrics", "broker", "nameserver")
-    logs: node.LogSettings = section(node.LogSettings, "Logs", "broker", "nameserver")
-    plugins: node.PluginSettings = section(node.PluginSettings, "Plug-ins", "broker", "nameserver")
+    controller: node.ControllerSettings = section(
+        node.ControllerSettings, "Controller and DLedger", "nameserver", "controller"
+    )
+    limits: node.NetworkLimits = section(node.NetworkLimits, "Network and limits", "broker", "nameserver", "controller")
+    tls: TlsServerSettings = section(TlsServerSettings, "TLS", "broker", "nameserver", "controller")
+    tls_client: TlsClientSettings = section(TlsClientSettings, "TLS", "broker", "nameserver", "controller")
+    access: AccessSettings = section(AccessSettings, "Access control", "broker", "nameserver", "controller")
+    metrics: node.MetricsSettings = section(node.MetricsSettings, "Metrics", "broker", "nameserver", "controller")
+    logs: node.LogSettings = section(node.LogSettings, "Logs", "broker", "nameserver", "controller")
+    plugins: node.PluginSettings = section(node.PluginSettings, "Plug-ins", "broker", "nameserver", "controller")

@@ -94,7 +94,7 @@ def flattened(key: str, table: Mapping[str, object], text: str, name: str, kind:
     Raises ConfigError for any other table.
     """
     if key != "tls":
-        hint = suggest(key, rows(kind), "tables are [broker], [nameserver] and [plugin.NAME]")
+        hint = suggest(key, rows(kind), "tables are [broker], [nameserver], [controller] and [plugin.NAME]")
         raise ConfigError(f"config: unknown table [{key}] in {name}{line_of(text, key)}{hint}")
     for part, value in table.items():
         whole = f"{key}.{part}"

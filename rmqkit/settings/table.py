@@ -23,7 +23,7 @@ from typing import Literal, NamedTuple
 from rmqkit.errors import ConfigError
 
 Value = bool | int | float | str
-Kind = Literal["broker", "nameserver"]
+Kind = Literal["broker", "nameserver", "controller"]
 
 
 class Type(StrEnum):

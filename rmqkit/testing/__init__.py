@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from rmqkit.testing.brokers import SimBroker as SimBroker
     from rmqkit.testing.clusters import Clean as Clean
     from rmqkit.testing.clusters import RunningCluster as RunningCluster
+    from rmqkit.testing.controller_logs import ControllerLogContract as ControllerLogContract
     from rmqkit.testing.escape import EscapeContract as EscapeContract
     from rmqkit.testing.fault_policies import FaultPolicyContract as FaultPolicyContract
     from rmqkit.testing.faults import FaultContract as FaultContract
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "AllocatorContract": "rmqkit.testing.allocators",
     "Clean": "rmqkit.testing.clusters",
+    "ControllerLogContract": "rmqkit.testing.controller_logs",
     "EscapeContract": "rmqkit.testing.escape",
     "FaultContract": "rmqkit.testing.faults",
     "FaultLab": "rmqkit.testing.faults",

@@ -25,8 +25,20 @@ from rmqkit.store.contract import (
     QueueRange,
     StoreWriteError,
 )
-from rmqkit.testing.store_records import FOREVER_MS, body_of, drain, fill, keys, offset_of, phy_offset_of, records_of
-from rmqkit.testing.store_world import START_MS, StoreWorld, put, store_config
+from rmqkit.testing.store_world import (
+    FOREVER_MS,
+    START_MS,
+    StoreWorld,
+    body_of,
+    drain,
+    fill,
+    keys,
+    offset_of,
+    phy_offset_of,
+    put,
+    records_of,
+    store_config,
+)
 
 TOPICS_REFUSED = ("", ".", "..", "a/b", "../x", "nul\0", "x" * 300)
 #: words in the names of tests that need `keeps` or `uses_disk`
@@ -316,10 +328,7 @@ class StorageEngineContract:
         world.settle()
         ended: list[OSError | None] = []
         engine.truncate(end, ended.append)
-        for _ in range(1000):
-            if ended:
-                break
-            world.turn()
+        world.until(lambda: ended)
         assert ended == [None]
         engine.offset_confirmed = None
         assert engine.append(put(body=b"instead")).queue_offset == 3

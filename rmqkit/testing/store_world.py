@@ -16,12 +16,13 @@ from heapq import heappop, heappush
 from random import Random
 from typing import Any
 
-from rmqkit.config import NameserverSettings, NodeConfig, StorePaths
+from rmqkit.config import ControllerSettings, NameserverSettings, NodeConfig, StorePaths
+from rmqkit.runtime.connection import Buffer
 from rmqkit.runtime.duties import Duties
 from rmqkit.runtime.ports import Clock, Disk, Ports
 from rmqkit.sim.disk import SimDisk
 from rmqkit.sim.folder import SimFolder
-from rmqkit.store.contract import Arrival, EngineFactory, EngineParts, Put, StorageEngine
+from rmqkit.store.contract import Arrival, EngineFactory, EngineParts, GetStatus, Put, PutStatus, StorageEngine
 
 START_MS = 1_750_000_000_000
 HOST = bytes([10, 0, 0, 1]) + (10911).to_bytes(4, "big")
@@ -57,6 +58,7 @@ def store_config(**sections: dict[str, Any]) -> NodeConfig:
         kind="broker",
         paths=StorePaths(store_path_root_dir="/store", store_path_commit_log="/store/commitlog"),
         nameserver=NameserverSettings(kv_config_path="/kv.json", config_store_path="/ns.conf"),
+        controller=ControllerSettings(config_store_path="/controller.conf"),
     )
     defaults: dict[str, dict[str, Any]] = {
         "commit_log": {"mapped_file_size_commit_log": 4096},
@@ -255,3 +257,64 @@ def put(topic: str = "T", queue_id: int = 0, body: bytes = b"body", *, propertie
     }
     values.update(fields)
     return Put(**values)
+
+
+# --- records ----------------------------------------------------------------------------------
+
+#: ms; a time that no message reaches
+FOREVER_MS = 1 << 60
+
+
+def body_of(record: Buffer) -> bytes:
+    """Return the body of a record with IPv4 hosts."""
+    size = int.from_bytes(record[84:88], "big")
+    return bytes(record[88 : 88 + size])
+
+
+def records_of(buffers: Any) -> list[bytes]:
+    """Split the joined buffers into whole records."""
+    whole = b"".join(buffers)
+    records = []
+    while whole:
+        size = int.from_bytes(whole[:4], "big")
+        records.append(whole[:size])
+        whole = whole[size:]
+    return records
+
+
+def offset_of(record: Buffer) -> int:
+    return int.from_bytes(record[20:28], "big")
+
+
+def phy_offset_of(record: Buffer) -> int:
+    return int.from_bytes(record[28:36], "big")
+
+
+def keys(*names: str) -> bytes:
+    return b"UNIQ_KEY\x01" + names[0].encode() + b"\x02KEYS\x01" + " ".join(names[1:]).encode() + b"\x02"
+
+
+def fill(world: StoreWorld, count: int, *, topic: str = "T", queue_id: int = 0, size: int = 100, ms: int = 1) -> None:
+    """Append `count` messages, one per turn of `ms`.
+
+    The bodies are `T-0-<number>`, padded to `size` bytes.
+    """
+    for number in range(count):
+        body = f"{topic}-{queue_id}-{number}".encode().ljust(size, b".")
+        assert world.engine.append(put(topic, queue_id, body)).status is PutStatus.PUT_OK
+        world.turn(ms)
+
+
+def drain(engine: StorageEngine, topic: str, queue_id: int) -> list[bytes]:
+    """Return every record of a queue, read with pulls as a consumer does."""
+    offset = engine.queue_range(topic, queue_id).offset_min
+    records: list[bytes] = []
+    while True:
+        read = engine.read(topic, queue_id, offset, count_max=32, size_max=262_144)
+        if read.status is not GetStatus.FOUND:
+            return records
+        found = records_of(read.buffers)
+        assert read.message_count == len(found)
+        assert read.size == sum(map(len, found))
+        records += found
+        offset = read.offset_next

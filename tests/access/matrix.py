@@ -218,6 +218,25 @@ NAMESERVER: dict[int, Case] = {
     60005: Case(None, MEMBER, {"users": [], "acls": []}),
 }
 
+SET = {"clusterName": "DefaultCluster", "brokerName": "broker-a"}
+
+#: a controller has no table of users: only nodes and the super user of its settings are known
+CONTROLLER: dict[int, Case] = {
+    904: Case(None, {**MEMBER, "brokerId": "1"}, b"", (2010,)),
+    1001: Case(None, SET, {"syncStateSet": [1], "syncStateSetEpoch": 1}, (2013,)),
+    1002: Case(None, {**SET, "brokerId": "1", "designateElect": "false"}, b"", (2010,)),
+    1003: Case(None, {**SET, "brokerId": "1", "brokerAddress": "10.0.0.1:1"}, b"", (2010,)),
+    1004: Case(None, SET, b"", (2008,)),
+    1005: Case(None),
+    1006: Case(None, {}, ["broker-a"]),
+    1009: Case(None, {}, b"enableElectUncleanMaster=true"),
+    1010: Case(None),
+    1011: Case(None, {**SET, "isCleanLivingBroker": "true"}, b"", (2009,)),
+    1012: Case(None, SET),
+    1013: Case(None, {**SET, "appliedBrokerId": "1", "registerCheckCode": "10.0.0.1:1;1"}),
+    60010: Case(None, {"group": "controllers", "sender": "n0", "receiver": "n0"}),
+}
+
 CONTAINER: dict[int, Case] = {
     26: Case(C_GET),
     28: Case(C_GET),

@@ -16,6 +16,9 @@ from rmqkit.broker.node import HANDLERS, NOT_ON_VIP
 from rmqkit.client.peer_calls import PEER_CALLS
 from rmqkit.config import NetworkLimits, from_values, load
 from rmqkit.container.node import ChangeResult, ContainerNode, rows
+from rmqkit.controller.handlers import HANDLERS as CONTROLLER_HANDLERS
+from rmqkit.controller.node import Controller
+from rmqkit.controller.single_log import make_single
 from rmqkit.errors import ConfigError, RmqkitError
 from rmqkit.nameserver.handlers import HANDLERS as NAMESERVER_HANDLERS
 from rmqkit.nameserver.node import NameServer
@@ -25,7 +28,7 @@ from rmqkit.store.heap_disk import HeapDisk
 from rmqkit.wire.bodies.access import AccessTableBody
 from rmqkit.wire.codes import OwnRequestCode, RequestCode, ResponseCode
 from rmqkit.wire.schema import NoFields
-from tests.access.matrix import BROKER, CONTAINER, NAMESERVER, Case
+from tests.access.matrix import BROKER, CONTAINER, CONTROLLER, NAMESERVER, Case
 from tests.broker import requests
 from tests.broker.conftest import MakeScript, make  # noqa: F401  # a fixture
 from tests.helpers.script import Client, Script
@@ -256,6 +259,24 @@ def test_a_name_server_without_authentication_takes_no_users():
     assert script.connect().ask(60005, NAMESERVER[60005].fields, NAMESERVER[60005].data).code == 3
 
 
+# --- a controller
+
+
+@pytest.mark.parametrize(("code", "case"), ids(CONTROLLER))
+def test_a_controller(code: int, case: Case):
+    values = [f"{key}=/c/{key}" for key in ("controllerStorePath", "configStorePath")]
+    config = load([], [*values, *SETTINGS], "controller")
+    script = Script(lambda ports: Controller("c", ports, config, make_single, 19876))
+    client = script.connect()
+
+    def look() -> Any:
+        return script.node.sets.snapshot(), script.node.config.values
+
+    refused_to_all_but_the_least(client, code, case, lambda *rules: None, look)
+    allowed(client, INNER, code, case)
+    allowed(client, ROOT, code, case)
+
+
 # --- a container
 
 
@@ -312,8 +333,8 @@ def test_a_container(code: int, case: Case):
 
 @pytest.mark.parametrize(
     ("handlers", "table"),
-    [(HANDLERS, BROKER), (NAMESERVER_HANDLERS, NAMESERVER), (rows, CONTAINER)],
-    ids=["broker", "nameserver", "container"],
+    [(HANDLERS, BROKER), (NAMESERVER_HANDLERS, NAMESERVER), (CONTROLLER_HANDLERS, CONTROLLER), (rows, CONTAINER)],
+    ids=["broker", "nameserver", "controller", "container"],
 )
 def test_the_matrix_has_every_code(handlers: Handlers, table: dict[int, Case]):
     assert handlers.rows.keys() == table.keys()

@@ -395,7 +395,7 @@ def test_our_key_and_apaches_for_the_same_choice_must_agree(ours: str, theirs: s
         ("broker", ["tls.server.mode=permissive"]),
         ("broker", ["tls.server.mode=enforcing"]),
         ("nameserver", ["tls.server.mode=enforcing"]),
-        ("nameserver", ["enableControllerInNamesrv=true"]),
+        ("controller", ["controllerType=jRaft"]),
         ("broker", ["drillDefects=ack-before-sync"]),
         ("broker", ["storeType=defaultRocksDB"]),
         ("broker", ["configManagerVersion=v2"]),
@@ -424,6 +424,31 @@ def test_what_would_break_a_promise_ends_the_start(kind: str, overrides: list[st
 )
 def test_replicas_that_make_no_sense_together_are_named(overrides: list[str], wanted: str):
     assert wanted in error("broker", *overrides)
+
+
+@pytest.mark.parametrize(
+    ("kind", "peers", "self_id", "wanted"),
+    [
+        ("controller", "n0-10.0.0.1:9000;n1-127.0.0.1:9000", "n0", "127.0.0.1 of n1 is this machine only"),
+        ("controller", "n0-10.0.0.1:9000;n0-10.0.0.2:9000", "n0", "an id occurs twice"),
+        ("controller", "n0-10.0.0.1:9000", "n1", "must be an id of controllerDLegerPeers: n0"),
+        ("controller", "n0-10.0.0.1:90000", "n0", "port 90000 of n0 must be from 1 to 65535"),
+        ("controller", "10.0.0.1:9000", "n0", "ID-HOST:PORT"),
+        ("nameserver", "", "n0", "needs controllerDLegerPeers"),
+    ],
+)
+def test_controllers_that_make_no_group_are_named(kind: str, peers: str, self_id: str, wanted: str):
+    inside = ["enableControllerInNamesrv=true"] if kind == "nameserver" else []
+    assert wanted in error(kind, f"controllerDLegerPeers={peers}", f"controllerDLegerSelfId={self_id}", *inside)
+
+
+def test_a_controller_listens_at_the_port_of_its_own_peer():
+    """`ControllerStartup.createControllerManager`."""
+    peers = "n0-10.0.0.1:9000;n1-[2001:db8::1]:9001;"
+    made = config.load([], [f"controllerDLegerPeers={peers}", "controllerDLegerSelfId=n1"], "controller", host=HOST)
+    assert made.controller.listen_port == 9001
+    assert made.controller.peers[1] == ("n1", "2001:db8::1", 9001)
+    assert config.load([], [], "controller", host=HOST).controller.listen_port == 19876
 
 
 @pytest.mark.parametrize(

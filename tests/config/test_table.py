@@ -28,10 +28,16 @@ CLASSES: dict[Kind, tuple[str, ...]] = {
         "AuthConfig",
     ),
     "nameserver": ("NamesrvConfig", "NettyServerConfig", "NettyClientConfig", "ControllerConfig", "JraftConfig"),
+    "controller": ("NettyServerConfig", "NettyClientConfig", "ControllerConfig", "JraftConfig"),
 }
-# BrokerStartup.buildBrokerController and NamesrvStartup.parseCommandlineAndConfigFile replace these
-# initial values.
-AT_START = {("broker", "listenPort"): 10911, ("nameserver", "listenPort"): 9876, ("broker", "haListenPort"): 0}
+# BrokerStartup.buildBrokerController, NamesrvStartup.parseCommandlineAndConfigFile and
+# ControllerStartup.createControllerManager replace these initial values.
+AT_START = {
+    ("broker", "listenPort"): 10911,
+    ("nameserver", "listenPort"): 9876,
+    ("controller", "listenPort"): 19876,
+    ("broker", "haListenPort"): 0,
+}
 # A name server and its controller share these keys; the name server's default counts.
 CONTROLLERS = {"configBlackList", "configStorePath"}
 # The environment variables behind these are not set by default.

@@ -49,7 +49,10 @@ def test_every_hook_and_its_factory_is_documented(hook):
 
 @pytest.mark.parametrize(
     "hook",
-    ["rmqkit_fault_policies", "rmqkit_lock_modes", "rmqkit_escape_strategies", "rmqkit_filters", "rmqkit_allocators"],
+    [
+        *("rmqkit_fault_policies", "rmqkit_lock_modes", "rmqkit_escape_strategies", "rmqkit_filters"),
+        *("rmqkit_allocators", "rmqkit_controller_logs"),
+    ],
 )
 def test_every_member_of_a_short_contract_is_documented(hook):
     contract = plugins.CONTRACTS[hook]

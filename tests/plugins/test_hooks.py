@@ -9,13 +9,16 @@ import sys
 from rmqkit import plugins
 from rmqkit.api import choices
 from rmqkit.client.fault_policy import QueueRing
+from rmqkit.config import from_values
 from rmqkit.drill.engine import Engine
+from rmqkit.process.node_specs import controller_spec
 from rmqkit.testing import FaultLab, SimBroker
 from rmqkit.testing.brokers import NAME
 from rmqkit.testing.fault_policies import queues_of
 from rmqkit.wire.bodies import LockBatchAnswer, LockBatchBody, MessageQueue
 from rmqkit.wire.codes import RequestCode, ResponseCode
 from rmqkit.wire.record import iter_records
+from tests.helpers.script import Script
 
 
 def test_every_hook_has_its_test():
@@ -267,6 +270,28 @@ def test_hook_duties(install):
     assert len(beats) - before == 10
     assert beats[-1][1] == broker.node.store.offset_max > 0
     assert SimBroker().node.view.plugins == {}, "installed, but no setting names it"
+
+
+def test_hook_controller_logs(install):
+    install(
+        "box_log",
+        """
+        from rmqkit.controller.single_log import SingleLog
+
+        class Boxed(SingleLog):
+            def facts(self):
+                return {**super().facts(), "type": "box"}
+
+        @hookimpl
+        def rmqkit_controller_logs():
+            return {"box": Boxed}
+        """,
+    )
+    config = from_values("controller", {"controllerType": "box", "controllerStorePath": "/controller"})
+    spec = controller_spec(config, "c")
+    script = Script(lambda ports: spec.make(ports, {"remoting": 9000}))
+    assert script.node.log.facts()["type"] == "box"
+    assert script.connect().ask(RequestCode.CONTROLLER_GET_METADATA_INFO).ext["isLeader"] == "true"
 
 
 def test_hook_faults(install):

@@ -17,6 +17,11 @@ from rmqkit.testing import SimBroker
 GUIDE = (Path(__file__).resolve().parents[2] / "docs" / "plugins.md").read_text()
 
 
+HOOKS_WITH_SUITE = [
+    *("escape", "lock", "storage", "fault-policy", "filter", "allocator", "fault", "promise", "controller-log"),
+]
+
+
 def run(*words: str, cwd: Path, **env: str) -> subprocess.CompletedProcess:
     return subprocess.run(
         [sys.executable, "-m", *words], cwd=cwd, env={**os.environ, **env}, capture_output=True, text=True, check=False
@@ -55,7 +60,7 @@ def test_new_projects_are_green_at_once(tmp_path):
         assert done.returncode == 0, done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("hook", ["escape", "lock", "storage", "fault-policy", "filter", "allocator", "fault", "promise"])
+@pytest.mark.parametrize("hook", HOOKS_WITH_SUITE)
 def test_its_test_runs_the_contract_suite(tmp_path, hook):
     text = plugin_new.make("box", hook, tmp_path)[-1].read_text()
     assert "Contract):" in text

@@ -5,8 +5,7 @@ import pytest
 from rmqkit.store import ENGINES
 from rmqkit.store.contract import Put, PutStatus
 from rmqkit.store.log.scan import DELAY_LEVELS, queue_tags_code
-from rmqkit.testing.store_records import FOREVER_MS, drain, offset_of
-from rmqkit.testing.store_world import StoreWorld, store_config
+from rmqkit.testing.store_world import FOREVER_MS, StoreWorld, drain, offset_of, store_config
 from rmqkit.wire.record import Record, decode_record
 from tests.store.apache_store import SIZES, files_of, messages_of, world_of
 

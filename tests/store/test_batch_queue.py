@@ -14,8 +14,7 @@ from rmqkit.store.contract import GetStatus, StoreWriteError
 from rmqkit.store.queues.batch_queue import BatchQueue, message_count
 from rmqkit.store.queues.consume_queue import ConsumeQueue
 from rmqkit.testing import StorageEngineContract
-from rmqkit.testing.store_records import records_of
-from rmqkit.testing.store_world import StoreWorld, put, store_config
+from rmqkit.testing.store_world import StoreWorld, put, records_of, store_config
 from rmqkit.wire.batch import BatchMessage, encode_batch
 from rmqkit.wire.codes import MessageSysFlag
 from rmqkit.wire.javahash import tags_code

@@ -7,8 +7,7 @@ import pytest
 from rmqkit.config import BrokerRole
 from rmqkit.store import ENGINES
 from rmqkit.store.contract import PutStatus, StoreWriteError
-from rmqkit.testing.store_records import drain
-from rmqkit.testing.store_world import StoreWorld, put, store_config
+from rmqkit.testing.store_world import StoreWorld, drain, put, store_config
 
 LOG = "/store/commitlog/00000000000000000000"
 BIG = {"commit_log": {"mapped_file_size_commit_log": 1 << 20}}

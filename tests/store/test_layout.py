@@ -7,8 +7,7 @@ import pytest
 
 from rmqkit.store import ENGINES
 from rmqkit.store.contract import PutStatus
-from rmqkit.testing.store_records import drain
-from rmqkit.testing.store_world import BORN, HOST, StoreWorld, put, store_config
+from rmqkit.testing.store_world import BORN, HOST, StoreWorld, drain, put, store_config
 
 V6 = bytes(range(16)) + (5).to_bytes(4, "big")
 

@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 from rmqkit.broker.handlers.messages.batch_shape import of_messages
 from rmqkit.store import ENGINES
 from rmqkit.store.contract import PutStatus, StoreWriteError
-from rmqkit.testing.store_records import FOREVER_MS, body_of, drain, offset_of, phy_offset_of
-from rmqkit.testing.store_world import StoreWorld, put, store_config
+from rmqkit.testing.store_world import FOREVER_MS, StoreWorld, body_of, drain, offset_of, phy_offset_of, put, store_config
 
 TOPICS = ("A", "B")
 

@@ -16,8 +16,7 @@ from rmqkit.store.mapped import MappedEngine
 from rmqkit.store.queues.consume_queue import ConsumeQueue
 from rmqkit.store.queues.extension import ADDRESS_MAX, ExtUnit, QueueExt
 from rmqkit.testing import StorageEngineContract
-from rmqkit.testing.store_records import body_of, records_of
-from rmqkit.testing.store_world import StoreWorld, put, store_config
+from rmqkit.testing.store_world import StoreWorld, body_of, put, records_of, store_config
 from rmqkit.wire.javahash import tags_code
 
 #: written by 5.5.0's `ConsumeQueueExt` in files of 256 bytes: 14 units, every third without bit map

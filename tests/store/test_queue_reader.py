@@ -3,8 +3,7 @@
 from rmqkit.config import BrokerRole
 from rmqkit.store import ENGINES
 from rmqkit.store.contract import EngineParts, GetStatus
-from rmqkit.testing.store_records import body_of, drain, fill, records_of
-from rmqkit.testing.store_world import StoreWorld, put, store_config
+from rmqkit.testing.store_world import StoreWorld, body_of, drain, fill, put, records_of, store_config
 
 MEMORY_SIZE = 10_000
 

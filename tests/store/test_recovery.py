@@ -6,8 +6,7 @@ import pytest
 
 from rmqkit.store import ENGINES
 from rmqkit.store.contract import PutStatus
-from rmqkit.testing.store_records import FOREVER_MS, body_of, drain, keys
-from rmqkit.testing.store_world import StoreWorld, put, store_config
+from rmqkit.testing.store_world import FOREVER_MS, StoreWorld, body_of, drain, keys, put, store_config
 
 QUEUES = [("A", 0), ("A", 1), ("B", 0)]
 

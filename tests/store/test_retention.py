@@ -5,8 +5,7 @@ import pytest
 from rmqkit.store import ENGINES
 from rmqkit.store.contract import PutStatus
 from rmqkit.store.retention import is_time
-from rmqkit.testing.store_records import FOREVER_MS, drain, keys, offset_of
-from rmqkit.testing.store_world import START_MS, StoreWorld, put, store_config
+from rmqkit.testing.store_world import FOREVER_MS, START_MS, StoreWorld, drain, keys, offset_of, put, store_config
 
 HOUR_MS = 3_600_000
 MIB = 1 << 20

@@ -8,8 +8,7 @@ import pytest
 from rmqkit.errors import RmqkitError
 from rmqkit.store import ENGINES
 from rmqkit.store.contract import PutStatus
-from rmqkit.testing.store_records import body_of, drain, offset_of, phy_offset_of
-from rmqkit.testing.store_world import StoreWorld, put, store_config
+from rmqkit.testing.store_world import StoreWorld, body_of, drain, offset_of, phy_offset_of, put, store_config
 
 LOG = "/store/commitlog/00000000000000000000"
 BODIES = [f"message {number} ".encode() * 3 for number in range(9)]

@@ -3,8 +3,7 @@
 import pytest
 
 from rmqkit.store import ENGINES
-from rmqkit.testing.store_records import FOREVER_MS, body_of, drain, keys, offset_of
-from rmqkit.testing.store_world import StoreWorld, put
+from rmqkit.testing.store_world import FOREVER_MS, StoreWorld, body_of, drain, keys, offset_of, put
 from tests.store.crash.check import bytes_of, found_in
 
 LOG = "/store/commitlog/00000000000000000000"

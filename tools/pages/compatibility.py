@@ -14,12 +14,19 @@ from rmqkit.broker.node import HANDLERS as BROKER
 from rmqkit.broker.node import NOT_ON_VIP
 from rmqkit.client.peer_calls import PEER_CALLS as CLIENT
 from rmqkit.container.node import rows as CONTAINER
+from rmqkit.controller.handlers import HANDLERS as CONTROLLER
 from rmqkit.nameserver.handlers import HANDLERS as NAMESERVER
 from rmqkit.wire.codes import OwnRequestCode, RequestCode
 from tools.pages.code_history import SINCE, WHY_NOT
 
 RECORDS = Path(__file__).parents[2] / "tests" / "interop"
-NODES = (("broker", BROKER), ("name server", NAMESERVER), ("client", CLIENT), ("container", CONTAINER))
+NODES = (
+    ("broker", BROKER),
+    ("name server", NAMESERVER),
+    ("controller", CONTROLLER),
+    ("client", CLIENT),
+    ("container", CONTAINER),
+)
 
 HEAD = """# Compatibility
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rmqkit.settings.keys import KIND_NAMES, KINDS, rows, spellings
-from rmqkit.settings.table import Kind, Row, Status, show
+from rmqkit.settings.table import Row, Status, show
 
 AREAS = (
     "Identity and addresses",
@@ -39,15 +39,16 @@ AREAS = (
 HEAD = """\
 # Settings
 
-This page lists every configuration key of Apache RocketMQ's broker and name server, and what the
-key does in rmqkit. It is for operators who configure a node or move Apache's configuration files.
+This page lists every configuration key of Apache RocketMQ's broker, name server and controller,
+and what the key does in rmqkit. It is for operators who configure a node or move Apache's
+configuration files.
 
 Nodes use RocketMQ's property names. Write them to a TOML file, or keep an Apache `.conf` file
 unchanged, and pass the file with `-c`. `--set key=value` sets a single key. Several `-c` options
 are read in order. Later files win over earlier ones, and `--set` wins over files.
 
-In TOML a key stands at the top level or under `[broker]` or `[nameserver]`. A list of values may
-be a TOML list.
+In TOML a key stands at the top level or under `[broker]`, `[nameserver]` or
+`[controller]`. A list of values may be a TOML list.
 
 ```toml
 namesrvAddr = ["127.0.0.1:9876", "127.0.0.1:9877"]
@@ -77,23 +78,22 @@ The tables below give each key one of four states:
 A key that is in no table is an error. The error suggests the closest key.
 
 Keys marked "live" can be changed while a node runs (`UPDATE_BROKER_CONFIG`,
-`UPDATE_NAMESRV_CONFIG`). All others need a restart. Defaults are Apache's. `-` means that a key
-has no default.
+`UPDATE_NAMESRV_CONFIG`, `UPDATE_CONTROLLER_CONFIG`). All others need a restart. Defaults are
+Apache's. `-` means that a key has no default.
 
 `make docs` generates this page.
 """
 
 
 def rows_by_area() -> dict[str, list[tuple[str, Row]]]:
-    """Return area -> [(node, row)]; a row that both kinds of node share is listed once."""
+    """Return area -> [(nodes, row)]; a row that several kinds of node share is listed once."""
     found: dict[str, list[tuple[str, Row]]] = {area: [] for area in AREAS}
-    other: dict[Kind, Kind] = {"broker": "nameserver", "nameserver": "broker"}
     for kind in KINDS:
         for key, row in rows(kind).items():
-            shared = rows(other[kind]).get(key) == row
-            if shared and kind == "nameserver":
-                continue
-            found[row.area].append(("both" if shared else KIND_NAMES[kind], row))
+            sharing = [each for each in KINDS if rows(each).get(key) == row]
+            if sharing[0] == kind:
+                nodes = "all" if len(sharing) == len(KINDS) else ", ".join(KIND_NAMES[each] for each in sharing)
+                found[row.area].append((nodes, row))
     return found
 
 

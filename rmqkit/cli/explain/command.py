@@ -88,9 +88,11 @@ def handled(request: RequestCode | OwnRequestCode) -> dict[str, Any]:
     from rmqkit.broker.node import HANDLERS as broker
     from rmqkit.client.peer_calls import PEER_CALLS as client
     from rmqkit.container.node import rows as container
+    from rmqkit.controller.handlers import HANDLERS as controller
     from rmqkit.nameserver.handlers import HANDLERS as nameserver
 
-    tables = {"broker": broker, "name server": nameserver, "client": client, "container": container}
+    servers = {"broker": broker, "name server": nameserver, "controller": controller}
+    tables = {**servers, "client": client, "container": container}
     return {"answered_by": [kind for kind, table in tables.items() if int(request) in table.rows]}
 
 

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 from rmqkit.access.rules import GET, either, inner, on_cluster
 from rmqkit.errors import RemoteProtocolError
 from rmqkit.nameserver.kv import ORDER_TOPIC_CONFIG
-from rmqkit.nameserver.names import check_name
 from rmqkit.nameserver.registration import Newcomer, RegistrationResult, check, enter
 from rmqkit.runtime.calls import Call, Handlers, Refused, Response
+from rmqkit.runtime.names import check_name
 from rmqkit.wire.bodies import AccessTableBody, DataVersion, KVTable, RegisterBrokerBody, TopicConfigAndMappingTable
 from rmqkit.wire.codes import OwnRequestCode, RequestCode, ResponseCode, Version
 from rmqkit.wire.record import body_crc

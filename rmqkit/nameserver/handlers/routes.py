@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from rmqkit.access.rules import GET, PUB, SUB, either, in_body, inner, on_cluster, on_topic
 from rmqkit.nameserver import answers
 from rmqkit.nameserver.kv import ORDER_TOPIC_CONFIG
-from rmqkit.nameserver.names import NAME_SIZE_MAX
 from rmqkit.runtime.calls import Call, Handlers, Response
+from rmqkit.runtime.names import NAME_SIZE_MAX
 from rmqkit.wire.bodies import MemberGroupBody
 from rmqkit.wire.codes import RequestCode, ResponseCode
 from rmqkit.wire.schema import NoFields

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from rmqkit.access.rules import GET, TOPIC, UPDATE, either, lists, on_cluster
 from rmqkit.nameserver import answers
-from rmqkit.nameserver.names import NAME_SIZE_MAX, check_name, shown
 from rmqkit.runtime.calls import Call, Handlers, Refused, Response
+from rmqkit.runtime.names import NAME_SIZE_MAX, check_name, shown
 from rmqkit.wire.bodies import TopicList, TopicRoute
 from rmqkit.wire.codes import RequestCode, ResponseCode
 from rmqkit.wire.schema import NoFields

@@ -19,8 +19,7 @@ from typing import NamedTuple
 from rmqkit.config import NodeConfig
 from rmqkit.errors import RmqkitError
 from rmqkit.store.contract import EngineFactory, StorageEngine
-from rmqkit.testing.store_records import FOREVER_MS, body_of, drain, offset_of, phy_offset_of
-from rmqkit.testing.store_world import StoreWorld, put
+from rmqkit.testing.store_world import FOREVER_MS, StoreWorld, body_of, drain, offset_of, phy_offset_of, put
 from tests.store.crash.images import Image
 from tests.store.crash.record import Known, Ledger, Promise
 

@@ -1,0 +1,155 @@
+"""Heartbeats: which members of broker sets this controller considers alive, and what they report.
+
+Every controller keeps such a table of its own from the heartbeats (904) that brokers send to all
+controllers. It is neither replicated nor stored. A member is alive
+
+- until the connection of its newest heartbeat ends, and
+- until its heartbeats stay out for its timeout.
+
+Liveness is bound to the newest connection: a broker that has connected again does not die when its
+earlier connection ends. (Apache keeps the earlier one, and so votes out a healthy master.) What a
+broker reports on a new connection replaces all it reported before, since it may have restarted with
+a shorter log. On the same connection the last report counts.
+
+A controller that has just started has heard of nobody. It considers a member that it never heard of
+dead only `UNHEARD_GRACE_MS` after the start: brokers look for controllers that answer again every
+10 s, and time out after 10 s. Otherwise a restart of the controllers would replace healthy masters.
+
+Source: `controller/.../impl/heartbeat/DefaultBrokerHeartbeatManager.java`.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from rmqkit.runtime.connection import Connection
+from rmqkit.wire.schemas.nameserver import BrokerHeartbeatRequest
+
+#: `DEFAULT_BROKER_CHANNEL_EXPIRED_TIME`, for a heartbeat that names no timeout
+TIMEOUT_MS = 10_000
+TIMEOUT_LEAST_MS = 100
+TIMEOUT_MOST_MS = 3_600_000
+UNHEARD_GRACE_MS = 20_000
+#: Java's Integer.MAX_VALUE: the lowest priority, as a lower number wins
+PRIORITY_LOWEST = 2**31 - 1
+
+Key = tuple[str, int]
+
+
+@dataclass(slots=True)
+class LiveMember:
+    """The last heartbeat of a member, and the connection that it came over."""
+
+    conn: Connection
+    cluster: str
+    address: str
+    heard_ms: int
+    timeout_ms: int
+    epoch: int
+    offset_max: int
+    offset_confirmed: int
+    priority: int
+
+    @property
+    def expires_ms(self) -> int:
+        return self.heard_ms + self.timeout_ms
+
+
+class HeartbeatTable:
+    """The members that are alive, by (broker name, id).
+
+    The caller enters only members of known broker sets, so their limits bound this table, too.
+    """
+
+    def __init__(self) -> None:
+        self._members: dict[Key, LiveMember] = {}
+        #: connection id -> the members whose newest heartbeat came over it
+        self._by_connection: dict[int, set[Key]] = {}
+        #: every member that was ever entered
+        self._heard: set[Key] = set()
+        self._started_ms = 0
+
+    def __len__(self) -> int:
+        return len(self._members)
+
+    def start(self, now_ms: int) -> None:
+        self._started_ms = now_ms
+
+    def hear(self, conn: Connection, beat: BrokerHeartbeatRequest, now_ms: int) -> LiveMember:
+        """Enter a heartbeat that has an id."""
+        assert beat.broker_id is not None
+        key = beat.broker_name, beat.broker_id
+        known = self._members.get(key)
+        if known is not None and known.conn is not conn:
+            self._unbind(key, known.conn.id)
+        timeout_ms = TIMEOUT_MS if beat.heartbeat_timeout_mills is None else beat.heartbeat_timeout_mills
+        member = self._members[key] = LiveMember(
+            conn,
+            beat.cluster_name,
+            beat.broker_addr,
+            now_ms,
+            min(max(timeout_ms, TIMEOUT_LEAST_MS), TIMEOUT_MOST_MS),
+            -1 if beat.epoch is None else beat.epoch,
+            -1 if beat.max_offset is None else beat.max_offset,
+            -1 if beat.confirm_offset is None else beat.confirm_offset,
+            PRIORITY_LOWEST if beat.election_priority is None else beat.election_priority,
+        )
+        self._by_connection.setdefault(conn.id, set()).add(key)
+        self._heard.add(key)
+        return member
+
+    def forget(self, broker_name: str, broker_id: int) -> None:
+        """Remove a member: it restarts, or it was cleaned away."""
+        known = self._members.pop((broker_name, broker_id), None)
+        if known is not None:
+            self._unbind((broker_name, broker_id), known.conn.id)
+
+    def closed(self, conn: Connection) -> list[Key]:
+        """Remove the members of a connection that ended; return them."""
+        gone = sorted(self._by_connection.pop(conn.id, ()))
+        for key in gone:
+            del self._members[key]
+        return gone
+
+    def expire(self, now_ms: int) -> list[tuple[Key, LiveMember]]:
+        """Remove the members whose timeout is over; return them."""
+        late = [(key, each) for key, each in self._members.items() if now_ms >= each.expires_ms]
+        for (broker_name, broker_id), _ in late:
+            self.forget(broker_name, broker_id)
+        return late
+
+    def expiry_ms(self) -> int | None:
+        """Return when the next timeout is over, None without members."""
+        return min((each.expires_ms for each in self._members.values()), default=None)
+
+    def get(self, broker_name: str, broker_id: int) -> LiveMember | None:
+        """Return a member that is alive, None for any other."""
+        return self._members.get((broker_name, broker_id))
+
+    def is_alive(self, broker_name: str, broker_id: int) -> bool:
+        return (broker_name, broker_id) in self._members
+
+    def is_dead(self, broker_name: str, broker_id: int, now_ms: int) -> bool:
+        """Return whether a member is not alive, and not merely unheard of so far."""
+        if self.is_alive(broker_name, broker_id):
+            return False
+        return (broker_name, broker_id) in self._heard or now_ms >= self.graced_until_ms()
+
+    def graced_until_ms(self) -> int:
+        """Return when members that were never heard of begin to count as dead."""
+        return self._started_ms + UNHEARD_GRACE_MS
+
+    def items(self) -> Iterator[tuple[Key, LiveMember]]:
+        yield from self._members.items()
+
+    def validate(self) -> None:
+        """Raise AssertionError if the two maps contradict each other."""
+        bound = {key: conn_id for conn_id, keys in self._by_connection.items() for key in keys}
+        assert bound == {key: each.conn.id for key, each in self._members.items()}
+        assert all(self._by_connection.values())
+
+    def _unbind(self, key: Key, conn_id: int) -> None:
+        keys = self._by_connection.get(conn_id)
+        if keys is not None:
+            keys.discard(key)
+            if not keys:
+                del self._by_connection[conn_id]

@@ -1,0 +1,185 @@
+"""Controller: the node that decides which broker of a set is master.
+
+    sets       the broker sets: members, masters, epochs, SyncStateSets (`table`)
+    log        makes each change of them durable, and knows who leads (`contract`)
+    queue      makes one decision at a time and answers it once it is committed
+    live       who is alive, from the heartbeats to this controller
+    watch      replaces masters that died
+    notices    tells brokers about elections
+    links      carries the log's messages to the other controllers
+    handlers/  the request codes, by area
+
+The log calls the node back (`LogTarget`): it applies entries to `sets`, and reports a change of
+leadership, on which the node acts at the end of the turn. Settings are read at the moment of use.
+
+Source: `controller/.../ControllerManager.java`.
+"""
+
+from typing import Any
+
+from rmqkit.config import NodeConfig
+from rmqkit.controller.access import ControllerAccess
+from rmqkit.controller.contract import ControllerLog, Leadership, LogParts
+from rmqkit.controller.decision_queue import Decide, DecisionQueue
+from rmqkit.controller.decisions import Resolution
+from rmqkit.controller.events import AnyEvent, NewMaster, Removal, decode_entry
+from rmqkit.controller.group import PeerLinks, group_of, log_type_of
+from rmqkit.controller.handlers import HANDLERS
+from rmqkit.controller.heartbeats import HeartbeatTable
+from rmqkit.controller.master_watch import MasterWatch
+from rmqkit.controller.role_notices import RoleNotices
+from rmqkit.controller.table import BrokerSets
+from rmqkit.hookspecs import Factory
+from rmqkit.runtime.atomic_file import AtomicFile
+from rmqkit.runtime.calls import Answer, Call, Response
+from rmqkit.runtime.connection import Connection
+from rmqkit.runtime.node import BaseNode
+from rmqkit.runtime.ports import Ports
+from rmqkit.runtime.remoting import TAG, Remoting
+
+
+class Controller(BaseNode):
+    """One controller. It does no I/O itself; `ports` provides disk, clock and log."""
+
+    def __init__(self, name: str, ports: Ports, config: NodeConfig, make_log: Factory, port: int) -> None:
+        """`make_log` makes the `ControllerLog`; `port` is where this controller listens."""
+        super().__init__(name, ports)
+        self.config = config
+        self.group = group_of(config.controller, port)
+        self.config_file = AtomicFile(ports.disk, _config_path(config))
+        self.remoting = Remoting(
+            self,
+            outbox=self.outbox,
+            clock=ports.clock,
+            duties=self.duties,
+            log=ports.log,
+            tables={TAG: HANDLERS},
+            frame_size_max=config.limits.frame_size_max,
+            frame_complete_ms=config.limits.frame_complete_ms,
+            partial_bytes_max=config.limits.partial_bytes_max,
+            unread_bytes_max=config.limits.outbox_max,
+        )
+        self.access = ControllerAccess(ports, config, self.remoting)
+        self.sets = BrokerSets()
+        self.live = HeartbeatTable()
+        self.links = PeerLinks(self.remoting, self.group, ports.log)
+        self.log: ControllerLog = make_log(
+            LogParts(
+                ports=ports,
+                duties=self.duties,
+                target=self,
+                self_id=self.group.self_id,
+                peers=self.group.peers,
+                send=self.links.send,
+                folder=log_type_of(config.controller),
+                election_timeout_ms=config.controller.election_timeout_ms,
+                snapshot_entries=config.controller.snapshot_entries,
+            )
+        )
+        self.queue = DecisionQueue(self.log, self.clock, self.duties)
+        self.watch = MasterWatch(
+            self.sets,
+            self.live,
+            self.log,
+            self.queue,
+            settings=lambda: self.config.controller,
+            clock=self.clock,
+            duties=self.duties,
+            log=ports.log,
+        )
+        self.notices = RoleNotices(self.remoting, self.live, ports.log)
+        self.started_ms = 0
+        self.stopping = False
+        self._leadership_changed = False
+
+    def start(self) -> None:
+        """Start to serve. Raises ControllerLogFault if the log cannot be read."""
+        self.started_ms = self.clock.mono_ms
+        self.watch.start(self.started_ms)
+        self.log.start()
+        for note in self.config.notes:
+            self.ports.log.warning("setting-without-effect", note=note)
+
+    def use_config(self, config: NodeConfig) -> None:
+        """Continue with new values of live settings."""
+        self.config = config
+
+    def stop(self) -> None:
+        self.stopping = True
+        self.log.stop()
+
+    def opened(self, conn: Connection) -> None:
+        self.remoting.opened(conn)
+
+    def received(self, conn: Connection, data: bytes) -> None:
+        self.remoting.received(conn, data)
+
+    def closed(self, conn: Connection, reason: str) -> None:
+        self.remoting.closed(conn, reason)
+        if not self.stopping:
+            self.watch.closed(conn, reason)
+
+    def settle(self) -> None:
+        if self._leadership_changed:
+            self._leadership_changed = False
+            self.queue.leadership_changed()
+            self.watch.leadership_changed()
+        self.log.settle()
+        if self.stopping and not self.log.busy and not self.config_file.busy:
+            self.stopped = True
+
+    def decide(self, call: Call[Any], decide: Decide) -> Response:
+        """Answer a call by a decision, once it is committed; return what the handler returns."""
+
+        def begin(answer: Answer) -> None:
+            self.queue.submit(decide, lambda decision: answer(_response(decision)))
+
+        return call.later(begin)
+
+    # --- what the log calls
+
+    def apply(self, entry: bytes) -> None:
+        events = decode_entry(entry)
+        self.sets.apply(events)
+        for event in events:
+            self._follow(event)
+
+    def snapshot(self) -> bytes:
+        return self.sets.snapshot()
+
+    def restore(self, snapshot: bytes) -> None:
+        self.sets.restore(snapshot)
+
+    def leadership_changed(self, leadership: Leadership) -> None:
+        self.ports.log.info("controller-leader", term=leadership.term, leader=leadership.id, is_self=leadership.is_self)
+        # A leadership that ends and begins again within a turn is one change: all is examined.
+        self._leadership_changed = True
+
+    def _follow(self, event: AnyEvent) -> None:
+        """Do what a committed event means besides the table."""
+        if isinstance(event, Removal):
+            for broker_id in event.broker_ids or ():
+                self.live.forget(event.broker_name, broker_id)
+        if not isinstance(event, NewMaster):
+            return
+        brokers = self.sets.sets[event.broker_name]
+        self.ports.log.info(
+            "master-elected" if event.broker_id is not None else "master-gone",
+            broker_name=event.broker_name,
+            broker_id=event.broker_id,
+            address=brokers.master_address or "",
+            epoch=brokers.master_epoch,
+        )
+        if self.log.leadership.is_self and self.config.controller.notify_role_changed:
+            self.notices.tell(brokers)
+
+
+def _response(decision: Resolution) -> Response:
+    return Response(decision.code, decision.ext, decision.body, decision.remark)
+
+
+def _config_path(config: NodeConfig) -> str:
+    """Return the file of changed settings: inside a name server, `configStorePath` is its own."""
+    if config.kind == "controller":
+        return config.controller.config_store_path
+    return "controller.properties"
