@@ -75,8 +75,9 @@ def ingest(
     given = pairs(options, "--option")
     if since is not None:
         given["startingTimestamp"] = str(time_of("--since", since))
-    addresses = known(topics, namesrv)
     more = package_settings(packages)
+    storage = pairs(storage_options, "--storage-option")
+    addresses = known(topics, namesrv)
     from rmqkit.spark.pipelines.ingest import ingest as run
 
     shown = ProgressPrinter(f"ingest {', '.join(topics)}", json=json)
@@ -91,7 +92,7 @@ def ingest(
             checkpoint=checkpoint,
             packages=packages,
             trigger=trigger,
-            storage_options=pairs(storage_options, "--storage-option"),
+            storage_options=storage,
             on_progress=tell,
             stop=ending,
         )
@@ -123,8 +124,8 @@ def compact(
     Readers see the same rows before, during and after it.
     """
     check_installed()
+    from rmqkit.spark.delta.times import hour_name
     from rmqkit.spark.pipelines.compact import compact as run
-    from rmqkit.spark.pipelines.times import hour_name
 
     before_hour = None if before is None else hour_name(time_of("--before", before))
     options = pairs(storage_options, "--storage-option")

@@ -12,12 +12,13 @@ from deltalake import DeltaTable, TableFeatures, write_deltalake
 from deltalake.exceptions import CommitFailedError
 
 from rmqkit.errors import ConfigError
-from rmqkit.spark.pipelines import coverage, lake, lake_files, lake_table, transactions
+from rmqkit.spark.delta import coverage, lake_files, lake_table, transactions
+from rmqkit.spark.delta.errors import LakeConflict, LakeDamaged, LakeError, LakeMissing
+from rmqkit.spark.delta.lake_table import LakeTable, merged_schema
+from rmqkit.spark.delta.storage import LakeStorage
+from rmqkit.spark.delta.transactions import TransactionLog, decode, encode
+from rmqkit.spark.pipelines import lake
 from rmqkit.spark.pipelines.compact import compact
-from rmqkit.spark.pipelines.errors import LakeConflict, LakeDamaged, LakeError, LakeMissing
-from rmqkit.spark.pipelines.lake_table import LakeTable, merged_schema
-from rmqkit.spark.pipelines.storage import LakeStorage
-from rmqkit.spark.pipelines.transactions import TransactionLog, decode, encode
 from rmqkit.spark.source.ranges import QueueKey
 from tests.spark.lakes import HOUR_MS, NOON, NOON_MS, QUERY, arrow_rows, batch_of, ingested, part, written
 
@@ -66,7 +67,7 @@ class TestTransactions:
             assert made["rmqkit:queue/T/broker-a/0"] == max(end for _, end in spans[: number + 1])
             found |= made
             known = decode(found)
-        assert known == transactions.Known({QUERY: len(spans) - 1}, {KEY: covered}, {"T": ["east/1"]})
+        assert known == transactions.Ledger({QUERY: len(spans) - 1}, {KEY: covered}, {"T": ["east/1"]})
 
     def test_a_continued_queue_needs_no_new_id(self):
         known = decode(encode(NOTHING_KNOWN, [part("T", 0, 0, 10)], {"T": ["c"]}, QUERY, 0))
@@ -78,7 +79,7 @@ class TestTransactions:
 
     def test_names_of_any_kind(self):
         odd = part("%RETRY%g", 0, 3, 6)._replace(broker="a/b c")
-        assert decode(encode(NOTHING_KNOWN, [odd], {}, None, 0)) == transactions.Known({}, {odd.key: [[3, 6]]}, {})
+        assert decode(encode(NOTHING_KNOWN, [odd], {}, None, 0)) == transactions.Ledger({}, {odd.key: [[3, 6]]}, {})
 
     def test_one_pass_reads_what_deltalake_says(self, storage, monkeypatch):
         """Before and after a checkpoint, which forgets commits, and at an older version."""
