@@ -361,6 +361,13 @@ class TestFiles:
         made = written(storage, *batches)
         assert (len(made), sum(file.rows for file in made)) == (6, 6)
 
+    def test_a_file_ends_once_it_is_large(self, storage, monkeypatch):
+        monkeypatch.setattr(lake_files, "ROW_GROUP_BYTES", 1)
+        writer = lake_files.TaskWriter(storage, 0, file_bytes=1)
+        for number in range(3):
+            writer.put(arrow_rows(part("T", 0, number, number + 1)))
+        assert [file.rows for file in writer.close()] == [1, 1, 1]
+
     def test_row_groups_are_written_as_they_fill(self, storage, monkeypatch):
         monkeypatch.setattr(lake_files, "ROW_GROUP_BYTES", 1)
         [file] = written(storage, arrow_rows(part("T", 0, 0, 5)), arrow_rows(part("T", 0, 5, 9)))
@@ -476,21 +483,17 @@ class TestCompaction:
         assert compact(storage.uri, before_hour="2026-11-22-14").hours == 1
         assert sorted(polars.read_delta(storage.uri)["offset"]) == list(range(50))
 
-    def test_a_large_hour_keeps_several_files(self, storage, made, monkeypatch):
-        monkeypatch.setattr(lake_files, "ROW_GROUP_BYTES", 1)
-        for number in (4, 5):
-            later = batch_of(storage, number, part("T", 0, 10 * number, 10 * number + 10))
-            made.commit(lambda state, later=later: later)
-        size = lake.describe(storage.uri).bytes // 4
-        done = compact(storage.uri, before_hour="2026-11-22-13", file_bytes=size)
-        assert (done.files_before, done.files_after) == (4, 2)
-        spans = [
-            parquet.read_table(path, partitioning=None)["offset"].to_pylist()
-            for path in lake.files(storage.uri, until=NOON_MS + 1)
-        ]
-        # a queue's offsets stay together
-        assert sorted(spans) == [sorted(each) for each in sorted(spans)]
-        assert compact(storage.uri, before_hour="2026-11-22-13", file_bytes=size).hours == 0
+    def test_a_queue_keeps_its_order(self, storage, made):
+        """Files are merged by their queues and offsets, whatever the order of their commits."""
+        for number, each in enumerate((part("T", 0, 50, 60), part("T", 0, 40, 50), part("T", 1, 0, 5)), start=4):
+            made.commit(lambda state, number=number, each=each: batch_of(storage, number, each))
+        compact(storage.uri, before_hour="2026-11-22-13")
+        [merged] = lake.files(storage.uri, until=NOON_MS + 1)
+        offsets = parquet.read_table(merged, partitioning=None)["offset"].to_pylist()
+        assert offsets == [*range(20), *range(40, 60), *range(5)]
+
+    def test_a_large_hour_is_left_alone(self, storage, made):
+        assert compact(storage.uri, before_hour="2026-11-22-13", file_bytes=1).hours == 0
 
     def test_rows_that_would_change_stop_it(self, storage, made):
         """A file replaced by hand has other rows than the table says."""
