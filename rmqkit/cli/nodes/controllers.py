@@ -235,9 +235,10 @@ def _state(admin: Admin, address: str) -> str:
         found = admin.controller_metadata(address)
     except ClientError:
         return "silent"
+    state = "follower" if found.controller_leader_address else "without a leader"
     if found.is_leader:
-        return "leader"
-    return "follower" if found.controller_leader_address else "without a leader"
+        state = "leader"
+    return f"{state}: {found.problem}" if found.problem else state
 
 
 def _set_row(name: str, info: ReplicasInfo) -> dict[str, Any]:

@@ -59,11 +59,14 @@ class GetReplicaInfoResponse(Ext, kw_only=True):
 
 
 class GetMetaDataResponse(Ext, kw_only=True):
+    """1005. `problem`, rmqkit's own, says why this controller does not take part in its group."""
+
     group: str | None = None
     controller_leader_id: str | None = None
     controller_leader_address: str | None = None
     is_leader: bool = False
     peers: str | None = None
+    problem: str | None = None
 
 
 class CleanControllerBrokerDataRequest(Ext, kw_only=True):
