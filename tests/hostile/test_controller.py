@@ -1,11 +1,11 @@
 """A controller against invalid and forged frames: it stays alive, and every request has an answer.
 
-The log `single` is one controller that leads. With `raft` it is one of three, which the test makes
+The log `single` is one controller that leads. With `raft` it is one of three; some tests make it
 the leader by playing an honest peer.
 """
 
 import gc
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -29,17 +29,20 @@ SYSTEM_ERROR = ResponseCode.SYSTEM_ERROR
 CONTROLLER_INVALID_REQUEST = ResponseCode.CONTROLLER_INVALID_REQUEST
 CONTROLLER_BROKER_ID_INVALID = ResponseCode.CONTROLLER_BROKER_ID_INVALID
 PEERS = ";".join(f"n{at}-10.0.0.{9 + at}:{PORT}" for at in range(3))
+ALONE = PEERS.partition(";")[0]
 
 
-def rig_of(make_log: Factory, peers: str) -> Rig:
+def rig_of(make_log: Factory, peers: str, kind: Literal["controller", "nameserver"]) -> Rig:
+    """Return a rig with a controller: alone, or as it is inside a name server."""
     values = {
+        **({"enableControllerInNamesrv": "true", "kvConfigPath": "/c/kv.json"} if kind == "nameserver" else {}),
         "controllerStorePath": "/c",
         "configStorePath": "/c/controller.properties",
         "controllerDLegerPeers": peers,
         "controllerDLegerSelfId": "n0",
         "controllerDLegerGroup": "controllers",
     }
-    config = from_values("controller", values)
+    config = from_values(kind, values)
     return Rig(lambda ports: Controller("c", ports, config, make_log, PORT))
 
 
@@ -50,9 +53,15 @@ def validate(node: Controller) -> None:
 
 
 @pytest.mark.parametrize("frames", FRAMES)
-@pytest.mark.parametrize(("make_log", "peers"), [(make_single, PEERS.partition(";")[0]), (make_raft, PEERS)])
-def test_a_controller_survives(make_log: Factory, peers: str, frames: int) -> None:
-    rig = rig_of(make_log, peers)
+@pytest.mark.parametrize(
+    ("make_log", "peers", "kind"),
+    [(make_single, ALONE, "controller"), (make_raft, PEERS, "controller"), (make_single, ALONE, "nameserver")],
+    ids=["single", "raft", "inside a name server"],
+)
+def test_a_controller_survives(
+    make_log: Factory, peers: str, kind: Literal["controller", "nameserver"], frames: int
+) -> None:
+    rig = rig_of(make_log, peers, kind)
     node = rig.node
     assert isinstance(node, Controller)
     frames = int(frames * 0.1)
