@@ -43,7 +43,10 @@ class Replica(Member):
 class ElectedGroup:
     """Apache's name server with a controller in it, and replicas; "ours" or "apache" each."""
 
-    def __init__(self, home: Path, whose: list[str], settings: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, home: Path, whose: list[str], settings: Mapping[str, str] | None = None, *, is_unclean: bool = False
+    ) -> None:
+        """`is_unclean`: the controller also elects a member that is not in sync."""
         port, _ = apache.free_ports()
         self.controller = f"{apache.HOST}:{free_base((0,))}"
         self._nameserver = apache.ApacheCluster(
@@ -57,6 +60,7 @@ class ElectedGroup:
                 "controllerStorePath": "./controller",
                 "mappedFileSize": str(1024 * 1024),
                 "scanNotActiveBrokerInterval": "1000",
+                "enableElectUncleanMaster": str(is_unclean).lower(),
             },
         )
         self.namesrv = self._nameserver.namesrv

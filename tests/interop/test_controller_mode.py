@@ -1,4 +1,7 @@
-"""Our brokers in controller mode, with the controller in Apache 5.5.0's name server."""
+"""Our brokers in controller mode, with the controller in Apache 5.5.0's name server.
+
+In the mixed groups one of the two brokers is Apache's; either is master in turn.
+"""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -104,3 +107,55 @@ def test_a_clean_stop_of_the_master_elects_the_slave(group: ElectedGroup) -> Non
     group.failover_s(new, TOPIC)
     old.begin()
     until("both are in sync again", lambda: group.in_sync() == {old.address, new.address})
+
+
+@pytest.mark.parametrize("order", [("apache", "ours"), ("ours", "apache")])
+def test_a_mixed_group_elects_either_broker(tmp_path: Path, order: tuple[str, str]) -> None:
+    group = ElectedGroup(tmp_path, list(order))
+    try:
+        first, second = begin(group)
+        acked = 1 + sum(send_code(first.address, TOPIC, "") == 0 for _ in range(50))
+        assert acked == 51
+        until("both have the log", lambda: first.log_end() == second.log_end())
+        assert first.log() == second.log()
+        assert first.epochs() == second.epochs()
+        first.kill()
+        group.failover_s(second, TOPIC)
+        assert bodies(second) >= acked + 1
+        first.begin()
+        until("both are in sync again", lambda: group.in_sync() == {first.address, second.address})
+        until("the first has the log", lambda: first.log_end() == second.log_end())
+        assert first.log() == second.log()
+        assert first.epochs() == second.epochs()
+        second.kill()
+        group.failover_s(first, TOPIC)
+        assert bodies(first) >= acked + 2
+    finally:
+        group.close()
+
+
+@pytest.mark.interop_full
+@pytest.mark.parametrize("other", ["apache", "ours"])
+def test_an_old_master_truncates_what_the_new_one_never_had(tmp_path: Path, other: str) -> None:
+    group = ElectedGroup(tmp_path, ["ours", other], is_unclean=True)
+    try:
+        old, new = begin(group)
+        until("both have the log", lambda: old.log_end() == new.log_end())
+        new.kill()
+        until("the slave has left", lambda: group.in_sync() == {old.address})
+        assert send_code(old.address, TOPIC, "") == 0
+        end = old.log_end()
+        old.kill()
+        new.begin()
+        group.failover_s(new, TOPIC)
+        epoch, start = new.epochs()[-1]
+        assert epoch > 1
+        assert start < end
+        old.begin()
+        until("both are in sync again", lambda: group.in_sync() == {old.address, new.address})
+        until("the old master has the log", lambda: old.log_end() == new.log_end())
+        assert old.log() == new.log()
+        assert old.epochs() == new.epochs()
+        assert [path.name for path in (old.store / "diverged").iterdir()] == [f"{start:020d}"]
+    finally:
+        group.close()

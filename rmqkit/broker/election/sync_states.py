@@ -155,8 +155,11 @@ class SyncStates:
 
     @property
     def confirmed(self) -> int:
-        """The confirm offset: all members that a put needs have the log up to here."""
-        return self._confirmed if self.is_on else self._store.offset_written
+        """The confirm offset: all members that a put needs have the log up to here.
+
+        0 if this broker is no master: no put that still waits may be acknowledged.
+        """
+        return self._confirmed if self.is_on else 0
 
     def update(self) -> None:
         """Compute the confirm offset anew, and show readers what is before it."""
