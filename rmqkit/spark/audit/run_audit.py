@@ -236,7 +236,7 @@ def _plan_row(run: AuditRun) -> tuple[Any, ...]:
     return (
         run.name,
         plan.dumps(),
-        bool(plan.services),
+        bool(plan.services) or plan.elected,
         plan.replicas,
         plan.mode.replication is ReplicationMode.QUORUM,
         plan.strict_locks,

@@ -1,4 +1,4 @@
-"""Queries for the promises about timers, transactions and pop.
+"""Queries for the promises about timers, transactions, pop and elections.
 
 Their checkers follow each message from step to step, so a step in Python calls them
 (`steps.services`) and these queries only read the view `services`. The step lists the first

@@ -6,8 +6,8 @@ They call the same functions as the in-process checkers.
   messages were sent. It finds the fault, which node served a broker group when, and which intervals
   excuse what.
 - `leases` reads the lock calls of one queue.
-- `services` judges timers, transactions and pop of one run. Only runs with these loads are read,
-  with all of their sends, so such a run must fit into the memory of a worker.
+- `services` judges timers, transactions, pop and elections of one run. Only runs that have them
+  are read, with all of their sends, so such a run must fit into the memory of a worker.
 
 Everything else that has one row per message is left to SQL.
 """
@@ -23,6 +23,7 @@ from rmqkit.drill.history import OK, History, HistoryRow
 from rmqkit.drill.plan import Plan
 from rmqkit.drill.promises.contract import Judgement, Promise
 from rmqkit.drill.promises.delays import CLOCK_JUMPS, allowed_again
+from rmqkit.drill.promises.elections import ConfirmForward, OneMasterPerEpoch
 from rmqkit.drill.promises.facts import allowed_ahead, fault_of, nodes_of, unfinished
 from rmqkit.drill.promises.heads import broken_times, fault_windows, heads
 from rmqkit.drill.promises.locks import ObservedLease
@@ -203,7 +204,7 @@ def _lease(run: str, number: int, lease: ObservedLease, grants: Mapping[tuple[st
 VIOLATION = "key: string, what: string, ops: array<bigint>"
 SERVICES = f"run string, promise string, facts bigint, lacking string, broken bigint, told array<struct<{VIOLATION}>>"
 #: the promises that only Python checks
-SERVICE_PROMISES = (TimerKept, TransactionAtomic, PopKept)
+SERVICE_PROMISES = (TimerKept, TransactionAtomic, PopKept, OneMasterPerEpoch, ConfirmForward)
 #: kinds of rows that they read
 SERVICE_ROWS = (*names.SERVICE_KINDS, "send", "read")
 _VIOLATION = pa.struct([("key", pa.string()), ("what", pa.string()), ("ops", pa.list_(pa.int64()))])

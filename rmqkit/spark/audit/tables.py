@@ -186,7 +186,7 @@ def rows(spark: SparkSession, runs: Sequence[AuditRun]) -> DataFrame:
         raise AuditError("there is no run to audit")
     read = parts[0] if len(parts) == 1 else parts[0].unionByName(parts[1])
     # The checkers of timers, transactions and pop read all rows of their runs.
-    is_of_services = F.col("run").isin([run.name for run in runs if run.plan.services])
+    is_of_services = F.col("run").isin([run.name for run in runs if run.plan.services or run.plan.elected])
     keeps_text = F.col("kind").isin(*STEP_KINDS) | is_of_services
     return read.withColumn("x", F.from_json("extra", EXTRA)).withColumn("extra", F.when(keeps_text, F.col("extra")))
 
