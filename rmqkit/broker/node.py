@@ -48,6 +48,7 @@ from rmqkit.broker.handlers.admin import access, broker, groups, topics
 from rmqkit.broker.handlers.consumers import clients, locks, offsets, relays
 from rmqkit.broker.handlers.members import elections, metadata, replicas, roles, special_progress
 from rmqkit.broker.handlers.messages import pull, recall, reply, send, send_back, transactions
+from rmqkit.broker.handlers.messages.plain_sends import PlainSends
 from rmqkit.broker.handlers.pop import acks, assignment, in_flight, lookups, pops
 from rmqkit.broker.handlers.pop.offsets import PopOffsets
 from rmqkit.broker.handlers.pop.orders import PopOrders
@@ -305,6 +306,7 @@ class Broker(BaseNode):
         unique_ids = UniqueIds(self._hosts.store_host[:-4], pid=0, salt=ports.entropy.getrandbits(31))
         view.unique_id = lambda: unique_ids.next(ports.clock.wall_ms)
         view.apply_config = self.apply_config
+        self.remoting.express = PlainSends(view, self.remoting)
 
     @property
     def config(self) -> NodeConfig:

@@ -83,9 +83,11 @@ class PutAnswers:
         offsets = result.phy_offsets
         if not offsets and unique.isalnum():
             if handle:
-                places = result.phy_offset, queue_id, result.queue_offset, unique, handle, opaque
-                return frame(self._timer[status] % places)
-            return frame(self._single[status] % (result.phy_offset, queue_id, result.queue_offset, unique, opaque))
+                header = self._timer[status] % (result.phy_offset, queue_id, result.queue_offset, unique, handle, opaque)
+            else:
+                header = self._single[status] % (result.phy_offset, queue_id, result.queue_offset, unique, opaque)
+            size = len(header)
+            return _pack_start(4 + size, size) + header
         header = b'%b%b%b","queueId":"%d","queueOffset":"%d%b%b"%b' % (
             self._heads[status],
             self._fields,

@@ -105,6 +105,7 @@ class Puts:
         self, context: BrokerContext, store: StorageEngine, hosts: Hosts, statistics: Statistics, acks: Acks
     ) -> None:
         self._context = context
+        self._outbox = context.outbox
         self._store = store
         self._hosts = hosts
         self._statistics = statistics
@@ -222,8 +223,7 @@ class Puts:
         if is_sync or self._acks.needed != OWN:
             self._await(turn, is_sync)
             return
-        for call, queue_id, unique, result, _, handle in turn:
-            self._answer(call, queue_id, unique, result, handle, _PUT_OK)
+        self._answer(turn, _PUT_OK)
 
     def write_failed(self, error: StoreWriteError) -> None:
         """Refuse all puts of this turn: none of them is stored."""
@@ -293,12 +293,9 @@ class Puts:
         context, acks = self._context, self._acks
         wants_copies = acks.needed != OWN and not acks.no_slave
         status = PutStatus.SLAVE_NOT_AVAILABLE if acks.no_slave else PutStatus.PUT_OK
-        waiting = []
-        for parked in turn:
-            if parked[4]:
-                waiting.append(parked)
-            else:
-                self._answer(*parked[:4], parked[5], PutStatus.PUT_OK)
+        waiting = [parked for parked in turn if parked[4]]
+        if len(waiting) < len(turn):
+            self._answer([parked for parked in turn if not parked[4]], PutStatus.PUT_OK)
         if not waiting:
             return
         self._waiting_count += len(waiting)
@@ -317,8 +314,7 @@ class Puts:
 
     def _answer_all(self, waiting: list[Parked], status: PutStatus) -> None:
         self._waiting_count -= len(waiting)
-        for call, queue_id, unique, result, _, handle in waiting:
-            self._answer(call, queue_id, unique, result, handle, status)
+        self._answer(waiting, status)
 
     def _synced(self, durable: bool) -> None:
         if durable:
@@ -329,20 +325,41 @@ class Puts:
     def _expire(self, now_ms: int) -> int | None:
         return self._syncing.expire(now_ms)
 
-    def _answer(
-        self, call: Call[Any], queue_id: int, unique: bytes, result: PutResult, handle: bytes, status: PutStatus
-    ) -> None:
-        size = result.phy_offset_next - result.phy_offset
-        self._statistics.put(call.args.topic, len(result.phy_offsets) or result.inner_count or 1, size)
+    def _answer(self, parked: Sequence[Parked], status: PutStatus) -> None:
+        """Answer puts in their order.
+
+        Puts that follow each other are alike, as a rule: those of one topic and record size are
+        counted together, and the answers to one connection are sent together.
+        """
         code = 0 if status is _PUT_OK else STORED[status]
-        if call.flag & 2:
-            call.finish_frame(code, b"")
-            return
-        if result.inner_count:
-            call.finish(self._inner_batch_answer(queue_id, unique, result, status))
-            return
-        build = self._answers.binary if call.codec == CODEC_ROCKETMQ else self._answers.json
-        call.finish_frame(code, build(status, call.opaque, queue_id, unique, result, handle))
+        binary, json, count_puts = self._answers.binary, self._answers.json, self._statistics.put
+        conn = parked[0][0].conn
+        frames: list[bytes] = []
+        topic, size, count = "", 0, 0
+        for call, queue_id, unique, result, _, handle in parked:
+            _, phy_offset, _, phy_offset_next, phy_offsets, inner_count = result
+            its_size, its_topic = phy_offset_next - phy_offset, call.args.topic
+            if phy_offsets or inner_count:
+                count_puts(its_topic, len(phy_offsets) or inner_count, its_size)
+            else:
+                if its_size != size or its_topic != topic:
+                    if count:
+                        count_puts(topic, count, count * size, count)
+                    topic, size, count = its_topic, its_size, 0
+                count += 1
+            if frames and (inner_count or call.conn is not conn):
+                self._outbox.send(conn, *frames)
+                frames = []
+            conn = call.conn
+            if inner_count:
+                call.finish(self._inner_batch_answer(queue_id, unique, result, status))
+            elif call.finish_framed(code):
+                build = binary if call.codec == CODEC_ROCKETMQ else json
+                frames.append(build(status, call.opaque, queue_id, unique, result, handle))
+        if frames:
+            self._outbox.send(conn, *frames)
+        if count:
+            count_puts(topic, count, count * size, count)
 
     def _inner_batch_answer(self, queue_id: int, unique: bytes, result: PutResult, status: PutStatus) -> Response:
         """Return the answer to an inner batch: the client learns that the batch has one id."""

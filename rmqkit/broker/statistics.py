@@ -69,12 +69,15 @@ class Statistics:
 
     # --- counting ---------------------------------------------------------------------------------
 
-    def put(self, topic: str, messages: int, size: int) -> None:
-        """Count messages, of `size` bytes, stored by one request or by the broker itself."""
+    def put(self, topic: str, messages: int, size: int, times: int = 1) -> None:
+        """Count messages, of `size` bytes, stored by `times` requests or by the broker itself.
+
+        The messages of several requests must have the same size.
+        """
         count = self.puts.table.get(topic) or self.puts.new(topic)
         count.messages += messages
         count.size += size
-        count.times += 1
+        count.times += times
         if self.sizes is not None:
             self.sizes.add(topic, size // messages, messages)
 

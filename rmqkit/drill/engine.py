@@ -18,7 +18,7 @@ from rmqkit.drill import history as names
 from rmqkit.drill.contract import DrillError, DrillNode, Driver, Fault
 from rmqkit.drill.history import OK
 from rmqkit.drill.plan import Flush
-from rmqkit.drill.promises.contract import Promise
+from rmqkit.drill.promises.contract import Promise, chosen
 from rmqkit.drill.timeline import derive, taken_over
 from rmqkit.drill.verdict import PromiseResult, Verdict, verdict_of
 
@@ -164,11 +164,11 @@ class Engine:
         driver.read_all()
 
     def _check(self) -> list[PromiseResult]:
-        found = []
-        for promise in self._promises:
-            if promise.applies(self._plan) and (not self._plan.promises or promise.name in self._plan.promises):
-                found.append(PromiseResult(promise.name, promise.text, promise.check(self._driver.history, self._plan)))
-        return found
+        history = self._driver.history
+        return [
+            PromiseResult(each.name, each.text, each.check(history, self._plan))
+            for each in chosen(self._promises, self._plan)
+        ]
 
     # --- inside
 

@@ -255,6 +255,11 @@ class History:
     def events(self) -> list[HistoryRow]:
         return sorted(self.by_kind["event"], key=lambda row: row.invoke_ms)
 
+    @property
+    def last_ms(self) -> int:
+        """Return when the last row was completed, in ms; 0 without rows."""
+        return max((row.complete_ms for row in self.rows), default=0)
+
     def event_ms(self, key: str) -> int | None:
         """Return the time of the first event with this name, in ms; None if there is none."""
         return next((row.invoke_ms for row in self.events if row.key == key), None)
@@ -285,29 +290,14 @@ def write_lines(history: History, path: Path) -> None:
 
 def read_lines(path: Path) -> History:
     """Read a file of `write_lines`. Raises OSError, or ValueError for an invalid line."""
-    return History(_rows(path))
+    return History(rows_of_lines(path))
 
 
-def _rows(path: Path) -> Iterator[HistoryRow]:
+def rows_of_lines(path: Path) -> Iterator[HistoryRow]:
+    """Yield the rows of a file of `write_lines`. Raises as `read_lines`."""
     with open(path, encoding="utf-8") as lines:
         for number, line in enumerate(lines, 1):
             try:
                 yield HistoryRow(**json.loads(line))
             except (TypeError, ValueError) as error:
                 raise ValueError(f"{path}:{number} is not a row of a history: {error}") from None
-
-
-def write_parquet(history: History, path: Path) -> bool:
-    """Write the rows as a Parquet file, with `extra` as JSON text.
-
-    Return False, and write nothing, if pyarrow is not installed.
-    """
-    try:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-    except ImportError:
-        return False
-    columns: dict[str, list[Any]] = {name: [getattr(row, name) for row in history.rows] for name in HistoryRow._fields}
-    columns["extra"] = [json.dumps(extra, ensure_ascii=False) for extra in columns["extra"]]
-    pq.write_table(pa.table(columns), path, compression="zstd")
-    return True

@@ -25,7 +25,7 @@ from typing import Any
 
 from rmqkit.drill.contract import DrillError
 from rmqkit.drill.engine import Outcome
-from rmqkit.drill.history import History, read_lines, write_lines, write_parquet
+from rmqkit.drill.history import History, read_lines, write_lines
 from rmqkit.drill.plan import Plan, PlanError
 from rmqkit.drill.verdict import Verdict
 from rmqkit.suggestions import suggest
@@ -80,12 +80,18 @@ def alone(folder: Path) -> Iterator[None]:
 
 
 def save(run: Path, plan: Plan, history: History, outcome: Outcome, logs: Mapping[str, Sequence[str]]) -> None:
-    """Write all files of the run except the report. Raises OSError."""
+    """Write all files of the run except the report. Raises OSError.
+
+    Without pyarrow, there is no `history.parquet`.
+    """
     (run / PLAN).write_text(plan.dumps(), encoding="utf-8")
     (run / VERDICT).write_text(_json(outcome.verdict.as_json()), encoding="utf-8")
     (run / FACTS).write_text(_json({"before": outcome.facts_before, "after": outcome.facts_after}), encoding="utf-8")
     write_lines(history, run / LINES)
-    write_parquet(history, run / PARQUET)
+    with contextlib.suppress(ImportError):
+        from rmqkit.drill.arrow.rows import write_parquet
+
+        write_parquet(history, run / PARQUET)
     (run / LOGS).mkdir(exist_ok=True)
     for node, lines in logs.items():
         (run / LOGS / f"{node}.log").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")

@@ -14,7 +14,6 @@ from collections.abc import Iterator
 from typing import Any
 
 from rmqkit.runtime.calls import Call, code_name
-from rmqkit.runtime.connection import Buffer
 from rmqkit.wire.codes import RequestCode, ResponseCode
 
 #: upper bounds of the buckets, in ms
@@ -69,10 +68,10 @@ class Latency:
 class MeasuredCall(Call[Any]):
     """A call that records its response time."""
 
-    __slots__ = ("began_ms", "latency")
-    began_ms: int
-    latency: Latency
+    began_ms: int = 0
+    latency: Latency | None = None
 
-    def finish_frame(self, code: int, frame: Buffer) -> None:
+    def finish_framed(self, code: int) -> bool:
+        assert self.latency is not None
         self.latency.record(self, code, self.remoting.clock.mono_ms)
-        Call.finish_frame(self, code, frame)
+        return Call.finish_framed(self, code)

@@ -22,8 +22,9 @@ node.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
+
+import msgspec
 
 from rmqkit.errors import RmqkitError
 from rmqkit.runtime.connection import Address, Buffer, Connection
@@ -114,8 +115,7 @@ class CallerRights(Protocol):
 Answer = Callable[[Response], None]
 
 
-@dataclass(slots=True, eq=False)
-class Call(Generic[E]):
+class Call(msgspec.Struct, Generic[E], eq=False):
     """One request of a peer."""
 
     remoting: "Remoting"
@@ -195,16 +195,14 @@ class Call(Generic[E]):
         """Send the response of a parked call."""
         self.remoting.answer(self, response)
 
-    def finish_frame(self, code: int, frame: Buffer) -> None:
-        """Answer with a whole frame that the caller has encoded (the hot path of sends).
+    def finish_framed(self, code: int) -> bool:
+        """End the call with a frame that the caller encodes and sends (the hot path of sends).
 
-        `code` is the response code in the frame. The frame of a one-way call is not sent, and may
-        be empty.
+        `code` is the response code in the frame. Return whether the peer waits for the frame.
         """
         assert not self.finished, f"call {self.opaque} of {self.conn} is answered twice"
         self.finished = True
-        if not self.flag & 2 and not self.conn.closing:
-            self.remoting.outbox.send(self.conn, frame)
+        return not self.flag & 2 and not self.conn.closing
 
 
 Handler = Callable[[Any, Call[Any]], Response]

@@ -51,12 +51,13 @@ from rmqkit.runtime.connection import Address, Buffer, Connection, Outbox
 from rmqkit.runtime.duties import Duties
 from rmqkit.runtime.ports import Clock, Log
 from rmqkit.wire.codes import ResponseCode
-from rmqkit.wire.remoting.frames import FRAME_SIZE_MAX, Frame, FrameBuffer, frame
+from rmqkit.wire.remoting.frames import CODEC_ROCKETMQ, FRAME_SIZE_MAX, Frame, FrameBuffer, frame
 from rmqkit.wire.remoting.headers import (
     FLAG_ONEWAY,
     FLAG_RESPONSE,
     BadHeader,
     Head,
+    TypedHead,
     decode_head,
     encode_answer,
     encode_request,
@@ -73,6 +74,22 @@ class Gate(Protocol):
 
     def admit(self, conn: Connection, row: HandlerRow, fields: Mapping[str, Any], body: bytes) -> CallerRights:
         """Return who sent a request with these extFields. Raises Refused."""
+
+
+class Express(Protocol):
+    """Handles the commonest requests many at a time, with less work for each.
+
+    `broker.handlers.messages.plain_sends` implements it.
+    """
+
+    #: the first bytes of the binary headers of these requests
+    start: bytes
+
+    def take(self, conn: Connection, peer: "Peer", frames: Sequence[Frame], at: int) -> int:
+        """Handle frames from position `at` on; return the position of the next one.
+
+        That is `at` if the first one has to be handled like any other request.
+        """
 
 
 #: returns the extFields with those of a signature over them and the body
@@ -156,9 +173,11 @@ class Remoting:
         #: `measure` replaces both: the class of calls, and the function called with each response
         #: admits requests; None without access control
         self.gate: Gate | None = None
+        #: None if all requests are handled one by one. Not used with access control
+        self.express: Express | None = None
         #: signs the requests of this node; None without credentials
         self.sign: Sign | None = None
-        self._make_call: Callable[..., Call[Any]] = Call
+        self.make_call: Callable[..., Call[Any]] = Call
         self._answered: Callable[[Any, int, int], None] | None = None
         self._on_closed = on_closed
         self._partial: dict[int, Connection] = {}
@@ -194,8 +213,11 @@ class Remoting:
         peer.received_count += 1
         buffer = peer.frames
         frames = buffer.feed(data)
-        for each in frames:
-            self._take(conn, peer, each)
+        if self.express is None:
+            for each in frames:
+                self._take(conn, peer, each)
+        else:
+            self._take_all(conn, peer, frames, self.express)
         if buffer.error is not None:
             self._refuse(conn, buffer.error)
         pending = buffer.pending
@@ -207,7 +229,7 @@ class Remoting:
 
         `answered` is called with (call, response code, now) for each response.
         """
-        self._make_call = make_call
+        self.make_call = make_call
         self._answered = answered
 
     def link(self, address: Address) -> Connection:
@@ -272,6 +294,24 @@ class Remoting:
 
     # --- frames
 
+    def _take_all(self, conn: Connection, peer: Peer, frames: Sequence[Frame], express: Express) -> None:
+        """Handle frames in their order; `express` handles what it can."""
+        at, count, start = 0, len(frames), express.start
+        while at < count:
+            each = frames[at]
+            if (
+                each.codec == CODEC_ROCKETMQ
+                and each.header.startswith(start)
+                and self.gate is None
+                and not self.unavailable
+                and not conn.closing
+                and (at_next := express.take(conn, peer, frames, at)) > at
+            ):
+                at = at_next
+            else:
+                self._take(conn, peer, each)
+                at += 1
+
     def _take(self, conn: Connection, peer: Peer, each: Frame) -> None:
         if conn.closing:
             return
@@ -315,11 +355,17 @@ class Remoting:
                 response = Response(ResponseCode.SYSTEM_ERROR, remark=f"{row.name}: {bad}")
                 self._turn_away(conn, bad.head, each.codec, response)
             return
+        self.run(conn, row, head, each, caller)
+
+    def run(
+        self, conn: Connection, row: HandlerRow, head: TypedHead[Any], each: Frame, caller: CallerRights | None = None
+    ) -> None:
+        """Run the handler for a request whose header is decoded."""
         if head.flag & FLAG_RESPONSE:
             return
         code = row.code
         self.counts[code] = self.counts.get(code, 0) + 1
-        call = self._make_call(
+        call = self.make_call(
             self, conn, code, head.ext, each.body, head.opaque, head.flag, head.version, head.language, each.codec
         )
         call.caller = caller

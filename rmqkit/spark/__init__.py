@@ -12,6 +12,7 @@ Example:
 Submodules:
 
 - `sessions`, `java`, `probe`: start a Spark session, find a Java for it, check that both work.
+- `package`: packs what executors need whose machines have no rmqkit.
 - `options`, `option_kinds`, `tables`: the options of a query, and of a table made in SQL.
 - `columns`, `rows`, `decode`, `decode_json`: the columns of a message; records to Arrow batches.
 - `link`, `checkpoints`: a worker's connection to one node; the checks of a stream's checkpoint.
@@ -28,11 +29,16 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rmqkit.spark.java import JavaMissing
     from rmqkit.spark.sessions import session
+    from rmqkit.spark.sink.pace import serve_pace
 
 #: Public name -> module that defines it.
-_HOMES = {"JavaMissing": "rmqkit.spark.java", "session": "rmqkit.spark.sessions"}
+_HOMES = {
+    "JavaMissing": "rmqkit.spark.java",
+    "serve_pace": "rmqkit.spark.sink.pace",
+    "session": "rmqkit.spark.sessions",
+}
 
-__all__ = ["JavaMissing", "session"]
+__all__ = ["JavaMissing", "serve_pace", "session"]
 
 
 def __getattr__(name: str) -> Any:

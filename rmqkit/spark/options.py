@@ -305,8 +305,9 @@ _TABLE = (
         "count",
         "",
         SINK,
-        "Limit of rows per second for each task. The total rate is this limit times the "
-        "number of tasks that run at the same time.",
+        "Limit of rows per second for the whole job, shared out over the tasks that send at the "
+        "same time. The driver serves the pace: sessions of `rmqkit.spark.session()` do, for "
+        "others call `rmqkit.spark.serve_pace(spark)`.",
     ),
     Option("producerGroup", "group", "rmqkit-spark", SINK, "The producer group of the workers' producers."),
     Option(

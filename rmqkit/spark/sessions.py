@@ -14,8 +14,11 @@ become the error if the JVM does not start.
 """
 
 import atexit
+import contextlib
 import os
+import re
 import shutil
+import socket
 import sys
 import tempfile
 import threading
@@ -25,8 +28,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from rmqkit.errors import ConfigError, RmqkitError
+from rmqkit.errors import ConfigError, PeerUnreachable, RmqkitError
+from rmqkit.spark import package
 from rmqkit.spark.java import JavaMissing, find_java
+from rmqkit.spark.sink.pace import serve_pace
 
 if TYPE_CHECKING:
     from pyspark.conf import SparkConf
@@ -47,6 +52,10 @@ NOISE = (
     "Setting default log level to",
     "To adjust logging level use",
 )
+#: What Spark takes as a master. A plug-in of Spark may know further schemes.
+MASTERS = re.compile(r"local(\[(\d+|\*)(\s*,\s*\d+)?\]|-cluster\[.*\])?|yarn|\w+://.+")
+#: How long a standalone cluster's master may take to accept a connection, in seconds.
+REACH_S = 5.0
 #: Environment variable: if set, another program started the JVM (spark-submit, a notebook server).
 GATEWAY = "PYSPARK_GATEWAY_PORT"
 
@@ -82,7 +91,8 @@ def session(
         SparkMissing: pyspark, pyarrow or numpy is not installed, or Spark's JVM did not start.
         JavaMissing: No Java that Spark can run on was found.
         ConfigError: `master` and `spark.master` differ, the running session has another master, or
-            a Spark Connect address was given.
+            a Spark Connect address or no master at all was given.
+        PeerUnreachable: No master of a standalone cluster takes a connection.
 
     Example:
         Start a local session and read a topic:
@@ -105,6 +115,9 @@ def session(
         _start(app, _settings(master, given))
     running = SparkSession.builder.getOrCreate()
     _adopt(running, master or given.get("spark.master"), given)
+    # A driver may be unable to listen at its address. Only tasks with a rate need it to.
+    with contextlib.suppress(OSError):
+        serve_pace(running)
     return running
 
 
@@ -123,6 +136,24 @@ def _check_master(master: str | None, given: Mapping[str, str]) -> None:
     asked = master or configured or ""
     if asked.startswith("sc://") or "spark.remote" in given:
         raise ConfigError(f"{asked or 'spark.remote'}: Spark Connect is not supported, set the cluster's own master")
+    if asked and not MASTERS.fullmatch(asked):
+        raise ConfigError(f"master {asked}: must be local[N], spark://HOST:PORT, yarn or k8s://…")
+
+
+def _check_reachable(master: str) -> None:
+    """Raise PeerUnreachable if no master of a standalone cluster takes a connection.
+
+    Spark itself would try for 20 s and report that all masters are unresponsive.
+    """
+    errors = []
+    for place in master.removeprefix("spark://").split(","):
+        host, _colon, port = place.rpartition(":")
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), timeout=REACH_S).close()
+            return
+        except (OSError, ValueError) as error:
+            errors.append(f"{place}: {getattr(error, 'strerror', None) or error}")
+    raise PeerUnreachable(f"no Spark master answers at {master} ({'; '.join(errors)})", kind="connect", address=master)
 
 
 def _adopt(running: "SparkSession", master: str | None, given: Mapping[str, str]) -> None:
@@ -160,11 +191,29 @@ def _settings(master: str | None, given: Mapping[str, str]) -> dict[str, str]:
     elif master:
         found["spark.master"] = master
     found |= given
+    found |= _of_package(given, found.get("spark.master", ""))
     options = found.get(JAVA_OPTIONS, "")
     if "log4j2.configurationFile" not in options and "log4j.configurationFile" not in options:
         quiet = Path(__file__).with_name("log4j2.properties").as_uri()
         found[JAVA_OPTIONS] = f"{options} -Dlog4j2.configurationFile={quiet}".strip()
     return found
+
+
+def _of_package(given: Mapping[str, str], master: str) -> dict[str, str]:
+    """Return the settings with which executors use a package. Raises ConfigError.
+
+    It also sets the environment of the JVM.
+    """
+    path = given.get(package.PACKAGE_KEY)
+    if path is None:
+        return {}
+    if GATEWAY in os.environ:
+        raise ConfigError(f"{package.PACKAGE_KEY}: Spark runs already; pass the file to spark-submit, with --archives")
+    if master.startswith("local"):
+        raise ConfigError(f"{package.PACKAGE_KEY} is for workers on other machines: set the master of a cluster")
+    package.check(path)
+    package.prepare_driver()
+    return package.executor_settings(Path(path).absolute(), given)
 
 
 def _local() -> dict[str, str]:
@@ -194,6 +243,8 @@ def _start(app: str, settings: Mapping[str, str]) -> None:
     # By default Spark's workers run `python3` from the PATH. If the virtual environment is not
     # activated, that is another Python.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    if settings.get("spark.master", "").startswith("spark://"):
+        _check_reachable(settings["spark.master"])
     conf = SparkConf(loadDefaults=SparkContext._jvm is not None)
     for key, value in settings.items():
         conf.set(key, value)

@@ -73,6 +73,21 @@ def ascii_key_hashes(topic: str, same: bytes, columns: Sequence[bytes]) -> list[
     return [number if number < 0x80000000 else _absolute(number) for number in numbers]
 
 
+def ascii_run_hashes(topic: str, same: bytes, middles: Sequence[bytes], columns: Sequence[bytes]) -> list[int]:
+    """Return `index_key_hash` for ASCII keys of `same`, four characters of which there are few, and
+    four others.
+
+    `columns` has the last four characters: column c is character c of all keys' tails. `same` has
+    at least four characters.
+    """
+    heads = {each: _but_tail(topic, same + each) for each in set(middles)}
+    numbers = [
+        (heads[middle] + a * 29791 + b * 961 + c * 31 + d) & _MASK
+        for middle, a, b, c, d in zip(middles, *columns, strict=True)
+    ]
+    return [number if number < 0x80000000 else _absolute(number) for number in numbers]
+
+
 @lru_cache(maxsize=256)
 def _but_columns(topic: str, same: bytes, size: int) -> int:
     number: int = _unsigned(f"{topic}#{same.decode('ascii')}") * pow(31, size) & _MASK

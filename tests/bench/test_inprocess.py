@@ -4,7 +4,7 @@ import pytest
 
 from rmqkit.broker.special.timer.duty import TimerDuty
 from rmqkit.wire.topic_names import TIMER_TOPIC
-from tests.bench.inprocess import INDEX, LOADS, QUEUES, TOPIC, InProcess, least_us
+from tests.bench.inprocess import LOADS, QUEUES, TOPIC, InProcess, least_us
 
 
 @pytest.mark.parametrize("name", ["batch", "hold"])
@@ -23,11 +23,18 @@ def test_every_message_of_a_load_is_stored(name: str) -> None:
 def test_the_index_takes_what_was_sent() -> None:
     with InProcess() as server:
         server.make_topic(TOPIC)
-        load = LOADS[INDEX]._replace(make=lambda made: made.sends(2, 64, 100), messages=128)
+        load = LOADS["index"]._replace(make=lambda made: made.sends(2, 64, 100), messages=128)
         assert server.index(load.make(server))
         hits = server.broker.store.query(TOPIC, f"7F000001{0:016X}{1:08X}", count_max=9, begin_ms=0, end_ms=1 << 60)
         assert len(hits.buffers) == 1
         assert least_us(server, LOADS["send"]._replace(make=load.make, messages=128), 2) > 0
+
+
+def test_only_loads_of_the_index_measure_the_index() -> None:
+    assert {name for name, load in LOADS.items() if load.is_index} == {"index", "batchindex"}
+    with InProcess("messageIndexEnable=false") as server:
+        server.make_topic(TOPIC)
+        assert least_us(server, LOADS["batch"], 1) > 0
 
 
 @pytest.mark.parametrize("name", ["pop", "ack"])

@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from rmqkit.drill import history as names
-from rmqkit.drill.history import History, HistoryRow, read_lines, write_lines, write_parquet
+from rmqkit.drill.history import History, HistoryRow, read_lines, write_lines
 from rmqkit.drill.timeline import derive
 from tests.drill.hand import BEGIN_MS, whole
 
@@ -48,16 +48,6 @@ def test_a_line_that_is_no_row_is_named(tmp_path, line):
     (tmp_path / "h.jsonl").write_text(line + "\n")
     with pytest.raises(ValueError, match=r"h.jsonl:1 is not a row"):
         read_lines(tmp_path / "h.jsonl")
-
-
-def test_parquet_has_the_same_columns(tmp_path):
-    pq = pytest.importorskip("pyarrow.parquet")
-    history = whole().history
-    assert write_parquet(history, tmp_path / "h.parquet")
-    table = pq.read_table(tmp_path / "h.parquet")
-    assert table.column_names == list(HistoryRow._fields)
-    rows = [HistoryRow(**{**each, "extra": json.loads(each["extra"])}) for each in table.to_pylist()]
-    assert rows == history.rows
 
 
 def test_a_story_has_all_of_a_message_between_the_events():

@@ -1,4 +1,4 @@
-"""Broker groups of controller mode, with the controller inside Apache's name server.
+"""Broker groups of controller mode, with controllers inside Apache's name servers.
 
 Each `Replica` has its own folder, and can be stopped, killed and started by itself.
 """
@@ -41,50 +41,71 @@ class Replica(Member):
 
 
 class ElectedGroup:
-    """Apache's name server with a controller in it, and replicas; "ours" or "apache" each."""
+    """Apache's name servers with controllers, and replicas: "ours" or "apache" each."""
 
     def __init__(
-        self, home: Path, whose: list[str], settings: Mapping[str, str] | None = None, *, is_unclean: bool = False
+        self,
+        home: Path,
+        whose: list[str],
+        settings: Mapping[str, str] | None = None,
+        *,
+        controllers: int = 1,
+        is_unclean: bool = False,
     ) -> None:
-        """`is_unclean`: the controller also elects a member that is not in sync."""
-        port, _ = apache.free_ports()
-        self.controller = f"{apache.HOST}:{free_base((0,))}"
-        self._nameserver = apache.ApacheCluster(
-            home=home / "ns",
-            ports=(port, port),
-            nameserver_properties={
-                "enableControllerInNamesrv": "true",
-                "controllerDLegerGroup": "group1",
-                "controllerDLegerPeers": f"n0-{self.controller}",
-                "controllerDLegerSelfId": "n0",
-                "controllerStorePath": "./controller",
-                "mappedFileSize": str(1024 * 1024),
-                "scanNotActiveBrokerInterval": "1000",
-                "enableElectUncleanMaster": str(is_unclean).lower(),
-            },
-        )
-        self.namesrv = self._nameserver.namesrv
-        values = {**SMALL_FILES, **ELECTED, "controllerAddr": self.controller, **(settings or {})}
-        self.replicas = [Replica(each, home / f"broker-{number}", port, values) for number, each in enumerate(whose)]
-        self._nameserver.start_nameserver()
-        until("a controller leads", lambda: self._leads())
+        """`is_unclean`: the controllers also elect a member that is not in sync."""
+        ports = [apache.free_ports()[0] for _ in range(controllers)]
+        self.controllers = [f"{apache.HOST}:{free_base((0,))}" for _ in range(controllers)]
+        shared = {
+            "enableControllerInNamesrv": "true",
+            "controllerDLegerGroup": "group1",
+            "controllerDLegerPeers": ";".join(f"n{number}-{each}" for number, each in enumerate(self.controllers)),
+            "controllerStorePath": "./controller",
+            "mappedFileSize": str(1024 * 1024),
+            "scanNotActiveBrokerInterval": "1000",
+            "enableElectUncleanMaster": str(is_unclean).lower(),
+        }
+        self.nameservers = [
+            apache.ApacheCluster(
+                home=home / f"ns-{number}",
+                ports=(port, port),
+                nameserver_properties={**shared, "controllerDLegerSelfId": f"n{number}"},
+            )
+            for number, port in enumerate(ports)
+        ]
+        self.namesrv = ";".join(each.namesrv for each in self.nameservers)
+        values = {
+            **SMALL_FILES,
+            **ELECTED,
+            "namesrvAddr": self.namesrv,
+            "controllerAddr": ";".join(self.controllers),
+            **(settings or {}),
+        }
+        self.replicas = [Replica(each, home / f"broker-{number}", ports[0], values) for number, each in enumerate(whose)]
+        for each in self.nameservers:
+            each.start_nameserver()
+        until("a controller leads", lambda: self.leader() >= 0)
 
-    def _leads(self) -> bool:
-        try:
-            answer = apache.ask(self.controller, _METADATA, {})
-        except OSError:
-            return False
-        return str(answer.get("extFields", {}).get("isLeader")) == "true"
+    def leader(self) -> int:
+        """Return the number of the controller that leads, -1 if there is none."""
+        for number, controller in enumerate(self.controllers):
+            try:
+                answer = apache.ask(controller, _METADATA, {})
+            except OSError:
+                continue
+            if str(answer.get("extFields", {}).get("isLeader")) == "true":
+                return number
+        return -1
 
     def close(self) -> None:
         for replica in self.replicas:
             replica.kill()
-        self._nameserver.stop()
+        for each in self.nameservers:
+            each.stop()
 
     def state(self) -> dict[str, Any]:
         """Return what the controller knows of the group (1006); {} if it does not know it."""
         try:
-            header, body = apache.ask_whole(self.controller, _SYNC_DATA, {}, fastjson.dumps([GROUP]))
+            header, body = apache.ask_whole(self.controllers[self.leader()], _SYNC_DATA, {}, fastjson.dumps([GROUP]))
         except OSError:
             return {}
         if header["code"] != 0:

@@ -159,3 +159,26 @@ def test_an_old_master_truncates_what_the_new_one_never_had(tmp_path: Path, othe
         assert [path.name for path in (old.store / "diverged").iterdir()] == [f"{start:020d}"]
     finally:
         group.close()
+
+
+@pytest.mark.interop_full
+def test_a_group_of_controllers_loses_its_leader_and_then_the_group_its_master(tmp_path: Path) -> None:
+    group = ElectedGroup(tmp_path, ["ours", "ours"], controllers=3)
+    try:
+        old, new = begin(group)
+        acked = 1 + sum(send_code(old.address, TOPIC, "") == 0 for _ in range(50))
+        assert acked == 51
+        leader = group.leader()
+        group.nameservers[leader].stop()
+        until("another controller leads", lambda: group.leader() not in (leader, -1))
+        until("the master takes sends", lambda: group.takes_sends(old, TOPIC))
+        until("the new leader knows the master", lambda: group.master() is old)
+        old.kill()
+        group.failover_s(new, TOPIC)
+        assert bodies(new) >= acked + 1
+        old.begin()
+        until("both are in sync again", lambda: group.in_sync() == {old.address, new.address})
+        until("the old master has the log", lambda: old.log_end() == new.log_end())
+        assert old.log() == new.log()
+    finally:
+        group.close()

@@ -2,13 +2,13 @@
 
     python -m tests.soak.audit [--histories 500] [--sends 1000000] [--seed 1] [--memory 3g]
 
-1. One audit of random histories (`tests/spark/histories.py`), with planted defects and false
-answers.
-   For each promise of each run, it must have the judgement, facts and violations of the checker.
-   Each promise must be broken by some of the histories.
+1. Two audits of random histories (`tests/spark/histories.py`), with planted defects and false
+   answers: one as it is, and one that treats every run as too large for a process, so that SQL
+   checks the promises of messages. For each promise of each run, both must have the judgement,
+   facts and violations of the checker. Each promise must be broken by some of the histories.
 2. One audit of a drill with many sends, ten rows per send, generated with Spark (`audit_rows.py`).
    It must find exactly the planted violations. A drill of a tenth of the size also goes through the
-   checkers. They must agree, and their time is printed beside the audit's.
+   checkers in this process. They must agree, and their time is printed beside the audit's.
 
 Prints its results as JSON. The exit code is 1 if anything differs.
 """
@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import resource
 import sys
 import tempfile
 import time
@@ -25,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from rmqkit.drill import runs as folders
-from rmqkit.drill.history import History, HistoryRow
+from rmqkit.drill.arrow.rows import read_history
 from rmqkit.drill.plan import Mode, Plan
 from rmqkit.drill.promises import PROMISES
 from rmqkit.spark import audit, session
@@ -34,17 +35,16 @@ from tests.spark import histories
 from tests.spark.test_audit import differences
 
 
-def agree(spark: Any, count: int, seed: int) -> dict[str, Any]:
-    given = histories.mutated(histories.recorded(), count, seed)
+def agree(spark: Any, given: list[histories.Recorded], process_rows: int) -> dict[str, Any]:
     began_s = time.monotonic()
-    found = audit.audit(spark, given)
+    found = audit.audit(spark, given, process_rows=process_rows)
     took_s = time.monotonic() - began_s
     broken = Counter(each.promise for each in found if each.broken)
     different = differences(given, found)
     for each in different[:5]:
         print(each, file=sys.stderr)
     return {
-        "histories": count,
+        "histories": len(given),
         "rows": sum(len(history) for _name, history, _plan in given),
         "seconds": round(took_s, 1),
         "findings": len(found),
@@ -88,16 +88,11 @@ def at_size(spark: Any, sends: int, folder: Path) -> dict[str, Any]:
 
 def in_process(spark: Any, folder: Path, sends: int) -> dict[str, Any]:
     """Run the checkers on a history, from Parquet to findings, and compare them with the audit."""
-    import pyarrow.parquet as pq
-
     run = folder / f"sends-{sends}"
     began_s = time.monotonic()
-    names = [name for name in HistoryRow._fields if name != "extra"]
-    table = pq.read_table(run / folders.PARQUET).sort_by("op")
-    columns = [table[name].to_pylist() for name in names]
-    extras = map(json.loads, table["extra"].to_pylist())
-    history = History([HistoryRow(*values, extra) for *values, extra in zip(*columns, extras, strict=True)])
+    history = read_history(run / folders.PARQUET)
     read_s = time.monotonic() - began_s
+    peak_gb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     for make in PROMISES.values():
         make().check(history, PLAN)
     took_s = time.monotonic() - began_s
@@ -107,6 +102,7 @@ def in_process(spark: Any, folder: Path, sends: int) -> dict[str, Any]:
         "rows": len(history),
         "seconds": round(took_s, 1),
         "of these reading": round(read_s, 1),
+        "peak GB": round(peak_gb, 2),
         "different": len(different),
         "right": not different,
     }
@@ -122,7 +118,9 @@ def main(arguments: list[str]) -> int:
     spark = session("audit", master="local[2]", conf={"spark.driver.memory": asked.memory})
     found: dict[str, Any] = {}
     if asked.histories:
-        found["agree"] = agree(spark, asked.histories, asked.seed)
+        given = histories.mutated(histories.recorded(), asked.histories, asked.seed)
+        found["agree"] = agree(spark, given, audit.PROCESS_ROWS)
+        found["agree, in SQL"] = agree(spark, given, 0)
         print(json.dumps(found), file=sys.stderr, flush=True)
     if asked.sends:
         with tempfile.TemporaryDirectory(prefix="rmqkit-audit-") as folder:

@@ -3,16 +3,23 @@
 Compared are judgements, facts and violations.
 """
 
+import html
 import json
+import re
+import subprocess
+import sys
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
 from rmqkit.drill import runs as folders
-from rmqkit.drill.history import History, write_lines, write_parquet
+from rmqkit.drill.arrow.rows import write_parquet
+from rmqkit.drill.history import History, write_lines
 from rmqkit.drill.plan import Plan, PlanError
 from rmqkit.drill.promises import PROMISES, Judgement
 from rmqkit.drill.promises.contract import TOLD_MAX
+from rmqkit.drill.promises.waits import WaitsBounded
 from rmqkit.drill.verdict import verdict_of
 from tests.spark import histories
 
@@ -74,6 +81,9 @@ def test_the_audit_and_the_checkers_agree_on_histories_with_lies(spark):
     given = [*histories.mutated(recorded, 60, seed=1), histories.redelivered(recorded), *histories.elections()]
     found = audit.audit(spark, given)
     assert differences(given, found) == []
+    # the same in SQL, as if no run fitted into a process
+    some = given[-30:]
+    assert differences(some, audit.audit(spark, some, process_rows=0)) == []
     told = [violation.what for each in found for violation in each.violations]
     assert [what for what in told if "had handed over to" in what], "a redelivery at an undisturbed return"
     broken = Counter(each.promise for each in found if each.judgement is Judgement.BROKEN)
@@ -104,7 +114,7 @@ def test_folders_of_runs_are_audited_whatever_their_files_are(spark, tmp_path):
     given = [(names[name], *recorded[name]) for name in names]
     runs = [folder_of(tmp_path, *each) for each in given]
     (runs[1] / folders.LINES).unlink()
-    assert write_parquet(given[1][1], runs[1] / folders.PARQUET)
+    write_parquet(given[1][1], runs[1] / folders.PARQUET)
     empty = ("empty", History(), Plan())
     runs.append(folder_of(tmp_path, *empty))
     unproven = folder_of(tmp_path, "unproven", *recorded["replicas-1"])
@@ -131,13 +141,14 @@ def test_folders_of_runs_are_audited_whatever_their_files_are(spark, tmp_path):
 def test_a_violation_names_the_rows_that_show_it(spark):
     from rmqkit.spark import audit
 
-    (given,) = (each for each in histories.recorded() if each[0] == "replicas-2-reorder")
-    name, history, plan = given
-    (found,) = audit.audit(spark, [(name, history, plan.changed(promises=("queue-order",)))])
+    name, history, plan = next(each for each in histories.recorded() if each[0] == "replicas-2-reorder")
     rows = {row.op: row for row in history.rows}
-    assert found.violations
-    for violation in found.violations:
-        assert violation.key in {rows[op].key for op in violation.ops}
+    for process_rows in (audit.PROCESS_ROWS, 0):
+        found = audit.audit(spark, [(name, history, plan)], process_rows=process_rows)
+        violations = [violation for each in found for violation in each.violations if violation.key]
+        assert violations
+        for violation in violations:
+            assert violation.key in {rows[op].key for op in violation.ops}
 
 
 @pytest.mark.long
@@ -150,8 +161,13 @@ def test_what_is_no_run_says_so_in_a_line(spark, tmp_path):
     run = folder_of(tmp_path, "broken", history, plan)
     with open(run / folders.LINES, "a") as lines:
         lines.write("no row\n")
-    with pytest.raises(audit.AuditError, match=r"broken/history\.jsonl is not a history"):
+    for process_rows in (audit.PROCESS_ROWS, 0):
+        with pytest.raises(audit.AuditError, match=r"broken/history\.jsonl:\d+ is not a row of a history"):
+            audit.audit(spark, [run], process_rows=process_rows)
+    (run / folders.PARQUET).write_bytes(b"no Parquet")
+    with pytest.raises(audit.AuditError, match=r"broken/history\.parquet is not a history"):
         audit.audit(spark, [run])
+    (run / folders.PARQUET).unlink()
     (run / folders.LINES).unlink()
     with pytest.raises(audit.AuditError, match=r"has no history\.jsonl"):
         audit.audit(spark, [run])
@@ -159,16 +175,128 @@ def test_what_is_no_run_says_so_in_a_line(spark, tmp_path):
         audit.audit(spark, [tmp_path / "nowhere"])
 
 
-@pytest.mark.long
-def test_a_promise_of_a_plug_in_has_no_query(spark):
+PLUGIN = """
+from rmqkit.drill.promises.contract import Broken, judged
+from rmqkit.hookspecs import hookimpl
+
+
+class EventsTold:
+    name = "events-told"
+    text = "a drill has a timeline"
+
+    def applies(self, plan):
+        return plan.writers > 1
+
+    def check(self, history, plan):
+        assert history.rows
+        return judged(len(history.events), [Broken("", f"there are {len(history.events)} events")])
+
+
+@hookimpl
+def rmqkit_promises():
+    return {"events-told": EventsTold}
+"""
+
+
+def test_promises_of_plug_ins_are_checked_where_workers_have_them(tmp_path, monkeypatch):
     from rmqkit.spark import audit
+    from rmqkit.spark.audit import run_check
 
     name, history, plan = histories.recorded()[0]
-    asked = plan.changed(promises=("waits-bounded", "all-is-well"))
-    kept, other = audit.audit(spark, [(name, history, asked)])
+    run = audit.AuditRun(name, plan.changed(promises=("waits-bounded", "events-told")), history)
+    kept, other = sorted(
+        run_check.check(run.task(audit.PROCESS_ROWS)).found, key=lambda each: each.promise == "events-told"
+    )
     assert (kept.promise, kept.judgement) == ("waits-bounded", Judgement.VALID)
-    assert (other.promise, other.judgement) == ("all-is-well", Judgement.INCONCLUSIVE)
-    assert "no query" in other.why
-    told = audit.lines([kept, other])
-    assert [line.promise for line in told] == ["", "all-is-well"]
+    assert (other.promise, other.judgement) == ("events-told", Judgement.INCONCLUSIVE)
+    assert "no plug-in" in other.why
+    assert [line.promise for line in audit.lines([kept, other])] == ["", "events-told"]
     assert audit.as_json([kept, other])["exit_code"] == 4
+
+    metadata = tmp_path / "told-1.dist-info"
+    metadata.mkdir()
+    (tmp_path / "told_promise.py").write_text(PLUGIN)
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: told\nVersion: 1\n")
+    (metadata / "entry_points.txt").write_text("[rmqkit]\ntold = told_promise\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    run_check.installed.cache_clear()
+    try:
+        for process_rows in (audit.PROCESS_ROWS, 0):
+            found = {each.promise: each for each in run_check.check(run.task(process_rows)).found}
+            events = f"there are {len(history.events)} events"
+            assert [violation.what for violation in found["events-told"].violations] == [events]
+    finally:
+        run_check.installed.cache_clear()
+
+
+def test_a_checker_that_fails_or_needs_too_many_rows_is_inconclusive(monkeypatch):
+    from rmqkit.drill.arrow import stored_history
+    from rmqkit.spark import audit
+    from rmqkit.spark.audit import run_check
+
+    name, history, plan = histories.recorded()[0]
+    sends = len(history.sends)
+    monkeypatch.setattr(stored_history, "HELD_ROWS", sends)
+    task = audit.AuditRun(name, plan, history).task(process_rows=0)
+    found = {each.promise: each for each in run_check.check(task).found}
+    assert found["waits-bounded"].judgement is Judgement.INCONCLUSIVE
+    assert f"one process holds {sends:,} rows" in found["waits-bounded"].why
+    assert not set(found) & set(run_check.IN_SQL)
+
+    def fails(self, history, plan):
+        raise ZeroDivisionError("no send")
+
+    monkeypatch.setattr(WaitsBounded, "check", fails)
+    task = audit.AuditRun(name, plan, history).task(audit.PROCESS_ROWS)
+    found = {each.promise: each for each in run_check.check(task).found}
+    assert found["waits-bounded"].why == "its checker failed: ZeroDivisionError: no send"
+    assert found["nothing-unsent"].judgement is Judgement.VALID
+
+
+def test_a_worker_needs_none_of_the_packages_for_commands_and_pages():
+    code = (
+        "import sys; from tests.spark import histories; from rmqkit.spark import audit;"
+        "from rmqkit.spark.audit.run_check import check;"
+        "name, history, plan = histories.recorded()[0];"
+        "assert check(audit.AuditRun(name, plan, history).task(0)).found;"
+        "print({'jinja2', 'matplotlib', 'typer', 'rich', 'pyspark', 'numpy.testing'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stdout == "set()\n", done.stderr
+
+
+def test_the_page_shows_the_worst_runs_with_their_evidence(monkeypatch):
+    from rmqkit.drill.report import runs_page
+    from rmqkit.spark import audit
+    from rmqkit.spark.audit import report, run_check
+
+    monkeypatch.setattr(runs_page, "SHOWN_MAX", 3)
+    names = ("replicas-1", "replicas-2", "replicas-1-phantom", "replicas-1-lost-queue-tail")
+    recorded = {name: audit.AuditRun(name, plan, history) for name, history, plan in histories.recorded()}
+    runs = [recorded[name] for name in names]
+    runs[1] = runs[1]._replace(why="the <fault> did not show")
+    found = [each for run in runs if not run.why for each in run_check.check(run.task(audit.PROCESS_ROWS)).found]
+    found.append(audit.PromiseAudit("replicas-2", "", Judgement.INCONCLUSIVE, (), 0, why=runs[1].why))
+    text = audit.page(found, runs)
+    assert "2 of 4 runs broke a promise." in text
+    assert "4 runs: 2 broken, 1 inconclusive, 1 valid." in text
+    assert all(f">{name}<" in text for name in names)
+    assert re.findall(r'<h2 id="([^"]+)"', text) == [names[2], names[3], names[1]]
+    assert "1 more run is only in the table" in text
+    assert "the &lt;fault&gt; did not show" in text
+    assert text.count("<svg") == 3
+    lost = next(each for each in found if each.run == names[3] and each.broken)
+    for violation in lost.violations[:3]:
+        assert html.escape(violation.what) in text
+    phantom = next(each for each in found if each.run == names[2] and each.promise == "nothing-unsent")
+    assert f"<code>{phantom.violations[0].key}</code> {html.escape(phantom.violations[0].what)}" in text
+    assert "— fault begins" in text
+    assert not re.findall(r"(?:src|href)=[\"']?http", text), "a page loads nothing"
+
+    monkeypatch.setattr(report, "PROCESS_ROWS", 10)
+    large = audit.AuditRun("large", runs[3].plan, path=Path("/nowhere/history.jsonl"))
+    monkeypatch.setattr(audit.AuditRun, "rows", lambda self: 11)
+    text = audit.page([each._replace(run="large") for each in found if each.run == names[3]], [large])
+    assert "too large to be drawn here" in text
+    assert html.escape(lost.violations[0].what) in text
+    assert "<svg" not in text

@@ -2,13 +2,14 @@
 
 import gc
 import os
+import socket
 import sys
 from pathlib import Path
 
 import pytest
 from pyspark.conf import SparkConf
 
-from rmqkit.errors import ConfigError
+from rmqkit.errors import ConfigError, PeerUnreachable
 from rmqkit.spark import session, sessions
 from rmqkit.spark.java import Java
 from rmqkit.spark.sessions import JAVA_OPTIONS, PUSHDOWN, SparkMissing
@@ -54,11 +55,38 @@ def test_the_master_of_spark_submit_stays(monkeypatch):
         ("local[1]", {"spark.master": "yarn"}, r"two different masters: master=local\[1\] and spark.master=yarn"),
         ("sc://host", {}, "sc://host: Spark Connect is not supported"),
         (None, {"spark.remote": "sc://host"}, "spark.remote: Spark Connect is not supported"),
+        ("local[two]", {}, r"master local\[two\]: must be local\[N\], spark://HOST:PORT, yarn or k8s://"),
+        (None, {"spark.master": "spark:7077"}, "master spark:7077: must be"),
     ],
 )
 def test_masters_that_cannot_be(master, conf, said):
     with pytest.raises(ConfigError, match=said):
         session(master=master, conf=conf)
+
+
+@pytest.mark.parametrize(
+    "master", ["local", "local[2]", "local[*]", "local[2, 3]", "local-cluster[2,1,1024]", "yarn", "spark://h:1", "k8s://h"]
+)
+def test_masters_of_spark(master):
+    sessions._check_master(master, {})
+
+
+def test_a_standalone_master_is_reached_before_the_jvm_starts():
+    with socket.create_server(("127.0.0.1", 0)) as master, socket.create_server(("127.0.0.1", 0)) as gone:
+        there, away = (f"127.0.0.1:{each.getsockname()[1]}" for each in (master, gone))
+        gone.close()
+        sessions._check_reachable(f"spark://{away},{there}")
+        said = rf"no Spark master answers at spark://{away},host \({away}: .*refused; host: .*\)"
+        with pytest.raises(PeerUnreachable, match=said):
+            sessions._check_reachable(f"spark://{away},host")
+
+
+def test_a_driver_that_cannot_listen_has_a_session_all_the_same(spark, monkeypatch):
+    def fails(_spark):
+        raise OSError("cannot assign requested address")
+
+    monkeypatch.setattr(sessions, "serve_pace", fails)
+    assert session() is spark
 
 
 def test_what_is_missing_is_named(monkeypatch):

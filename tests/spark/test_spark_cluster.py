@@ -1,8 +1,10 @@
 """The commands of docs/do/spark-cluster.md on a real standalone Spark cluster.
 
-The cluster is a master, two workers and their executors, each in its own JVM. The commands are
-those of the page, with this test's cluster address and folders. All processes of Spark carry a
-variable in their environment, by which the fixture finds the ones to kill.
+The cluster is a master, two workers and their executors, each in its own JVM. They run in an
+environment whose Python has no packages, and find rmqkit only where a test brings it: in a package,
+or by the path of this test's Python. The commands are those of the page, with this test's cluster
+address and folders. All processes of Spark carry a variable in their environment, by which the
+fixture finds the ones to kill.
 """
 
 import json
@@ -11,10 +13,10 @@ import re
 import signal
 import subprocess
 import sys
-import tarfile
 import tempfile
 import threading
 import time
+import venv
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -26,6 +28,7 @@ import pyarrow.parquet as parquet
 import pyspark
 import pytest
 
+from rmqkit.spark import package
 from rmqkit.spark.java import find_java
 from rmqkit.spark.pipelines import lake
 from rmqkit.testing import clusters
@@ -42,10 +45,11 @@ BIN = Path(sys.executable).parent
 MARK = "SPARK_CLUSTER_OF_TEST"
 GONE = ("NAMESRV", "PYSPARK", "PYTHONPATH", "RMQKIT", "SPARK")
 WORKERS = ("worker-1", "worker-2")
-START_S, RUN_S = 60, 240
+START_S, RUN_S = 120, 400
 #: small JVMs, which live for seconds
 CONF = f"""\
 spark.cores.max 1
+spark.executorEnv.PYTHONPATH {ROOT}
 spark.driver.memory 512m
 spark.executor.memory 512m
 spark.driver.extraJavaOptions {SHORT}
@@ -60,6 +64,9 @@ class SparkCluster:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        #: An environment of this Python without packages.
+        self.bare = folder / "bare"
+        venv.create(self.bare, with_pip=False, symlinks=True)
         (folder / "conf").mkdir()
         (folder / "conf/spark-defaults.conf").write_text(CONF)
         kept = {key: value for key, value in os.environ.items() if not key.startswith(GONE)}
@@ -77,18 +84,36 @@ class SparkCluster:
             "SPARK_DAEMON_JAVA_OPTS": SHORT,
             "SPARK_DAEMON_MEMORY": "256m",
         }
+        self.node_environment = self.environment | {"PATH": f"{self.bare / 'bin'}:{kept['PATH']}"}
+        del self.node_environment["PYTHONPATH"]
         self.url = ""
-        self._nodes: list[subprocess.Popen[bytes]] = []
+        self._nodes: dict[str, subprocess.Popen[bytes]] = {}
 
     def start(self) -> None:
-        address = ("--host", "127.0.0.1", "--webui-port", "0")
-        self._start("master", "master.Master", *address, "--port", "0")
+        self._start("master", "master.Master", "--port", "0")
         self.url = self._logged("master", r"Starting Spark master at (spark://\S+)")[1]
-        for name in WORKERS:
+        self.start_workers(*WORKERS)
+
+    def start_workers(self, *names: str) -> None:
+        for name in names:
             size = ("--cores", "1", "--memory", "1g", "--work-dir", str(self.folder / name))
-            self._start(name, "worker.Worker", *address, *size, self.url)
-        for name in WORKERS:
+            self._start(name, "worker.Worker", *size, self.url)
+        for name in names:
             self._logged(name, "Successfully registered with master")
+
+    def kill_worker(self, name: str) -> list[list[str]]:
+        """Kill a worker with its executors and their Pythons, as the loss of its machine does.
+
+        Return the commands of what was killed.
+        """
+        process = psutil.Process(self._nodes[name].pid)
+        killed = [process, *process.children(recursive=True)]
+        commands = [each.cmdline() for each in killed]
+        for each in killed:
+            with suppress(psutil.Error):
+                each.kill()
+        self._nodes[name].wait()
+        return commands
 
     def stop(self) -> None:
         deadline = time.monotonic() + START_S
@@ -97,7 +122,7 @@ class SparkCluster:
                 with suppress(psutil.Error):
                     process.kill()
             psutil.wait_procs(left, timeout=5)
-        for node in self._nodes:
+        for node in self._nodes.values():
             node.wait()
 
     def processes(self) -> list[psutil.Process]:
@@ -109,6 +134,11 @@ class SparkCluster:
                     found.append(process)
         return found
 
+    def packages(self) -> list[Path]:
+        """The folders of executors in which Spark unpacked a package, relative to the cluster's."""
+        found = self.folder.glob("worker-*/app-*/*/rmqkit-package/rmqkit")
+        return [each.relative_to(self.folder) for each in found]
+
     def executors(self) -> list[psutil.Process]:
         found = []
         for process in self.processes():
@@ -118,10 +148,12 @@ class SparkCluster:
         return found
 
     def _start(self, name: str, kind: str, *arguments: str) -> None:
-        command = [str(SPARK / "bin/spark-class"), f"org.apache.spark.deploy.{kind}", *arguments]
+        address = ("--host", "127.0.0.1", "--webui-port", "0")
+        command = [str(SPARK / "bin/spark-class"), f"org.apache.spark.deploy.{kind}", *address, *arguments]
         with (self.folder / f"{name}.log").open("wb") as log:
-            started = subprocess.Popen(command, env=self.environment, stdout=log, stderr=log, cwd=self.folder)
-        self._nodes.append(started)
+            self._nodes[name] = subprocess.Popen(
+                command, env=self.node_environment, stdout=log, stderr=log, cwd=self.folder
+            )
 
     def _logged(self, name: str, text: str) -> re.Match[str]:
         deadline = time.monotonic() + START_S
@@ -144,6 +176,7 @@ class Both:
         """The one command of the page with this text, for this cluster."""
         text = "\n".join(line for block in test_blocks.blocks(PAGE) for line in test_blocks.commands(block.text))
         text = text.replace("spark://spark-1:7077", self.spark.url).replace("/shared/lake", str(self.lake))
+        text = text.replace("python3.11", package.python_name())
         (found,) = [each for each in text.replace("\\\n", "").splitlines() if part in each]
         return found
 
@@ -195,6 +228,9 @@ class Both:
 @pytest.fixture(scope="module")
 def both(tmp_path_factory) -> Iterator[Both]:
     folder = tmp_path_factory.mktemp("spark-cluster")
+    for block in test_blocks.blocks(PAGE):
+        if name := test_blocks.FILE_NAME.match(block.text):
+            (folder / name[1]).write_text(block.text)
     spark = SparkCluster(folder)
     base = ports.free_base(range(-2, 40))
     running = clusters.start(folder / "queues", timeout_s=START_S, groups=2, replicas=1, base_port=base)
@@ -224,32 +260,60 @@ def test_an_ingest_survives_the_death_of_an_executor(both):
     assert all(list((spark.folder / worker).glob("app-*/*/stderr")) for worker in WORKERS)
 
 
-def test_the_next_ingest_continues_with_a_packed_environment(both):
-    """The environment is a script that notes where it runs, and becomes this Python."""
-    folder, before = both.spark.folder, both.in_lake()
-    script = folder / "python"
-    script.write_text(f'#!/bin/sh\npwd >> {folder}/packed-pythons\nexec {sys.executable} "$@"\n')
-    script.chmod(0o755)
-    with tarfile.open(folder / "environment.tar.gz", "w:gz") as archive:
-        archive.add(script, "bin/python")
-    both.send(500)
-    both.output(both.command("tar -xzf"))
-    printed = both.output(both.command("spark.archives=environment"), PYSPARK_PYTHON="./environment/bin/python")
-    assert printed.startswith(f"{both.sent - before} messages ")
-    assert both.in_lake() == both.sent
-    ran_in = {Path(line) for line in (folder / "packed-pythons").read_text().splitlines()}
-    assert {each.relative_to(folder).parts[0] for each in ran_in - {folder}} & set(WORKERS)
+@pytest.fixture(scope="module")
+def packed(both) -> Path:
+    """The file that the page's command writes."""
+    file = both.spark.folder / "rmqkit-package.tar.gz"
+    printed = both.output(both.command("pipeline package"))
+    assert printed.startswith(f"{file}: ")
+    return file
+
+
+def test_an_ingest_with_a_package_survives_the_death_of_a_worker(both, packed):
+    """The workers have no rmqkit. Two batches run on both workers, then one worker dies."""
+    spark, before = both.spark, both.in_lake()
+    for name in ("rmqkit", "msgspec", "pyarrow"):
+        found = subprocess.run(
+            [package.python_name(), "-c", f"import {name}"],
+            env=spark.node_environment,
+            cwd=spark.folder,
+            capture_output=True,
+            check=False,
+        )
+        assert b"ModuleNotFoundError" in found.stderr, name
+    both.send(4000)
+    command = f"{both.command('spark.rmqkit.package=')} --conf spark.cores.max=2"
+    commands: list[list[str]] = []
+    with both.running(f"{command} --json --option maxMessagesPerTrigger=1000") as printed:
+        for line in map(json.loads, printed):
+            if "progress" in line and not commands:
+                commands = spark.kill_worker("worker-1")
+    said = " ".join(word for command in commands for word in command)
+    assert "CoarseGrainedExecutorBackend" in said
+    assert "pyspark.daemon" in said
+    assert f"{spark.bare}" in said or package.python_name() in said
+    assert line["done"]["rows"] == 4000
+    assert line["done"]["batches"] >= 4
+    assert both.in_lake() == both.sent == before + 4000
+    assert {each.parts[0] for each in spark.packages()} == set(WORKERS)
+    spark.start_workers("worker-1")
 
 
 def test_spark_submit_runs_the_command_and_a_job_of_ones_own(both):
     before = both.in_lake()
-    for block in test_blocks.blocks(PAGE):
-        if name := test_blocks.FILE_NAME.match(block.text):
-            (both.spark.folder / name[1]).write_text(block.text)
     both.send(10)
-    printed = both.output(
-        both.command(f"pipeline.py pipeline ingest orders --to {both.lake}"), PYSPARK_PYTHON=sys.executable
-    )
+    submit = both.command(f"{both.spark.url} --conf spark.cores.max=4")
+    printed = both.output(submit, PYSPARK_PYTHON=sys.executable)
     assert re.search(rf"^{both.sent - before} messages ", printed, re.M), printed
-    table = both.output(both.command("orders_by_tag.py"))
+    table = both.output(both.command("orders_by_tag.py"), PYSPARK_PYTHON=sys.executable)
     assert re.search(rf"\| *NULL\| *{both.sent}\|", table), table
+
+
+def test_spark_submit_sends_a_package(both, packed):
+    both.send(10)
+    packages = len(both.spark.packages())
+    submit = both.command(f"PYSPARK_PYTHON={package.python_name()} spark-submit --master {both.spark.url}")
+    printed = both.output(submit)
+    assert re.search(r"^10 messages ", printed, re.M), printed
+    assert both.in_lake() == both.sent
+    assert len(both.spark.packages()) == packages + 1

@@ -31,7 +31,7 @@ MAY_IMPORT = {
     "spark": {"wire", "runtime", "store", "access", "client", "tls", "api"},
 }
 #: module of a package -> packages that it may import in addition
-MAY_IMPORT_TOO = {"rmqkit.spark.audit": {"drill"}}
+MAY_IMPORT_TOO = {"rmqkit.spark.audit": {"drill", "plugins"}}
 #: modules right below `rmqkit` that every package may import
 COMMON = {
     "rmqkit.errors",
@@ -39,6 +39,7 @@ COMMON = {
     "rmqkit.client_keys",
     "rmqkit.settings",
     "rmqkit.hookspecs",
+    "rmqkit.html_page",
     "rmqkit.suggestions",
 }
 NODE_PACKAGES = {

@@ -53,6 +53,9 @@ The endpoint is off by default and then costs nothing. Switched on, it takes abo
 and 0.15 s at start-up. A large answer is written in pieces, one per turn of the node's loop, so a
 scrape does not delay clients.
 
+The progress of an ingest with Spark has [metrics of its
+own](pipelines.md#progress-for-prometheus).
+
 ## How the metrics compare with Apache's
 
 Names and labels are those of Apache RocketMQ 5.5.0 as a scrape shows them (its exporter appends

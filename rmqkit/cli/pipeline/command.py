@@ -4,6 +4,7 @@ Each command calls one function of `rmqkit.spark.pipelines` or `rmqkit.spark.aud
 can call too. The checks that need no Spark (cluster, topics, times, files) run before Spark starts.
 """
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -23,11 +24,16 @@ from rmqkit.cli.pipeline.arguments import (
     Since,
     Until,
     bounds,
+    check_options,
+    check_rate,
+    check_source,
+    check_target,
+    check_trigger,
     known,
     package_settings,
     pairs,
 )
-from rmqkit.cli.pipeline.session_run import ProgressPrinter, StopSignal, builtins, running
+from rmqkit.cli.pipeline.session_run import ProgressPrinter, StopSignal, builtins, running, serving
 from rmqkit.cli.times import time_of
 
 app = group("pipeline")
@@ -48,6 +54,10 @@ def ingest(
     since: Since = None,
     checkpoint: Annotated[
         str | None, typer.Option("--checkpoint", metavar="PATH", help="Folder of the checkpoint; by default in the lake.")
+    ] = None,
+    metrics: Annotated[
+        str | None,
+        typer.Option("--metrics", metavar="HOST:PORT", help="Serve the progress to Prometheus at this address."),
     ] = None,
     packages: Annotated[
         str | None,
@@ -72,12 +82,18 @@ def ingest(
     given = pairs(options, "--option")
     if since is not None:
         given["startingTimestamp"] = str(time_of("--since", since))
-    addresses = known(topics, namesrv)
+    check_trigger(trigger)
+    check_options("stream", given, subscribe=",".join(topics))
+    check_target("--to", to, master, conf)
+    if checkpoint is not None:
+        check_target("--checkpoint", checkpoint, master, conf)
     more = package_settings(packages)
+    addresses = known(topics, namesrv)
     from rmqkit.spark.pipelines.ingest import ingest as run
 
     shown = ProgressPrinter(f"ingest {', '.join(topics)}", json=json)
-    with running("rmqkit ingest", master, conf, more) as spark, StopSignal() as ending, shown as tell:
+    served = serving("ingest", metrics, topics, shown)
+    with served, running("rmqkit ingest", master, conf, more) as spark, StopSignal() as ending, shown as tell:
         done = run(
             spark,
             topics,
@@ -124,6 +140,7 @@ def compact(
         from rmqkit.spark.pipelines.lake import hour_name
 
         before_hour = hour_name(time_of("--before", before))
+    check_source(path, "lake", master, conf)
     with running("rmqkit compact", master, conf) as spark:
         from rmqkit.spark.pipelines.compact import compact as run
 
@@ -148,6 +165,9 @@ def replay(
     ] = None,
     rate: Rate = None,
     order: Order = "queue",
+    create: Annotated[
+        bool, typer.Option("--create", help="Create the topic if it is missing, with the queues of the source.")
+    ] = False,
     run_id: Annotated[
         str | None, typer.Option("--run-id", help="Run id of a failed replay, to repeat it with the same DEDUP_KEYs.")
     ] = None,
@@ -164,7 +184,11 @@ def replay(
     """
     given = pairs(options, "--option")
     since_ms, until_ms = bounds(since, until)
-    addresses = known([to], namesrv, to_send=True)
+    check_rate(order, rate)
+    check_options("sink", given, topic=to)
+    check_source(path, "lake", master, conf)
+    hint = ", or with the queues of the source: --create"
+    addresses = known([] if create else [to], namesrv, to_send=True, more_advice=hint)
     shown = ProgressPrinter(f"replay to {to}", json=json)
     with running("rmqkit replay", master, conf) as spark, shown as tell:
         from rmqkit.spark.pipelines.replay import replay as run
@@ -179,6 +203,7 @@ def replay(
             until=until_ms,
             topics=topics,
             order=order,
+            create=create,
             run_id=run_id,
             options=given,
             on_progress=tell,
@@ -225,6 +250,13 @@ def copy(
     given = pairs(options, "--option")
     if follow and checkpoint is None:
         raise UsageError("--follow needs --checkpoint: a folder that records how far the copy is")
+    if to == topic and to_namesrv in (None, namesrv):
+        raise UsageError(f"{topic} cannot be copied into itself: give another topic, or another cluster with --to-namesrv")
+    check_rate(order, rate)
+    check_trigger(trigger)
+    check_options("stream", given, subscribe=topic)
+    if checkpoint is not None:
+        check_target("--checkpoint", checkpoint, master, conf)
     addresses = known([topic], namesrv)
     to_addresses = known([to], to_namesrv if to_namesrv is not None else addresses, to_send=True)
     from rmqkit.spark.pipelines.topic_copy import copy as run
@@ -251,6 +283,36 @@ def copy(
     else:
         print(f"{count_text(done.rows, 'message')} of {topic} → {to}")
     ending.check(endless=follow)
+
+
+@app.command()
+def package(
+    to: Annotated[
+        Path | None,
+        typer.Option("--to", metavar="FILE", help="The file; by default rmqkit-package-….tar.gz in this folder."),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Pack rmqkit and its packages for the workers of a Spark cluster that do not have them.
+
+    Pass the file to the other commands with --conf spark.rmqkit.package=FILE. It fits workers with
+    this minor version of Python on this platform.
+    """
+    from rmqkit.spark import package as packages
+    from rmqkit.spark.sessions import check_installed
+
+    check_installed()
+    target = to or Path(packages.file_name())
+    if not target.absolute().parent.is_dir():
+        raise UsageError(f"--to {target}: the folder {target.parent} does not exist")
+    done = packages.build(target)
+    if json:
+        output.document(builtins(done))
+        return
+    print(f"{done.path}: {size_text(done.bytes)}, Python {done.python} on {done.platform}")
+    output.note(f"use it with --master … --conf {packages.PACKAGE_KEY}={target}")
+    settings = " ".join(f"--conf {key}={value}" for key, value in done.settings.items())
+    output.note(f"or with spark-submit: PYSPARK_PYTHON={packages.python_name()} spark-submit {settings} …")
 
 
 app.command()(figures.stats)

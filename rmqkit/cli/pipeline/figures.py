@@ -11,9 +11,21 @@ import typer
 from rmqkit.cli import output
 from rmqkit.cli.cluster_lookup import Json, Namesrv
 from rmqkit.cli.complete import topics as complete_topics
+from rmqkit.cli.drills.drill_output import check_report
 from rmqkit.cli.errors import UsageError
 from rmqkit.cli.output import count_text, size_text
-from rmqkit.cli.pipeline.arguments import Conf, Master, Options, Since, Until, bounds, known, pairs
+from rmqkit.cli.pipeline.arguments import (
+    Conf,
+    Master,
+    Options,
+    Since,
+    Until,
+    bounds,
+    check_options,
+    check_source,
+    known,
+    pairs,
+)
 from rmqkit.cli.pipeline.session_run import ProgressPrinter, builtins, running
 
 HOURS: output.Columns = {
@@ -47,6 +59,9 @@ def stats(
     plot: Annotated[
         Path | None, typer.Option("--plot", metavar="FILE", help="Also draw a plot to this file: .svg, .png or .pdf.")
     ] = None,
+    report: Annotated[
+        Path | None, typer.Option("--report", metavar="FILE", help="Also write an HTML page to this file, with the plot.")
+    ] = None,
     options: Options = None,
     namesrv: Namesrv = None,
     master: Master = None,
@@ -58,8 +73,14 @@ def stats(
     since_ms, until_ms = bounds(since, until)
     if (path is None) == (not topics):
         raise UsageError("give topics, or a lake with --from" + ("" if path is None else ", not both"))
+    check_figures(plot, report)
+    if path is None:
+        check_options("batch", given, subscribe=",".join(topics or []))
+    else:
+        check_source(path, "lake", master, conf)
     addresses = known(topics or [], namesrv) if path is None else None
-    shown = ProgressPrinter(f"stats of {path or ', '.join(topics or [])}")
+    source = path or ", ".join(topics or [])
+    shown = ProgressPrinter(f"stats of {source}")
     with running("rmqkit stats", master, conf) as spark, shown as tell:
         from rmqkit.spark.pipelines.stats import stats as run
 
@@ -75,6 +96,11 @@ def stats(
             options=given,
             on_progress=tell,
         )
+    if report is not None:
+        from rmqkit.spark.pipelines.stats_report.page import page
+
+        report.write_text(page(found, source), encoding="utf-8")
+        output.note(f"report: {report}")
     value = builtins(found)
     output.report(value, HOURS, value["hours"], as_json=json, none="no messages")
     if found.hours and not json:
@@ -84,17 +110,31 @@ def stats(
             output.note(f"plot: {found.plot}")
 
 
+def check_figures(plot: Path | None, report: Path | None) -> None:
+    """Raise ConfigError or UsageError if no plot, or no page, can be written to its file."""
+    from rmqkit.spark.pipelines.stats import check_plot
+    from rmqkit.spark.sessions import check_installed
+
+    check_installed()
+    if plot is not None:
+        check_plot(plot)
+    check_report(report)
+
+
 def audit(
     runs: Annotated[list[str], typer.Argument(metavar="RUN...", help="Names or folders of runs, or last.")],
     to: Annotated[
         Path | None,
         typer.Option("--to", metavar="FOLDER", help="Also write the tables and findings to this folder as Parquet."),
     ] = None,
+    report: Annotated[
+        Path | None, typer.Option("--report", metavar="FILE", help="Also write an HTML page about the runs to this file.")
+    ] = None,
     master: Master = None,
     conf: Conf = None,
     json: Json = False,
 ) -> None:
-    """Judge the promises of drills from their histories, with Spark SQL over all of them at once.
+    """Judge the promises of drills from their histories, one Spark task a run.
 
     Exit code: 0 every promise was kept, 1 a promise is broken, 4 inconclusive.
     """
@@ -103,11 +143,15 @@ def audit(
     from rmqkit.spark.sessions import check_installed
 
     check_installed()
+    check_report(report)
     from rmqkit.spark import audit as audits
 
     known_runs = audits.found(folders.find(home_folder(), run) for run in dict.fromkeys(runs))
     with running("rmqkit audit", master, conf) as spark, ProgressPrinter(f"audit of {count_text(len(known_runs), 'run')}"):
         found = audits.audit(spark, known_runs, to=to)
+    if report is not None:
+        report.write_text(audits.page(found, known_runs), encoding="utf-8")
+        output.note(f"report: {report}")
     if json:
         output.document(audits.as_json(found))
     else:

@@ -148,10 +148,26 @@ class StopSignal:
             raise Interrupted(self.number)
 
 
+@contextlib.contextmanager
+def serving(pipeline: str, address: str | None, topics: Sequence[str], shown: "ProgressPrinter") -> Iterator[None]:
+    """Serve what `shown` is told at `--metrics` as well, if that is given. Raises ConfigError."""
+    if address is None:
+        yield
+        return
+    from rmqkit.spark.pipelines.progress_metrics import ProgressMetrics
+
+    with ProgressMetrics(pipeline, address, topics=",".join(topics)) as served:
+        output.note(f"metrics: http://{served.address}/metrics")
+        shown.also = served.update
+        yield
+
+
 class ProgressPrinter:
     """Prints progress: a bar on a terminal's stderr, with --json a line of JSON, else nothing."""
 
     def __init__(self, what: str, *, json: bool = False) -> None:
+        #: Gets the progress as well, if set.
+        self.also: Callable[[PipelineProgress], None] | None = None
         self._json = json
         self._what = what
         self._bar: Any = None
@@ -184,6 +200,8 @@ class ProgressPrinter:
     def _tell(self, progress: "PipelineProgress") -> None:
         if self._json:
             output.line({"progress": builtins(progress)})
+        if self.also is not None:
+            self.also(progress)
         if self._bar is None:
             return
         if progress.tasks:

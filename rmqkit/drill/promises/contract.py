@@ -11,7 +11,7 @@ A checker reads only the rows and the plan, in O(n log n), and returns a `Findin
 A send without an answer is unknown; a checker never calls it lost.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple, Protocol
@@ -68,6 +68,14 @@ class Promise(Protocol):
 
     def check(self, history: "History", plan: "Plan") -> Finding:
         """Check the promise and return the finding."""
+
+
+def chosen(promises: Iterable[Promise], plan: "Plan") -> list[Promise]:
+    """Return the promises that a drill of this plan checks.
+
+    These are the ones that the plan names, or all of them, without those that do not apply.
+    """
+    return [each for each in promises if each.applies(plan) and (not plan.promises or each.name in plan.promises)]
 
 
 def judged(

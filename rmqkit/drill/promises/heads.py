@@ -145,7 +145,7 @@ def fault_windows(history: History) -> list[tuple[int, int]]:
     if not begins:
         return []
     end_ms = history.event_ms(FAULT_ENDS)
-    return [(begins[0], max(row.complete_ms for row in history.rows) if end_ms is None else end_ms)]
+    return [(begins[0], history.last_ms if end_ms is None else end_ms)]
 
 
 def broken_times(history: History) -> dict[str, list[tuple[int, int]]]:
@@ -156,7 +156,7 @@ def broken_times(history: History) -> dict[str, list[tuple[int, int]]]:
     """
     begins = [row for row in history.events if row.key == FAULT_BEGINS]
     is_series = any(row.key == STEP_ENDS for row in history.events)
-    last_ms = max((row.complete_ms for row in history.rows), default=0)
+    last_ms = history.last_ms
     open_: dict[str, int] = {}
     found: dict[str, list[tuple[int, int]]] = {}
     for row in history.events:

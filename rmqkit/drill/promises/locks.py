@@ -89,7 +89,7 @@ def leases(history: History) -> list[ObservedLease]:
                     found.append(held[row.client, place])
                 known = ObservedLease(row.client, place, row.complete_ms, until_ms, str(row.extra.get("node", "")))
             held[row.client, place] = known._replace(end_ms=max(known.end_ms, until_ms))
-    last_ms = max((row.complete_ms for row in history.rows), default=0)
+    last_ms = history.last_ms
     found += [lease._replace(end_ms=min(lease.end_ms, last_ms)) for lease in held.values()]
     return sorted((lease for lease in found if lease.end_ms > lease.begin_ms), key=lambda lease: lease.begin_ms)
 

@@ -14,11 +14,10 @@ From top to bottom it shows:
 """
 
 from collections.abc import Mapping
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-import rmqkit
+from rmqkit import html_page
 from rmqkit.drill import runs
 from rmqkit.drill.history import FAULT_BEGINS, History
 from rmqkit.drill.plan import Plan
@@ -54,23 +53,23 @@ def page(run: Path, command: str) -> str:
 
     Raises PlanError if the folder is not a run, and ImportError without jinja2 or matplotlib.
     """
-    import jinja2
-
     plan, verdict, history = runs.load_plan(run), runs.load_verdict(run), runs.load_history(run)
-    source = files("rmqkit.drill.report").joinpath("templates", TEMPLATE).read_text(encoding="utf-8")
-    environment = jinja2.Environment(
-        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    judgement = str(verdict.judgement)
+    return html_page.render(
+        "rmqkit.drill.report",
+        TEMPLATE,
+        content(plan, verdict, history, command),
+        title=f"{judgement} · {run.name}",
+        headline=verdict_words.of(plan, verdict).headline,
+        subject=f"drill {run.name}",
+        mark=judgement,
     )
-    return environment.from_string(source).render(content(plan, verdict, history, run.name, command))
 
 
-def content(plan: Plan, verdict: Verdict, history: History, run: str, command: str) -> dict[str, Any]:
+def content(plan: Plan, verdict: Verdict, history: History, command: str) -> dict[str, Any]:
     """Return the variables of the template."""
     return {
-        "run": run,
         "command": command,
-        "version": rmqkit.__version__,
-        "judgement": str(verdict.judgement),
         "words": verdict_words.of(plan, verdict),
         "verdict": verdict,
         "promises": [(each, verdict_words.notes(each)) for each in verdict.promises],
@@ -78,7 +77,7 @@ def content(plan: Plan, verdict: Verdict, history: History, run: str, command: s
         "timeline": [(event, verdict_words.plain(event.what), _since(event.at_ms, history)) for event in verdict.timeline],
         "stages": stage_plot(history),
         "stage_rows": [(stage, stage.part == TAKEOVER) for stage in stages(history)],
-        "stories": [(each, _stories(each, history)) for each in verdict.broken],
+        "stories": [(each, stories_of(each, history)) for each in verdict.broken],
         "plot": plot(history) if history.sends else "",
         "settings": _settings(plan),
         "rows": len(history),
@@ -100,10 +99,13 @@ def _settings(plan: Plan) -> Mapping[str, str]:
     return {**shown, **plan.settings, **plan.seen}
 
 
-def _stories(each: PromiseResult, history: History) -> list[tuple[str, str, list[tuple[str, str]]]]:
-    """Return (key, violation, rows as (time, text)) for the first violations."""
+def stories_of(each: PromiseResult, history: History | None) -> list[tuple[str, str, list[tuple[str, str]]]]:
+    """Return (key, violation, rows as (time, text)) for the first violations.
+
+    Without a history, there are no rows.
+    """
     told = []
     for broken in each.finding.broken[:STORIES_MAX]:
-        rows = history.story(broken.key) if broken.key else []
+        rows = history.story(broken.key) if broken.key and history is not None else []
         told.append((broken.key, broken.what, [(f"{row.complete_ms / 1000:.3f}", line(row)) for row in rows]))
     return told

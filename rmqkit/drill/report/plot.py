@@ -4,8 +4,7 @@ One plot shows rates, send latencies and roles over time, with a band for the fa
 the stages of a takeover and of the return as bars, from the start and from the end of the fault.
 """
 
-import io
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import zip_longest
 from typing import Any
 
@@ -14,6 +13,7 @@ from rmqkit.drill.history import History
 from rmqkit.drill.promises.heads import RoleInterval, spans
 from rmqkit.drill.report.verdict_words import latencies, plain, rates
 from rmqkit.drill.stages import RETURN, STAGES, TAKEOVER, Stage, stages
+from rmqkit.html_page import svg
 
 BUCKET_MS = 250
 WIDTH_IN, HEIGHT_IN = 11.6, 6.4
@@ -58,7 +58,7 @@ def plot(history: History) -> str:
         panels[-1].set_xlabel("seconds since the drill began")
         _events(panels, history)
 
-    return _svg(WIDTH_IN, height_in, draw)
+    return svg(WIDTH_IN, height_in, draw)
 
 
 def stage_plot(history: History) -> str:
@@ -78,20 +78,7 @@ def stage_plot(history: History) -> str:
         for axes, (part, rows) in zip(panels, parts.items(), strict=True):
             _stages(axes, part, rows)
 
-    return _svg(WIDTH_IN, 0.9 * len(parts) + STAGE_IN * sum(map(len, parts.values())), draw)
-
-
-def _svg(width_in: float, height_in: float, draw: Callable[[Any], None]) -> str:
-    import matplotlib as mpl
-    from matplotlib.figure import Figure
-
-    with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": "rmqkit", "font.family": "sans-serif", "font.size": 10}):
-        figure = Figure(figsize=(width_in, height_in), layout="constrained")
-        draw(figure)
-        out = io.StringIO()
-        figure.savefig(out, format="svg", metadata={"Date": None, "Creator": None})
-    text = out.getvalue()
-    return text[text.index("<svg") :]
+    return svg(WIDTH_IN, 0.9 * len(parts) + STAGE_IN * sum(map(len, parts.values())), draw)
 
 
 def role_bands(history: History) -> dict[str, list[RoleInterval]]:

@@ -1,15 +1,19 @@
-"""Audits drills with Spark: loads their histories as tables and checks each promise with SQL.
+"""Audits drills with Spark: the checkers of drills judge each run in a task of its own.
 
-One query checks a promise for all runs at once. Start with `audit` in `run_audit`; `report` turns
-its findings into lines and an exit code.
+Start with `audit` in `run_audit`. `run_check` is what a worker does. `tables`, `views` and
+`message_queries` are for runs that are too large for one process. `report` turns findings into
+lines and an exit code.
 """
 
-from rmqkit.spark.audit.report import as_json, exit_code, judgements, lines
-from rmqkit.spark.audit.run_audit import PromiseAudit, Violation, audit
-from rmqkit.spark.audit.tables import AuditError, found
+from rmqkit.spark.audit.report import as_json, exit_code, judgements, lines, page
+from rmqkit.spark.audit.run_audit import audit
+from rmqkit.spark.audit.run_check import PROCESS_ROWS, PromiseAudit, Violation
+from rmqkit.spark.audit.runs import AuditError, AuditRun, found
 
 __all__ = [
+    "PROCESS_ROWS",
     "AuditError",
+    "AuditRun",
     "PromiseAudit",
     "Violation",
     "as_json",
@@ -18,4 +22,5 @@ __all__ = [
     "found",
     "judgements",
     "lines",
+    "page",
 ]

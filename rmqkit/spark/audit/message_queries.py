@@ -1,11 +1,30 @@
-"""Queries for the promises about messages: what was sent, read and delivered, and in which order.
+"""Queries for the promises whose size is that of messages, for runs that no process could hold.
 
-They use anti-joins between these tables, and windows over each queue. Each query gives the same
-judgement, in the same words, as the checker of that name in `rmqkit.drill.promises`. The head of
-that checker's module defines the promise and its exceptions.
+Each promise is two queries over the tables and views (`views`), for all large runs at once: one for
+its facts, and one for what breaks it. Both use anti-joins of what was sent, read and delivered. A
+query gives the same judgement, in the same words, as the checker of that name in
+`rmqkit.drill.promises`, whose module defines the promise and its exceptions.
 """
 
-from rmqkit.spark.audit.query import Query
+from typing import NamedTuple
+
+
+class Query(NamedTuple):
+    """A promise in SQL.
+
+    A run without a row in `facts` has no facts. As in `rmqkit.drill.promises.contract.judged`, a
+    violation counts even if something is lacking. A `broken` query that needs complete data checks
+    that itself.
+    """
+
+    #: the promise's name in plans
+    name: str
+    #: run, facts, lacking: how many facts were checked, and what is missing for a judgement of
+    #: valid ("" if nothing is)
+    facts: str
+    #: run, ops, key, what: one row per violation, with the history rows that prove it
+    broken: str
+
 
 SURVIVAL = Query(
     "acknowledged-survive",
@@ -20,7 +39,7 @@ SELECT p.run, array(p.op) AS ops, p.key,
     CASE WHEN t.at_slave THEN 'is stored on a slave only, although the mode promises it on the master'
     ELSE 'is stored on no broker' END) AS what
 FROM promised p JOIN runs r ON p.run = r.run LEFT JOIN there t ON p.run = t.run AND p.key = t.key
-WHERE p.kind = 'send' AND p.outcome = 'ok' AND r.unread = '' AND NOT coalesce(t.at_master, false)
+WHERE p.outcome = 'ok' AND r.unread = '' AND NOT coalesce(t.at_master, false)
   AND CASE WHEN t.at_slave THEN p.where_kept = 'master' ELSE p.where_kept <> 'nowhere' END
 """,
 )
@@ -83,41 +102,6 @@ FROM missing m LEFT ANTI JOIN excused e ON m.run = e.run AND m.group_name = e.gr
 """,
 )
 
-_ORDERED = """
-sent AS (
-  SELECT s.* FROM sends s LEFT ANTI JOIN gone g ON s.run = g.run AND s.key = g.key WHERE s.outcome = 'ok' AND s.offset >= 0
-), given AS (
-  SELECT d.run, d.group_name, d.broker, d.queue, d.offset, min_by(struct(d.op, d.key), d.op) AS first
-  FROM deliveries d LEFT ANTI JOIN gone g ON d.run = g.run AND d.key = g.key
-  WHERE NOT d.any_order GROUP BY d.run, d.group_name, d.broker, d.queue, d.offset
-)
-"""
-
-ORDER = Query(
-    "queue-order",
-    f"""
-WITH {_ORDERED}, looked_at AS (SELECT run FROM sent UNION ALL SELECT run FROM given)
-SELECT run, count(*) AS facts, '' AS lacking FROM looked_at GROUP BY run
-""",
-    f"""
-WITH {_ORDERED}, sent_after AS (
-  SELECT run, op, client, key, offset, lag(struct(op, key, offset)) OVER (
-    PARTITION BY run, client, broker, queue ORDER BY invoke_ms, op) AS before FROM sent
-), given_after AS (
-  SELECT run, first.op AS op, first.key AS key, group_name, queue, offset, greatest(-1, max(offset) OVER (
-    PARTITION BY run, group_name, broker, queue ORDER BY first.op ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
-  )) AS highest FROM given
-)
-SELECT run, array(before.op, op) AS ops, key,
-  concat(client, ' sent it after ', before.key, ' at offset ', before.offset, ', but it has offset ', offset) AS what
-FROM sent_after WHERE offset <= before.offset
-UNION ALL
-SELECT run, array(op), key,
-  concat('offset ', offset, ' of queue ', queue, ' first came to group ', group_name, ' after offset ', highest)
-FROM given_after WHERE offset < highest
-""",
-)
-
 _CLAIMS = """
 all_claims AS (
   SELECT run, op, key, broker, queue, offset, client, complete_ms, 1 AS told FROM sends WHERE outcome = 'ok' AND offset >= 0
@@ -174,4 +158,5 @@ FROM holes h JOIN whole w ON h.run = w.run AND h.op = w.op
 """,
 )
 
-QUERIES = (SURVIVAL, UNSENT, DELIVERED, ORDER, STABLE)
+#: promise name -> query
+QUERIES = {query.name: query for query in (SURVIVAL, UNSENT, DELIVERED, STABLE)}

@@ -1,11 +1,18 @@
-"""Reports an audit: one line per run, its promises that are not valid below, and an exit code."""
+"""Reports an audit: lines, JSON, an HTML page, and an exit code.
+
+The lines are one per run, with its promises that are not valid below.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
-from rmqkit.drill.promises import Judgement
-from rmqkit.drill.verdict import EXIT_CODES
-from rmqkit.spark.audit.run_audit import PromiseAudit
+from rmqkit.drill.arrow.rows import read_history
+from rmqkit.drill.history import History
+from rmqkit.drill.promises.contract import Broken, Finding, Judgement
+from rmqkit.drill.verdict import EXIT_CODES, PromiseResult
+from rmqkit.spark.audit.run_check import PROCESS_ROWS, PromiseAudit, installed
+from rmqkit.spark.audit.runs import AuditRun
 
 #: maximum number of violations that a line of the table shows
 TOLD_LINES = 3
@@ -70,3 +77,35 @@ def as_json(found: Sequence[PromiseAudit]) -> dict[str, Any]:
         for each in found
     ]
     return {"runs": runs, "exit_code": exit_code(found), "findings": told}
+
+
+def page(found: Sequence[PromiseAudit], runs: Sequence[AuditRun]) -> str:
+    """Return an HTML page about these runs. It reads the histories of runs with details.
+
+    Raises ImportError without jinja2 or matplotlib.
+    """
+    from rmqkit.drill.report import runs_page
+
+    results: dict[str, list[PromiseResult]] = {run.name: [] for run in runs}
+    texts = {name: make().text for name, make in installed().items()}
+    for each in found:
+        if each.promise:
+            broken = [Broken(violation.key, violation.what) for violation in each.violations]
+            counts = {"broken": each.broken}
+            finding = Finding(each.judgement, each.facts, counts, broken, each.why)
+            results[each.run].append(PromiseResult(each.promise, texts.get(each.promise, ""), finding))
+    judged = judgements(found)
+    return runs_page.page(
+        [
+            runs_page.JudgedRun(run.name, run.plan, judged[run.name], results[run.name], run.why, partial(_history, run))
+            for run in runs
+            if run.name in judged
+        ]
+    )
+
+
+def _history(run: AuditRun) -> History | None:
+    """Return the history of a run, None if it is too large."""
+    if run.history is not None:
+        return run.history
+    return read_history(run.path) if run.path is not None and run.rows() <= PROCESS_ROWS else None

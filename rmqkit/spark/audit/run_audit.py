@@ -1,86 +1,40 @@
-"""Runs the audit: checks every promise of every run with Spark queries that are keyed by run.
+"""Runs the audit: one Spark task checks one run, with the checkers that judge a drill.
 
-    run folders, histories → rows → tables → contexts, leases (Python, a run or a queue at a time)
-        → 13 promises, each a query for its facts and one for what breaks it → findings
+    run folders, histories → a task a run (`run_check`): history in, findings out → findings
+    runs above PROCESS_ROWS → rows → tables → views → four promises in SQL → findings
 
-The result equals that of the in-process checkers (`rmqkit.drill.promises`): the same judgement of
-each promise, the same number of facts, and the same violations in the same words, with the history
-rows that prove them.
-
-The driver loops over runs only to read their plans, and collects only findings. Therefore Spark
-decides how many runs and rows an audit can have.
+The driver reads the plans of the runs and collects their findings. Histories stay on the workers,
+so Spark decides how many runs an audit can have. SQL is for the promises that compare all messages
+of a run with each other, in runs that are too large for one process. Its findings are those of the
+checkers, word by word.
 """
 
 from __future__ import annotations
 
 import contextlib
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-from rmqkit.drill.history import History
-from rmqkit.drill.plan import Plan, ReplicationMode
-from rmqkit.drill.promises import PROMISES, Judgement, commits, roles, waits
-from rmqkit.drill.promises.contract import TOLD_MAX
-from rmqkit.spark.audit import message_queries, node_queries, service_queries, steps, tables, takeover_queries, views
-from rmqkit.spark.audit.tables import AuditError, AuditRun
+from rmqkit.drill.promises.contract import TOLD_MAX, Broken, Judgement, judged
+from rmqkit.spark.audit import tables, views
+from rmqkit.spark.audit.message_queries import QUERIES, Query
+from rmqkit.spark.audit.run_check import PROCESS_ROWS, PromiseAudit, RunFindings, RunTask, Violation, check
+from rmqkit.spark.audit.runs import AuditError, AuditRun, Given, found
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-#: promise name -> query, in the order of reports
-_AREAS = (message_queries, node_queries, takeover_queries, service_queries)
-QUERIES = {query.name: query for area in _AREAS for query in area.QUERIES}
-#: why a plug-in's promise is inconclusive: it is a Python function over a history, without a query
-NOT_A_QUERY = "this promise has no query: only `rmqkit drill` checks it"
 #: number of queries that run at the same time: one is planned while another executes
 AT_ONCE = 2
-#: up to this number of rows each query is one task: shuffles and code generation would cost more
-#: than processing the rows
-SMALL_ROWS = 200_000
 PARTITIONS = "spark.sql.shuffle.partitions"
-SMALL = {
-    "spark.sql.adaptive.enabled": "false",
-    "spark.sql.autoBroadcastJoinThreshold": "-1",
-    PARTITIONS: "1",
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-}
-
-Given = Path | str | AuditRun | tuple[str, History] | tuple[str, History, Plan]
 
 
-class Violation(NamedTuple):
-    """One fact that breaks a promise.
-
-    `ops` are the history rows that prove it. `key` is the key of the message concerned, "" if there
-    is no single one. `what` describes the violation.
-    """
-
-    ops: tuple[int, ...]
-    key: str
-    what: str
-
-
-class PromiseAudit(NamedTuple):
-    """The finding about one promise of one run.
-
-    `broken` is the number of violations; `violations` has the first `TOLD_MAX` of them.
-    """
-
-    run: str
-    promise: str
-    judgement: Judgement
-    violations: tuple[Violation, ...]
-    facts: int
-    broken: int = 0
-    #: why it is inconclusive
-    why: str = ""
-
-
-def audit(spark: SparkSession, runs: Iterable[Given], *, to: Path | str | None = None) -> list[PromiseAudit]:
+def audit(
+    spark: SparkSession, runs: Iterable[Given], *, to: Path | str | None = None, process_rows: int = PROCESS_ROWS
+) -> list[PromiseAudit]:
     """Check every promise of these runs: drill folders, or (name, history, plan) in memory.
 
     The findings are in the order of the runs, then of the promises in reports. A run whose drill
@@ -88,190 +42,117 @@ def audit(spark: SparkSession, runs: Iterable[Given], *, to: Path | str | None =
 
     `to` is a folder on any file system that Spark can write to. The tables (`tables.TABLES`) and
     the table `findings` are written there as Parquet. Without it, intermediate tables go to a
-    temporary folder of this machine, which works only with a local master. Raises AuditError,
-    PlanError.
+    temporary folder of this machine, which works only with a local master. A run of more than
+    `process_rows` rows needs such tables. Raises AuditError, PlanError.
     """
-    known = tables.found(runs)
-    to_judge = [run for run in known if not run.why]
-    found: dict[str, list[PromiseAudit]] = {run.name: [] for run in known}
-    for run in known:
-        if run.why:
-            found[run.name].append(PromiseAudit(run.name, "", Judgement.INCONCLUSIVE, (), 0, why=run.why))
-    wanted = asked(to_judge)
-    for of_run, name in wanted:
-        if name not in QUERIES:
-            found[of_run].append(PromiseAudit(of_run, name, Judgement.INCONCLUSIVE, (), 0, why=NOT_A_QUERY))
-    if to_judge:
-        names = [name for name in QUERIES if any(name == each for _run, each in wanted)]
-        with prepared(spark, to_judge, to) as session, ThreadPoolExecutor(AT_ONCE) as threads:
-            for rows in threads.map(lambda name: findings(session, name).collect(), names):
-                for row in rows:
-                    found[row.run].append(_audited(row))
+    known = found(runs)
+    tasks = {run.name: run.task(process_rows) for run in known if not run.why}
+    if to is None and not (spark.sparkContext.master or "").startswith("local"):
+        for task in tasks.values():
+            if task.is_large:
+                raise AuditError(
+                    f"{task.name} has {task.rows:,} rows, more than one process reads ({process_rows:,}):"
+                    " name a folder for its tables that the whole Spark cluster can reach (--to)"
+                )
+    checked = _on_workers(spark, tasks.values())
+    large = [each.context for each in checked if each.context is not None]
+    names = tasks if to is not None else {context["run"] for context in large}
+    in_tables = [run for run in known if run.name in names]
+    of_run = {run.name: [_unproven(run)] if run.why else [] for run in known}
+    for each in checked:
+        of_run[each.run] += each.found
+    if in_tables:
+        with prepared(spark, in_tables, sum(tasks[run.name].rows for run in in_tables), large, to) as session:
+            for finding in _in_sql(session) if large else ():
+                of_run[finding.run].append(finding)
             if to is not None:
                 tables.write(session, to)
-    made = [each for name in found for each in sorted(found[name], key=_place)]
+    for each in checked:
+        by_name = {finding.promise: finding for finding in of_run[each.run]}
+        of_run[each.run] = [by_name[name] for name in each.promises]
+    findings = [finding for those in of_run.values() for finding in those]
     if to is not None:
-        _write_findings(spark, made, to)
-    return made
+        _write_findings(spark, findings, to)
+    return findings
 
 
-def _place(found: PromiseAudit) -> int:
-    names = list(PROMISES)
-    return names.index(found.promise) if found.promise in names else len(names)
+def _unproven(run: AuditRun) -> PromiseAudit:
+    return PromiseAudit(run.name, "", Judgement.INCONCLUSIVE, (), 0, why=run.why)
 
 
-def _audited(row: Any) -> PromiseAudit:
-    told = tuple(Violation(tuple(each.ops), each.key, each.what) for each in row.told or ())
-    if row.broken:
-        return PromiseAudit(row.run, row.promise, Judgement.BROKEN, told, row.facts, row.broken)
-    if row.lacking or not row.facts:
-        why = row.lacking or "the history has no facts about it"
-        return PromiseAudit(row.run, row.promise, Judgement.INCONCLUSIVE, (), row.facts, why=why)
-    return PromiseAudit(row.run, row.promise, Judgement.VALID, (), row.facts)
+def _on_workers(spark: SparkSession, tasks: Iterable[RunTask]) -> list[RunFindings]:
+    """Check each run in a task of its own, the largest first.
+
+    Raises AuditError if a history cannot be read.
+    """
+    # An RDD, since DataFrame.mapInArrow and applyInArrow need pandas on the driver.
+    ordered = sorted(tasks, key=lambda task: -task.rows)
+    checked = spark.sparkContext.parallelize(ordered, len(ordered)).map(check).collect() if ordered else []
+    for each in checked:
+        if each.error:
+            raise AuditError(each.error)
+    return checked
 
 
-# --- the views that the queries read
+# --- SQL
 
 
 @contextlib.contextmanager
-def prepared(spark: SparkSession, runs: Sequence[AuditRun], to: Path | str | None = None) -> Iterator[SparkSession]:
-    """Yield a new session of the same Spark that has all tables and views of these runs.
+def prepared(
+    spark: SparkSession,
+    runs: Sequence[AuditRun],
+    rows: int,
+    contexts: Sequence[Mapping[str, Any]],
+    to: Path | str | None = None,
+) -> Iterator[SparkSession]:
+    """Yield a new session of the same Spark that has the tables of these runs, and their views.
 
-    Views that several queries read are computed once. Above SMALL_ROWS rows they are stored as
+    `rows` is about the number of their rows. `contexts` has the runs whose promises SQL checks;
+    without one, there are no views. What several queries read is computed once and stored as
     Parquet files: under `to`, else in a folder that is removed at the end.
     """
     session = spark.newSession()
-    rows = tables.size(runs)
-    is_small = rows <= SMALL_ROWS
     partitions = max(int(session.conf.get(PARTITIONS) or 1), rows // tables.PARTITION_ROWS)
-    for key, value in (SMALL if is_small else {PARTITIONS: str(partitions)}).items():
-        session.conf.set(key, value)
-
-    with _scratch(spark, to) as folder:
+    session.conf.set(PARTITIONS, str(partitions))
+    with _scratch(to) as folder:
 
         def keep(name: str, frame: DataFrame, *by: str) -> None:
-            """Compute a frame now and register it as a view, in memory if small, else as a file."""
-            if is_small:
-                kept = frame.coalesce(1).localCheckpoint().coalesce(1)
-            else:
-                frame.write.mode("overwrite").partitionBy(*by).parquet(f"{folder}/{name}")
-                kept = session.read.schema(frame.schema).parquet(f"{folder}/{name}")
-            kept.createOrReplaceTempView(name)
+            frame.write.mode("overwrite").partitionBy(*by).parquet(f"{folder}/{name}")
+            session.read.schema(frame.schema).parquet(f"{folder}/{name}").createOrReplaceTempView(name)
 
-        with tables.told_in_a_line():
-            keep("rows", tables.rows(session, runs), "kind")
+        keep("rows", tables.rows(session, runs), "kind")
         tables.make(session)
-        keep("plans", session.createDataFrame([_plan_row(run) for run in runs], _PLAN))
-        keep("asked", session.createDataFrame(asked(runs), "run string, promise string"))
-        keep("totals", session.sql(views.TOTALS))
-        # One row is a whole group with all history rows that the step reads, so batches stay small.
-        session.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "100")
-        for name, kinds, keys, which, step, schema in _STEPS:
-            keep(name, _stepped(session, kinds, keys, which, step, schema))
-        keep("runs", session.sql(views.RUNS))
-        for name, query in views.VIEWS.items():
-            if name in views.KEPT:
+        if contexts:
+            columns = [column.split()[0] for column in views.CONTEXT.split(", ")]
+            told = [tuple(each.get(column) for column in columns) for each in contexts]
+            session.createDataFrame(told, views.CONTEXT).createOrReplaceTempView("contexts")
+            for name, query in views.VIEWS.items():
                 keep(name, session.sql(query))
-            else:
-                session.sql(query).createOrReplaceTempView(name)
         yield session
 
 
 @contextlib.contextmanager
-def _scratch(spark: SparkSession, to: Path | str | None) -> Iterator[str]:
+def _scratch(to: Path | str | None) -> Iterator[str]:
     if to is not None:
         yield f"{to}/kept"
-    elif not (spark.sparkContext.master or "").startswith("local"):
-        raise AuditError("name a folder for the tables that the whole Spark cluster can reach (--to)")
     else:
         with tempfile.TemporaryDirectory(prefix="rmqkit-audit-") as folder:
             yield f"file://{folder}"
 
 
-_OF_CONTEXT = ("event", "role", "node", "end", steps.LAST)
-#: name of the view, kinds of the rows, their groups, which runs, the step and its schema
-_STEPS: Sequence[tuple[str, Sequence[str], Sequence[str], str, Any, str]] = (
-    ("contexts", _OF_CONTEXT, ("run",), "true", steps.context, steps.CONTEXT),
-    ("leases", ("lock", "unlock"), ("run", "key", "broker", "queue"), "true", steps.leases, steps.LEASES),
-    ("services", (*_OF_CONTEXT, *steps.SERVICE_ROWS), ("run",), "p.has_services", steps.services, steps.SERVICES),
-)
+def _in_sql(session: SparkSession) -> Iterator[PromiseAudit]:
+    """Check the promises of `QUERIES` for all runs of the view `runs`."""
+    with ThreadPoolExecutor(AT_ONCE) as threads:
+        for rows in threads.map(lambda query: findings(session, query).collect(), QUERIES.values()):
+            yield from map(_audited, rows)
 
 
-def _stepped(
-    session: SparkSession, kinds: Sequence[str], keys: Sequence[str], which: str, step: Any, schema: str
-) -> DataFrame:
-    """Return the output of a Python step for the rows of these kinds, grouped by `keys`.
-
-    `which` is a condition on the plan `p` of a run.
-    """
-    from pyspark.sql.pandas import functions
-
-    # PySpark's grouped calls (applyInArrow) would need pandas, although the data is Arrow.
-    arrow_udf: Any = functions.arrow_udf
-    session.udf.register("step", arrow_udf(step, f"array<struct<{schema}>>"))
-    names = [column.split()[0] for column in tables.COLUMNS.split(", ")]
-    wanted = ", ".join(f"'{kind}'" for kind in kinds)
-    return session.sql(f"""
-        SELECT inline(step(run, plan, last_ms, rows)) FROM (
-          SELECT r.run, any_value(p.plan) AS plan, any_value(coalesce(t.last_ms, 0L)) AS last_ms,
-            collect_list(struct({", ".join(f"r.{name}" for name in names)})) AS rows
-          FROM (SELECT run, {", ".join(names)} FROM rows UNION ALL {_LAST_ROWS}) r
-          JOIN plans p ON r.run = p.run LEFT JOIN totals t ON r.run = t.run
-          WHERE r.kind IN ({wanted}) AND {which} GROUP BY {", ".join(f"r.{key}" for key in keys)})
-    """)
-
-
-#: one row per run, so that a run without any other row also has a context
-_LAST_ROWS = f"SELECT run, -1L, '', '{steps.LAST}', '', '', 0L, 0L, 'ok', '', -1, -1L, '{{}}' FROM plans"
-
-_PLAN = (
-    "run string, plan string, has_services boolean, replicas int, is_quorum boolean, is_strict boolean, "
-    "saved_ms bigint, send_timeout_ms bigint, "
-    "recover_max_ms bigint, slave_timeout_ms bigint, flush_timeout_ms bigint, at_once_max_ms bigint"
-)
-
-
-def _plan_row(run: AuditRun) -> tuple[Any, ...]:
-    plan = run.plan
-    return (
-        run.name,
-        plan.dumps(),
-        bool(plan.services) or plan.elected,
-        plan.replicas,
-        plan.mode.replication is ReplicationMode.QUORUM,
-        plan.strict_locks,
-        plan.setting("flushConsumerOffsetInterval", commits.FLUSH_CONSUMER_OFFSET_MS) + commits.MARGIN_MS,
-        plan.send_timeout_ms,
-        plan.recover_max_ms,
-        plan.setting("slaveTimeout", waits.SLAVE_TIMEOUT_MS),
-        plan.setting("syncFlushTimeout", waits.SYNC_FLUSH_TIMEOUT_MS),
-        2 * plan.member_sync_ms + roles.MARGIN_MS,
-    )
-
-
-def asked(runs: Sequence[AuditRun]) -> list[tuple[str, str]]:
-    """Return (run, promise) for the promises that each run's plan names or that apply to it.
-
-    The drill engine selects them in the same way.
-    """
-    made = {name: make() for name, make in PROMISES.items()}
-    found = []
-    for run in runs:
-        names = run.plan.promises or tuple(made)
-        found += [(run.name, name) for name in names if name not in made or made[name].applies(run.plan)]
-    return found
-
-
-# --- findings
-
-
-def findings(session: SparkSession, name: str) -> DataFrame:
-    """Query one promise for every run that makes it, over the views of `prepared`.
+def findings(session: SparkSession, query: Query) -> DataFrame:
+    """Query one promise for every run, over the views of `prepared`.
 
     Columns: run, promise, facts, lacking, broken (number of violations), told (the first TOLD_MAX
     violations: ops, key, what).
     """
-    query = QUERIES[name]
     return session.sql(f"""
         WITH facts AS ({query.facts}), broken AS ({query.broken}), ranked AS (
           SELECT *, row_number() OVER (PARTITION BY run ORDER BY ops, key, what) AS number,
@@ -281,11 +162,17 @@ def findings(session: SparkSession, name: str) -> DataFrame:
             transform(array_sort(collect_list(struct(number, ops, key, what))), t -> struct(t.ops, t.key, t.what)) AS told
           FROM ranked WHERE number <= {TOLD_MAX} GROUP BY run
         )
-        SELECT a.run, a.promise, coalesce(f.facts, 0) AS facts, coalesce(f.lacking, '') AS lacking,
+        SELECT r.run, '{query.name}' AS promise, coalesce(f.facts, 0) AS facts, coalesce(f.lacking, '') AS lacking,
           coalesce(t.broken, 0) AS broken, t.told
-        FROM asked a LEFT JOIN facts f ON a.run = f.run LEFT JOIN told t ON a.run = t.run
-        WHERE a.promise = '{name}'
+        FROM runs r LEFT JOIN facts f ON r.run = f.run LEFT JOIN told t ON r.run = t.run
     """)
+
+
+def _audited(row: Any) -> PromiseAudit:
+    told = [Broken(each.key, each.what) for each in row.told or ()]
+    made = judged(row.facts, told, lacking=row.lacking)
+    violations = tuple(Violation(tuple(each.ops), each.key, each.what) for each in row.told or ())
+    return PromiseAudit(row.run, row.promise, made.judgement, violations, made.facts, row.broken, made.why)
 
 
 def _write_findings(spark: SparkSession, found: Sequence[PromiseAudit], to: Path | str) -> None:

@@ -1,34 +1,32 @@
-"""Views that several promises share: where messages are, what the mode promised, what was lost.
+"""Views that several queries share: where messages are, what the mode promised, what was lost.
 
-    runs         a row per run: its plan, fault, serving nodes (`steps.context`) and row counts
-    asked        (run, promise): the promises that a run's cluster makes
+    runs         a row per run: its plan, fault and nodes (`run_check.context`), and row counts
     there        (run, key): whether the last reading found the message at a master, at a slave
     insync       (run, broker): the first and last poll of the master, and when it was alone in sync
-    promised     a row per send or delayed message that was not refused: where it must survive
+    promised     a row per send that was not refused: where it must survive
     gone         (run, key): sent messages that no master has at the end, where the mode allows it
     unanswered   (run, key, broker, queue, offset): read before a power cut, but never acknowledged
 
-The views in `KEPT` are computed once and stored, since several promises read them.
+Each view is computed once and stored, since several queries read it.
 """
 
 from rmqkit.drill.promises.table import AS_ALONE, AS_UNSYNCED, Harm
 
-TOTALS = """
-SELECT run, max(complete_ms) AS last_ms,
-  count_if(kind = 'send') AS sends, count_if(kind = 'send' AND outcome = 'ok') AS acknowledged,
-  count_if(kind = 'deliver') AS deliveries, count_if(kind = 'read') AS reads,
-  count_if(kind = 'end' AND outcome = 'ok') AS ends,
-  count_if(kind = 'committed' AND outcome = 'ok') AS committed, count_if(kind = 'due') AS dues,
-  count_if(kind = 'lock') AS locks, count_if(kind = 'lock' AND outcome = 'ok') AS granted
-FROM rows GROUP BY run
-"""
+CONTEXT = (
+    "run string, replicas int, is_quorum boolean, has_fault boolean, harm string, fault_broker string, "
+    "hits_master boolean, fault_ms bigint, where_plain string, where_alone string, where_unsynced string, "
+    "where_both string, masters array<string>, slaves array<string>, unread string"
+)
 
 RUNS = """
-SELECT p.*, c.* EXCEPT (run), coalesce(t.sends, 0) AS sends, coalesce(t.acknowledged, 0) AS acknowledged,
-  coalesce(t.deliveries, 0) AS deliveries, coalesce(t.reads, 0) AS reads, coalesce(t.ends, 0) AS ends,
-  coalesce(t.committed, 0) AS committed, coalesce(t.dues, 0) AS dues, coalesce(t.locks, 0) AS locks,
-  coalesce(t.granted, 0) AS granted
-FROM plans p JOIN contexts c ON p.run = c.run LEFT JOIN totals t ON p.run = t.run
+WITH totals AS (
+  SELECT run, count_if(kind = 'send' AND outcome = 'ok') AS acknowledged, count_if(kind = 'deliver') AS deliveries,
+    count_if(kind = 'read') AS reads, count_if(kind = 'end' AND outcome = 'ok') AS ends
+  FROM rows GROUP BY run
+)
+SELECT c.*, coalesce(t.acknowledged, 0) AS acknowledged, coalesce(t.deliveries, 0) AS deliveries,
+  coalesce(t.reads, 0) AS reads, coalesce(t.ends, 0) AS ends
+FROM contexts c LEFT JOIN totals t ON c.run = t.run
 """
 
 THERE = """
@@ -78,17 +76,15 @@ def _words(names: tuple[str, ...]) -> str:
 
 
 PROMISED = f"""
-WITH answers AS (
-  SELECT run, 'send' AS kind, op, key, outcome, status, broker, invoke_ms, complete_ms FROM sends WHERE outcome <> 'fail'
-  UNION ALL SELECT run, 'delay', op, key, outcome, status, broker, invoke_ms, complete_ms FROM delays WHERE outcome = 'ok'
-), told AS (
+WITH told AS (
   SELECT s.*, r.where_plain, r.where_alone, r.where_unsynced, r.where_both,
     r.hits_master AND (r.fault_broker = '' OR r.fault_broker = s.broker) AS is_hit,
     s.status IN ({_words(AS_UNSYNCED)}) AS is_unsynced,
     s.status IN ({_words(AS_ALONE)}) OR r.replicas < 2 OR (r.is_quorum AND ({_SHRUNK})) AS is_alone
-  FROM answers s JOIN runs r ON s.run = r.run AND r.has_fault LEFT JOIN insync c ON s.run = c.run AND s.broker = c.broker
+  FROM sends s JOIN runs r ON s.run = r.run AND r.has_fault LEFT JOIN insync c ON s.run = c.run AND s.broker = c.broker
+  WHERE s.outcome <> 'fail'
 )
-SELECT run, kind, op, key, outcome, status, complete_ms,
+SELECT run, op, key, outcome, status, complete_ms,
   CASE WHEN NOT is_hit THEN 'master' WHEN is_alone AND is_unsynced THEN where_both WHEN is_alone THEN where_alone
     WHEN is_unsynced THEN where_unsynced ELSE where_plain END AS where_kept
 FROM told
@@ -97,7 +93,7 @@ FROM told
 GONE = """
 SELECT DISTINCT p.run, p.key
 FROM promised p LEFT ANTI JOIN (SELECT run, key FROM there WHERE at_master) t ON p.run = t.run AND p.key = t.key
-WHERE p.kind = 'send' AND p.where_kept <> 'master'
+WHERE p.where_kept <> 'master'
 """
 
 UNANSWERED = f"""
@@ -115,5 +111,4 @@ ON s.run = c.run AND s.key = c.key AND s.broker = c.broker AND s.queue = c.queue
 """
 
 #: view name -> SQL, in an order in which each view comes after those that it reads
-VIEWS = {"there": THERE, "insync": INSYNC, "promised": PROMISED, "gone": GONE, "unanswered": UNANSWERED}
-KEPT = ("there", "insync", "gone", "unanswered")
+VIEWS = {"runs": RUNS, "there": THERE, "insync": INSYNC, "promised": PROMISED, "gone": GONE, "unanswered": UNANSWERED}

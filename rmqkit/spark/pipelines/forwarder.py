@@ -12,6 +12,10 @@ same number on another broker; any queue.
 Order `key`: all messages with the same key go to one target queue, in the order of store time. The
 key is the sharding key, else KEYS, else the source queue.
 
+Messages may be delayed: rows with the columns DELAYS keep them. Rows that were read from a topic
+have none, since the messages were delivered before; a field of JSON bodies with such a name is not
+meant (`without_delays`).
+
 Within a task, messages are also sent in the order of time across queues. A clock that was set back
 does not change the order within a queue.
 """
@@ -21,8 +25,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from rmqkit.errors import ConfigError
+from rmqkit.errors import BrokerError, ConfigError, NoRoute
+from rmqkit.spark.sink.pace import serve_pace
 from rmqkit.spark.source.ranges import QueueKey
+from rmqkit.wire.codes import ResponseCode
 from rmqkit.wire.fastjson import MessageQueue
 from rmqkit.wire.properties import PROPERTY_SHARDING_KEY
 
@@ -33,6 +39,8 @@ ORDERS = ("queue", "key")
 ID, OF = "REPLAY_ID", "REPLAY_OF"
 SOURCE = ("topic", "broker", "queue")
 NEEDED = (*SOURCE, "offset", "body")
+#: Columns of the sink that say when a message is delivered.
+DELAYS = ("delay_level", "delay_ms", "deliver_at")
 #: temporary columns; they are renamed or dropped before the sink gets the rows
 TIME, TO_BROKER, TO_QUEUE, KEY = "_time", "_to_broker", "_to_queue", "_key"
 SINK = "rocketmq"
@@ -40,13 +48,24 @@ SINK = "rocketmq"
 TASKS_A_CORE = 2
 
 
-def check(rows: DataFrame, order: str) -> None:
-    """Raise ConfigError if the order is unknown or the rows lack a needed column."""
+def check_choices(order: str, rate: int | None) -> None:
+    """Raise ConfigError if the order is unknown or the rate too small. Needs no Spark."""
     if order not in ORDERS:
         raise ConfigError(f"order {order}: choose from {', '.join(ORDERS)}")
+    if rate is not None and rate < 1:
+        raise ConfigError(f"rate {rate}: must be 1 message a second or more")
+
+
+def check(rows: DataFrame) -> None:
+    """Raise ConfigError if the rows lack a needed column."""
     missing = [name for name in NEEDED if name not in rows.columns]
     if missing:
         raise ConfigError(f"columns {', '.join(missing)} are missing: a replay or copy needs {', '.join(NEEDED)}")
+
+
+def without_delays(rows: DataFrame) -> DataFrame:
+    """Return rows of messages that were read without the columns that would delay them."""
+    return rows.drop(*DELAYS)
 
 
 def target_queues(topic: str, namesrv: str | None) -> list[MessageQueue]:
@@ -55,6 +74,46 @@ def target_queues(topic: str, namesrv: str | None) -> list[MessageQueue]:
 
     with Producer("rmqkit-spark-plan", namesrv=namesrv) as producer:
         return sorted(producer.queues(topic))
+
+
+def create_topic(topic: str, sources: Sequence[QueueKey], namesrv: str) -> bool:
+    """Create the topic with the queues of the source, if it is missing.
+
+    Return whether the topic exists then; a source without queues creates none.
+    """
+    from rmqkit.api import Admin
+
+    with Admin(namesrv) as admin:
+        try:
+            admin.route(topic)
+            return True
+        except NoRoute:
+            pass
+        except BrokerError as error:
+            if error.code != ResponseCode.TOPIC_NOT_EXIST:
+                raise
+        counts = queue_counts(sources, sorted(admin.masters()))
+        for broker, count in counts.items():
+            admin.create_topic(topic, queue_nums=count, broker=broker)
+        return bool(counts)
+
+
+def queue_counts(sources: Sequence[QueueKey], brokers: Sequence[str]) -> dict[str, int]:
+    """Return broker -> number of queues, so that each source queue finds one of its own number.
+
+    A broker of the source has as many queues as there. The queues of brokers that are missing here
+    need the same numbers on each of the others: on those of the source, or on all if none is here.
+    """
+    counts: dict[str, int] = {}
+    elsewhere = 0
+    for source in sources:
+        if source.broker in brokers:
+            counts[source.broker] = max(counts.get(source.broker, 0), source.queue + 1)
+        else:
+            elsewhere = max(elsewhere, source.queue + 1)
+    if elsewhere:
+        counts = {broker: max(counts.get(broker, 0), elsewhere) for broker in (counts or brokers)}
+    return counts
 
 
 def source_queues(rows: DataFrame) -> list[QueueKey]:
@@ -116,7 +175,7 @@ def _message_columns(rows: DataFrame) -> list[Column]:
     """Return the columns that a sent message keeps, REPLAY_OF and REPLAY_ID included."""
     from pyspark.sql import functions as F
 
-    columns = [F.col(name) for name in ("body", "keys", "tags") if name in rows.columns]
+    columns = [F.col(name) for name in ("body", "keys", "tags", *DELAYS) if name in rows.columns]
     own = F.col("properties") if "properties" in rows.columns else F.lit(None).cast("map<string,string>")
     before = F.map_filter(F.coalesce(own, F.create_map().cast("map<string,string>")), lambda name, _: ~name.isin(ID, OF))
     marks = [F.lit(OF), F.concat_ws("/", *SOURCE, "offset")]
@@ -131,13 +190,12 @@ def write(
     namesrv: str | None,
     *,
     run_id: str,
-    per_task: int = 0,
+    rate: int | None = None,
     options: Mapping[str, str] | None = None,
 ) -> int:
     """Send the messages through the sink and return their number.
 
-    `per_task` is the maximum number of messages per second and task (0: no limit). Exceptions of
-    the sink are passed on.
+    `rate` is the limit in messages per second over all tasks. Exceptions of the sink are passed on.
     """
     from pyspark.sql import Observation
     from pyspark.sql import functions as F
@@ -146,22 +204,14 @@ def write(
     given = {key: str(value) for key, value in (options or {}).items()} | {"topic": topic, "runId": run_id}
     if namesrv:
         given["namesrv"] = namesrv
-    if per_task:
-        given["messagesPerSecond"] = str(per_task)
+    if rate is not None:
+        serve_pace(messages.sparkSession)
+        given["messagesPerSecond"] = str(rate)
     counted = messages.observe(seen, F.count(F.lit(1)).alias("rows"))
     counted.write.format(SINK).options(**given).mode("append").save()
     return int(seen.get["rows"])
 
 
-def tasks_of(rows: DataFrame, queues: int, rate: int | None) -> tuple[int, int]:
-    """Return the number of sending tasks and each task's limit in messages per second (0: none).
-
-    With a rate, there are only as many tasks as can run at once, so that their limits add up to it.
-    """
-    at_once = rows.sparkSession.sparkContext.defaultParallelism
-    if rate is None:
-        return max(1, min(queues, TASKS_A_CORE * at_once)), 0
-    if rate < 1:
-        raise ConfigError(f"rate {rate}: must be 1 message a second or more")
-    tasks = max(1, min(queues, at_once, rate))
-    return tasks, rate // tasks
+def tasks_of(rows: DataFrame, queues: int) -> int:
+    """Return the number of sending tasks: at most one for each source queue."""
+    return max(1, min(queues, TASKS_A_CORE * rows.sparkSession.sparkContext.defaultParallelism))

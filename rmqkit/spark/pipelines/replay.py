@@ -50,6 +50,7 @@ def replay(
     until: lake.Time | None = None,
     topics: Iterable[str] | None = None,
     order: str = "queue",
+    create: bool = False,
     run_id: str | None = None,
     options: Mapping[str, str] | None = None,
     on_progress: Callable[[PipelineProgress], None] | None = None,
@@ -57,23 +58,31 @@ def replay(
     """Send the source's messages with a store time in [since, until) to `topic`.
 
     `topics` limits the source to these topics. `rate` is the limit in messages per second over all
-    tasks. `order` is `queue` or `key`. `options` are those of the sink (docs/spark.md). Raises
-    ConfigError, NoRoute, LakeDamaged, and the exception of the write (PySparkException).
+    tasks. `order` is `queue` or `key`. With `create` a missing topic is created, with the queues of
+    the source; without a message to send it stays missing. `options` are those of the sink
+    (docs/spark.md). Raises ConfigError, NoRoute, LakeDamaged, and the exception of the write
+    (PySparkException).
     """
     given = {**(options or {}), "topic": topic, **({"namesrv": namesrv} if namesrv else {})}
     servers = ";".join(parse(given, "sink").namesrv)
+    forwarder.check_choices(order, rate)
     rows = rows_of(spark, source, topics, since, until)
-    forwarder.check(rows, order)
+    forwarder.check(rows)
     run_id = run_id or uuid.uuid4().hex
     with jobs(spark, on_progress):
-        targets = forwarder.target_queues(topic, servers)
+        # Without `create`, a missing topic is an error before the source is read.
+        targets = [] if create else forwarder.target_queues(topic, servers)
         queues = forwarder.source_queues(rows)
-        tasks, per_task = forwarder.tasks_of(rows, len(queues), rate)
+        if create:
+            if not forwarder.create_topic(topic, queues, servers):
+                return ReplayResult(topic=topic, rows=0, queues=0, tasks=0, run_id=run_id)
+            targets = forwarder.target_queues(topic, servers)
+        tasks = forwarder.tasks_of(rows, len(queues))
         if order == "queue":
             messages = forwarder.in_queue_order(rows, forwarder.placed(queues, targets), tasks)
         else:
             messages = forwarder.in_key_order(rows, tasks)
-        sent = forwarder.write(messages, topic, servers, run_id=run_id, per_task=per_task, options=options)
+        sent = forwarder.write(messages, topic, servers, run_id=run_id, rate=rate, options=options)
     return ReplayResult(topic=topic, rows=sent, queues=len(queues), tasks=tasks, run_id=run_id)
 
 
@@ -92,7 +101,7 @@ def rows_of(
 
     if isinstance(source, str | os.PathLike):
         if lake.is_lake(source, spark):
-            return lake.read(spark, source, topics=topics, since=since, until=until)
+            return forwarder.without_delays(lake.read(spark, source, topics=topics, since=since, until=until))
         rows = spark.read.parquet(os.fspath(source))
     else:
         rows = source

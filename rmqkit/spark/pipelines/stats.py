@@ -108,25 +108,28 @@ def stats(
     LakeDamaged, and the exception of the query.
     """
     if plot is not None:
-        _check_plot(Path(plot))
+        check_plot(Path(plot))
     topics = [topic] if isinstance(topic, str) else topic
     with jobs(spark, on_progress):
         found = stats_of(_rows(spark, topics, namesrv, path, since, until, options), hot_keys=hot_keys)
     if plot is None:
         return found
-    from rmqkit.spark.pipelines.stats_plot import draw
+    from rmqkit.spark.pipelines.stats_report.plot import draw
 
     draw(found, Path(plot))
     return msgspec.structs.replace(found, plot=os.fspath(plot))
 
 
-def _check_plot(path: Path) -> None:
+def check_plot(path: Path) -> None:
+    """Raise ConfigError if no plot can be drawn to this path. Needs no Spark."""
     from importlib.util import find_spec
 
     if path.suffix.lower() not in PLOT_TYPES:
         raise ConfigError(f"{path}: a plot is one of {', '.join(PLOT_TYPES)}")
     if find_spec("matplotlib") is None:
         raise ConfigError("a plot needs matplotlib: pip install 'rmqkit[report]'")
+    if not path.absolute().parent.is_dir():
+        raise ConfigError(f"{path}: the folder {path.parent} does not exist")
 
 
 def _rows(

@@ -83,6 +83,7 @@ def copy(
     given["namesrv"] = ";".join(servers)
     given_to = {"topic": to_topic, "namesrv": to_namesrv or ";".join(servers)}
     to_servers = parse({**(sink_options or {}), **given_to}, "sink").namesrv
+    forwarder.check_choices(order, rate)
     if topic == to_topic and servers == to_servers:
         raise ConfigError(f"{topic} cannot be copied into itself: each copy would be copied again")
     temporary = tempfile.mkdtemp(prefix="rmqkit-copy-") if checkpoint is None else None
@@ -98,7 +99,7 @@ def copy(
 
     try:
         rows = spark.readStream.format(SOURCE).options(**given).load()
-        forwarder.check(rows, order)
+        forwarder.check(rows)
         writer = rows.writeStream.foreachBatch(sending).option("checkpointLocation", place.uri)
         writer = writer.trigger(processingTime=trigger) if follow else writer.trigger(availableNow=True)
         wait(writer.start(), report, stop, endless=follow)
@@ -146,7 +147,8 @@ class _CopySender:
     def _send(self, rows: "DataFrame", batch: int) -> None:
         query = batches.query_id(self._checkpoint)
         queues = list(ranges.flat(batches.offsets_of(self._checkpoint, batch).end))
-        tasks, per_task = forwarder.tasks_of(rows, len(queues), self._rate)
+        rows = forwarder.without_delays(rows)
+        tasks = forwarder.tasks_of(rows, len(queues))
         if self._order == "queue":
             targets = forwarder.target_queues(self._done.to_topic, self._namesrv)
             messages = forwarder.in_queue_order(rows, forwarder.placed(queues, targets), tasks)
@@ -157,7 +159,7 @@ class _CopySender:
             self._done.to_topic,
             self._namesrv,
             run_id=f"{query}/{batch}",
-            per_task=per_task,
+            rate=self._rate,
             options=self._options,
         )
         self._done.batches += 1

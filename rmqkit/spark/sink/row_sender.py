@@ -35,6 +35,7 @@ from rmqkit.wire.javahash import java_hash
 
 if TYPE_CHECKING:
     from rmqkit.api import Producer
+    from rmqkit.spark.sink.pace import SendPace, SharedPace
 
 #: Lanes per topic for rows without a queue, and thus their requests in flight.
 LANES = 4
@@ -45,8 +46,6 @@ BATCH_BYTES = 512 * 1024
 #: reading.
 WINDOW_ROWS = 8192
 WINDOW_BYTES = 16 * 1024 * 1024
-#: After a pause, a paced task may send at most the rows of this time at once, in seconds.
-CATCH_UP_S = 0.1
 #: Pause before the first repeat of a request, in seconds; it doubles up to REST_MAX_S.
 REST_S = 0.2
 REST_MAX_S = 2.0
@@ -67,8 +66,7 @@ class SendSettings(NamedTuple):
     """Settings of a task.
 
     `is_ok_required`: a status other than SEND_OK is a failure. `wait_ms` limits the time of
-    repeats, `timeout_ms` that of one request. `per_second` limits the rows per second; 0 means no
-    limit.
+    repeats, `timeout_ms` that of one request.
     """
 
     namesrv: tuple[str, ...]
@@ -76,7 +74,6 @@ class SendSettings(NamedTuple):
     is_ok_required: bool
     wait_ms: int
     timeout_ms: int
-    per_second: int = 0
 
 
 class WriteFailed(RmqkitError):
@@ -159,27 +156,20 @@ class Lane:
 
 
 def _joins(row: _Row) -> bool:
-    return not row.message.delay_level and len(row.message.body) < COMPRESS_OVER
-
-
-class SendPace:
-    """Paces rows evenly. After a pause, at most the rows of CATCH_UP_S are sent at once."""
-
-    def __init__(self, per_second: int) -> None:
-        self._step_s = 1 / per_second
-        self._due_s: float | None = None
-
-    def pause_s(self, now_s: float) -> float:
-        """Return how long the next row must wait, in seconds, and count it as sent then."""
-        due_s = now_s if self._due_s is None else max(self._due_s, now_s - CATCH_UP_S)
-        self._due_s = due_s + self._step_s
-        return max(0.0, due_s - now_s)
+    message = row.message
+    is_delayed = message.delay_level or message.delay_ms or message.deliver_at_ms is not None
+    return not is_delayed and len(message.body) < COMPRESS_OVER
 
 
 class RowSender:
-    """Sends the rows of one task. `place` names the task in errors, as in `partition 3`."""
+    """Sends the rows of one task. `place` names the task in errors, as in `partition 3`.
 
-    def __init__(self, work: WorkerState, settings: SendSettings, place: str) -> None:
+    `pace` says when the next row may be sent; None means no limit.
+    """
+
+    def __init__(
+        self, work: WorkerState, settings: SendSettings, place: str, pace: "SendPace | SharedPace | None" = None
+    ) -> None:
         self._producer = work.producer
         self._known = work.known
         self._settings = settings
@@ -187,7 +177,7 @@ class RowSender:
         self._lanes: dict[tuple[str, MessageQueue | int], Lane] = {}
         self._resting: list[Lane] = []
         self._queues: dict[str, list[MessageQueue]] = {}
-        self._pace = SendPace(settings.per_second) if settings.per_second else None
+        self._pace = pace
         self._ended: queues.SimpleQueue[tuple[Lane, Future[SendResult]]] = queues.SimpleQueue()
         self._held = 0
         self._held_bytes = 0
@@ -214,9 +204,9 @@ class RowSender:
 
         Raises WriteFailed, for this row or for an earlier one.
         """
-        if self._pace is not None and (pause_s := self._pace.pause_s(time.monotonic())) > 0:
-            self._idle(pause_s)
         try:
+            if self._pace is not None and (pause_s := self._pace.pause_s(time.monotonic())) > 0:
+                self._idle(pause_s)
             target = self._target(message.topic, queue, broker, ordering_key)
         except ClientError as error:
             raise self._failed(number, message.topic, str(error)) from None

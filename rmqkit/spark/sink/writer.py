@@ -17,6 +17,7 @@ commit: a message is stored when it is sent.
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
@@ -30,6 +31,7 @@ from rmqkit.errors import ConfigError
 from rmqkit.spark import tables
 from rmqkit.spark.columns import COLUMNS as MESSAGE_COLUMNS
 from rmqkit.spark.options import SourceOptions, parse
+from rmqkit.spark.sink.pace import PLACE_KEY, SharedPace
 from rmqkit.spark.sink.row_sender import RowSender, SendSettings, WriteFailed, kept
 from rmqkit.suggestions import suggest
 from rmqkit.wire.properties import PROPERTY_KEYS, PROPERTY_TAGS, RESERVED_NAMES
@@ -50,6 +52,8 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     "broker": ("string",),
     "ordering_key": ("string",),
     "delay_level": ("integer", "long", "short"),
+    "delay_ms": ("integer", "long", "short"),
+    "deliver_at": ("timestamp", "long"),
 }
 QUERY_ID = "sql.streaming.queryId"
 BATCH_ID = "streaming.sql.batchId"
@@ -124,9 +128,13 @@ def stream_writer(given: Mapping[str, str], schema: StructType, overwrite: bool)
 
 @dataclass(frozen=True)
 class _Plan:
-    """What the workers need to know. `topic` is for rows without a topic."""
+    """What the workers need to know. `topic` is for rows without a topic.
+
+    `per_second` limits the rows of all tasks together; 0 means no limit.
+    """
 
     settings: SendSettings
+    per_second: int
     topic: str
     columns: tuple[str, ...]
 
@@ -148,9 +156,8 @@ def _plan(given: Mapping[str, str], schema: StructType) -> tuple[SourceOptions, 
         is_ok_required=options.required_status == "send_ok",
         wait_ms=options.max_wait_for_broker,
         timeout_ms=options.request_timeout,
-        per_second=options.messages_per_second,
     )
-    return options, _Plan(settings, options.topic, tuple(schema.fieldNames()))
+    return options, _Plan(settings, options.messages_per_second, options.topic, tuple(schema.fieldNames()))
 
 
 def _check_columns(types: Mapping[str, str], topic: str) -> None:
@@ -172,8 +179,8 @@ def _check_columns(types: Mapping[str, str], topic: str) -> None:
 
 
 def _unknown(name: str) -> str:
-    if name in ("delay_ms", "delay"):
-        return f"column {name} is not known: brokers delay by level, in column delay_level (1 to 18 by default)"
+    if name == "delay":
+        return "column delay is not known: use delay_ms, deliver_at, or delay_level (1 to 18 by default)"
     return f"column {name} is not known{suggest(name, COLUMNS, 'select only columns of {known}')}"
 
 
@@ -197,7 +204,33 @@ def _send(plan: _Plan, run: str, batches: Iterator[pa.RecordBatch]) -> Sent:
 
     context = TaskContext.get()
     partition = context.partitionId() if context is not None else 0
-    sending = RowSender(kept(plan.settings), plan.settings, f"partition {partition}")
+    pace = _pace(plan, run)
+    with contextlib.ExitStack() as at_end:
+        if pace is not None:
+            at_end.callback(pace.close)
+        sending = RowSender(kept(plan.settings), plan.settings, f"partition {partition}", pace)
+        _put_all(sending, plan, run, partition, batches)
+        sending.finish()
+    return Sent(partition, sending.counts(), sending.repeated)
+
+
+def _pace(plan: _Plan, run: str) -> SharedPace | None:
+    """Return the pace that all tasks share. Raises ConfigError if the driver serves none."""
+    from pyspark.taskcontext import TaskContext
+
+    if not plan.per_second:
+        return None
+    context = TaskContext.get()
+    place = context.getLocalProperty(PLACE_KEY) if context is not None else None
+    if place is None:
+        raise ConfigError(
+            "option messagesPerSecond: this Spark session does not serve the pace that its tasks share; create it with "
+            "rmqkit.spark.session(), or call rmqkit.spark.serve_pace(spark) before"
+        )
+    return SharedPace(place, run.partition("/")[0], plan.per_second)
+
+
+def _put_all(sending: RowSender, plan: _Plan, run: str, partition: int, batches: Iterator[pa.RecordBatch]) -> None:
     number = 0
     for batch in batches:
         for row in _rows(batch, plan.columns):
@@ -213,8 +246,6 @@ def _send(plan: _Plan, run: str, batches: Iterator[pa.RecordBatch]) -> Sent:
                 ordering_key=row.get("ordering_key"),
             )
             number += 1
-    sending.finish()
-    return Sent(partition, sending.counts(), sending.repeated)
 
 
 def _rows(batch: pa.RecordBatch, names: Sequence[str]) -> Iterator[dict[str, Any]]:
@@ -248,4 +279,6 @@ def _message(row: Mapping[str, Any], topic: str, dedup_key: str) -> Message:
         tags=(row["tags"] if "tags" in row else given.get(PROPERTY_TAGS)) or None,
         properties=properties,
         delay_level=row.get("delay_level") or 0,
+        delay_ms=row.get("delay_ms") or 0,
+        deliver_at=row.get("deliver_at"),
     )

@@ -5,6 +5,10 @@ One step hashes `RECORDS_PER_STEP` records or changes `BLOCKS_PER_STEP` blocks o
 and takes about a millisecond. A query first processes the whole list, so it finds every record that
 was readable before it.
 
+So nobody waits for the duty, but the senders of a burst wait for the broker. A batch begins once no
+record has arrived for `_QUIET_MS`, the first record has waited for `_WAIT_MAX_MS`, or
+`BURST_RECORDS` records wait. This delays the work and does not save it.
+
 The index can fall behind the log: after a crash, if its files are damaged or missing, or if its
 disk was full. It then catches up by reading the log (`_walk`), from its last indexed record or,
 without index files, from the log's start. Meanwhile `progress` reports its position, and queries
@@ -17,8 +21,7 @@ at the newest file.
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from functools import lru_cache
-from itertools import chain, repeat
+from itertools import chain, islice, repeat
 from typing import Any
 
 from rmqkit.config import IndexSettings
@@ -27,42 +30,43 @@ from rmqkit.runtime.ports import Clock, Disk, Log
 from rmqkit.store.contract import IndexHits
 from rmqkit.store.index.file import IndexFile
 from rmqkit.store.index.files import IndexFiles, Repair
+from rmqkit.store.index.key_hashes import TAG_KEY, batch_hashes, key_hashes, run_hashes
 from rmqkit.store.log.commit_log import CommitLog
 from rmqkit.store.log.scan import ScanResult, scan
-from rmqkit.store.log.uniform_batch import BatchProperties
 from rmqkit.store.log.walk import LogWalk
 from rmqkit.store.queues.batch_put import BatchPut
 from rmqkit.store.queues.batch_put import Put as QueuePut
 from rmqkit.store.queues.table import ROLLED_BACK
 from rmqkit.wire.codes import MessageSysFlag
-from rmqkit.wire.javahash import TAIL_SIZES, ascii_key_hash, ascii_key_hashes, index_key_hash
+from rmqkit.wire.javahash import index_key_hash
 from rmqkit.wire.properties import KEY_SEPARATOR, PROPERTY_KEYS, PROPERTY_TAGS, PROPERTY_UNIQ_KEY, find
 
-#: number of waiting records that starts a batch early
+#: number of keys that ends a batch
 BATCH_RECORDS = 16_384
+#: number of waiting records at which the index no longer waits for the end of a burst; they take
+#: about 0.4 KB each
+BURST_RECORDS = 49_152
 #: maximum number of waiting records; above it, the turn itself processes them
 WAITING_MAX = 65_536
 RECORDS_PER_STEP = 512
+#: fewer records are not worth a look at their columns
+RUN_MIN = 16
 BLOCKS_PER_STEP = 64
 #: maximum steps of one query while the index catches up with an old log
 _STEPS_PER_QUERY = 400
 _INTERVAL_MS = 1000
+#: pause after the last record that ends a burst
+_QUIET_MS = 10
+#: how long the first record of a burst waits for the end of the burst
+_WAIT_MAX_MS = 2000
 #: how long records are collected before they are written to the file
 _COLLECT_MS = 100
 _SYNC_INTERVAL_MS = 10_000
 _RETRY_MS = 10_000
 
 _UNIQ_KEY = PROPERTY_UNIQ_KEY.encode()
-_UNIQ_KEY_PAIR = _UNIQ_KEY + b"\x01"
-_UNIQ_KEY_PAIR_SIZE = len(_UNIQ_KEY_PAIR)
 _KEYS = PROPERTY_KEYS.encode()
-_KEYS_PAIR = _KEYS + b"\x01"
 _TAGS = PROPERTY_TAGS.encode()
-#: begins a pair that has no keys, and that Java's hash map returns before the unique id
-_LEADING = b"TIMER_DELIVER_MS\x01"
-_TAGS_PAIR = _TAGS + b"\x01"
-#: prefix that turns tags into a key (Apache's INDEX_TAG_TYPE, since 5.4)
-TAG_KEY = "T#"
 
 #: topic, properties, physical offset and store time (ms) of a record
 Row = tuple[str, bytes, int, int]
@@ -106,6 +110,8 @@ class Index:
         self._waiting_count = 0
         #: records of the first waiting batch that are taken already
         self._taken_count = 0
+        #: when the first of the waiting records and the last one arrived (monotonic)
+        self._first_ms = self._last_ms = 0
         #: physical offset of the last record whose keys are in a batch or in the files
         self._last_phy = -1
         self._walk: LogWalk | None = None
@@ -139,9 +145,12 @@ class Index:
             self._extend(puts, sum([len(put.sizes) if isinstance(put, BatchPut) else 1 for put in puts]))
 
     def _extend(self, puts: Sequence[QueuePut | BatchPut], count: int) -> None:
+        self._last_ms = self._clock.mono_ms
+        if not self._waiting:
+            self._first_ms = self._last_ms
         self._waiting.extend(puts)
         self._waiting_count += count
-        if self._waiting_count >= BATCH_RECORDS:
+        if self._waiting_count >= BURST_RECORDS:
             self._wake()
         self._bound()
 
@@ -267,6 +276,8 @@ class Index:
         if now_ms - self._sync_ms >= _SYNC_INTERVAL_MS:
             self._sync_ms = now_ms
             self.files.sync_due(self._file_filled, self._broken)
+        if self._may_wait(now_ms):
+            return now_ms + _QUIET_MS
         # A walk that has reached the end of the log needs one more step to finish.
         if self._has_work or (self._walk is not None and not self._is_held):
             self._step()
@@ -275,6 +286,18 @@ class Index:
         # Collect a trickle of records for a while: in a small batch each record costs one block of
         # slots. Queries do not wait for the batch.
         return now_ms + (_COLLECT_MS if self._has_work else _INTERVAL_MS)
+
+    def _may_wait(self, now_ms: int) -> bool:
+        """Whether no batch is under way, and the records of a burst still arrive."""
+        return (
+            0 < self._waiting_count < BURST_RECORDS
+            and now_ms - self._last_ms < _QUIET_MS
+            and now_ms - self._first_ms < _WAIT_MAX_MS
+            and not self._is_applying
+            and not self.files.batch_size
+            and self._rest is None
+            and self._is_live
+        )
 
     @property
     def _has_work(self) -> bool:
@@ -335,12 +358,34 @@ class Index:
             if isinstance(first, BatchPut):
                 done, room = self._take_batch(first, left, room, entries)
             else:
-                done, room = self._take_rows(left, room, entries)
+                done, room = self._take_run(left, room, entries) or self._take_rows(left, room, entries)
             left -= done
             self._waiting_count -= done
         self.files.add(entries)
         if self._rest is not None:
             self._add(*self._rest)
+
+    def _take_run(self, count_max: int, room: int, entries: list[Keyed]) -> tuple[int, int] | None:
+        """Take the next records by column, like `_take_rows`. None if they are not alike."""
+        rows: list[Any] = list(islice(self._waiting, count_max))
+        count = len(rows)
+        if count < RUN_MIN or set(map(len, rows)) != {7}:
+            return None
+        queues, kinds, phys, _, _, properties, times = zip(*rows, strict=True)
+        topics = {queue.topic for queue in set(queues)}
+        if len(topics) > 1 or min(kinds) == ROLLED_BACK or phys[0] <= self._last_phy:
+            return None
+        found = run_hashes(topics.pop(), properties)
+        if found is None or room < (1 + len(found[1])) * count:
+            return None
+        hashes, others = found
+        columns = [zip(each, phys, times, strict=False) for each in (hashes, *map(repeat, others))]
+        entries.extend(chain.from_iterable(zip(*columns, strict=True)) if others else columns[0])
+        take = self._waiting.popleft
+        for _ in rows:
+            take()
+        self._last_phy = phys[-1]
+        return count, room - (1 + len(others)) * count
 
     def _take_rows(self, count_max: int, room: int, entries: list[Keyed]) -> tuple[int, int]:
         """Take waiting records up to the next batch. Return how many, and how much room is left."""
@@ -477,83 +522,6 @@ class Index:
             return record
         tags = find(scanned.properties, _TAGS)
         return record if tags is not None and key == TAG_KEY + tags.decode("utf-8", "replace") else None
-
-
-#: bytes; longer properties are not cached, so that the cache stays small
-BEHIND_SIZE_MAX = 256
-
-
-def key_hashes(topic: str, properties: bytes) -> list[int]:
-    """Return the hashes of a record's unique id, each of its keys, and its tags.
-
-    Java clients write the unique id first, and often only the unique id differs from one record to
-    the next. So the hashes of everything behind it are cached as a whole.
-    """
-    if properties.startswith(_LEADING):
-        properties = properties.partition(b"\x02")[2]
-    unique, _, behind = properties.partition(b"\x02")
-    if unique[:_UNIQ_KEY_PAIR_SIZE] == _UNIQ_KEY_PAIR and len(behind) <= BEHIND_SIZE_MAX and unique.isascii():
-        others = _other_hashes(topic, behind)
-        if others is not None and len(unique) > _UNIQ_KEY_PAIR_SIZE:
-            return [ascii_key_hash(topic, unique[_UNIQ_KEY_PAIR_SIZE:]), *others]
-    return _all_hashes(topic, properties)
-
-
-def batch_hashes(
-    topic: str, properties: BatchProperties, first: int, count: int
-) -> tuple[list[int], tuple[int, ...]] | None:
-    """Return what `key_hashes` returns for `count` records of a uniform batch, from `first` on.
-
-    The hashes of their unique ids, and the hashes that all of them have besides. None if that
-    cannot be said by column: KEYS that differ, ids that are not ASCII, differ in more than eight
-    characters, or are very short.
-    """
-    size, behind = properties.own_size, properties.behind
-    own = properties.own[first * size : (first + count) * size]
-    differing = properties.id_size - properties.shared_size
-    tail = next((each for each in TAIL_SIZES if each >= differing), 0)
-    if not 0 < tail <= properties.id_size or properties.is_keyed or not own.isascii():
-        return None
-    others: tuple[int, ...] | None
-    if properties.id_at == _UNIQ_KEY_PAIR_SIZE and len(behind) <= BEHIND_SIZE_MAX:
-        others = _other_hashes(topic, behind[1:])
-    else:
-        others = tuple(_all_hashes(topic, properties[0])[1:])
-    if others is None:
-        return None
-    columns = [own[at::size] for at in range(size - tail, size)]
-    return ascii_key_hashes(topic, own[properties.id_at : size - tail], columns), others
-
-
-@lru_cache(maxsize=1024)
-def _other_hashes(topic: str, properties: bytes) -> tuple[int, ...] | None:
-    """Return the hashes of properties behind a unique id; None if they contain another one."""
-    return None if _UNIQ_KEY_PAIR in properties else tuple(_all_hashes(topic, properties))
-
-
-def _all_hashes(topic: str, properties: bytes) -> list[int]:
-    hashes = []
-    unique = find(properties, _UNIQ_KEY)
-    if unique:
-        hashes.append(_key_hash(topic, unique))
-    if _KEYS_PAIR in properties:
-        for key in (find(properties, _KEYS) or b"").split(b" "):
-            if key:
-                hashes.append(_key_hash(topic, key))
-    if _TAGS_PAIR in properties and (tags := find(properties, _TAGS)):
-        hashes.append(_tag_hash(topic, tags))
-    return hashes
-
-
-def _key_hash(topic: str, key: bytes) -> int:
-    if key.isascii():
-        return ascii_key_hash(topic, key)
-    return index_key_hash(topic, key.decode("utf-8", "replace"))
-
-
-@lru_cache(maxsize=4096)
-def _tag_hash(topic: str, tags: bytes) -> int:
-    return index_key_hash(topic, TAG_KEY + tags.decode("utf-8", "replace"))
 
 
 def _row(record: ScanResult) -> Row:

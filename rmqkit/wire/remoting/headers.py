@@ -102,6 +102,8 @@ class BadHeader(Exception):
 _PLAIN_SUCCESS = b'{"code":0,"flag":1,"language":"PYTHON","opaque":%d,"serializeTypeCurrentRPC":"JSON","version":' + (
     b"%d}" % VERSION
 )
+#: the first 12 bytes of a JSON header, as known clients write it, by code
+_CODES_OF_3_DIGITS = {b'{"code":%d,' % code: code for code in range(100, 1000)}
 _decode_head = msgspec.json.Decoder(Head, strict=False).decode
 _encode_head = msgspec.json.Encoder().encode
 
@@ -114,6 +116,9 @@ def peek_code(frame: Frame) -> int:
     header = frame.header
     if frame.codec == CODEC_ROCKETMQ:
         return header[0] << 8 | header[1] if len(header) > 1 else -1
+    code = _CODES_OF_3_DIGITS.get(header[:12])
+    if code is not None:
+        return code
     if header[:8] == b'{"code":':
         comma = header.find(b",", 8, 20)
         if comma > 0:

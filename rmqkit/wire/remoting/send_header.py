@@ -4,8 +4,8 @@ This is the most frequent request of Apache's benchmark and of many producers. A
 writes the fields of SEND_MESSAGE_V2 in one order, a to n. Between two messages of a queue only g
 (born time) and i (properties) differ. So the bytes before g and the bytes after i are looked up as
 a whole in a bounded table of earlier results; on a miss they are decoded field by field. For any
-deviation `read_send` returns None, and the header is decoded by the general path, which also
-produces the error messages.
+deviation `split_send` and `read_send` return None, and the header is decoded by the general path,
+which also produces the error messages.
 
 Measured on the development machine: 1.4 µs per header instead of 6 µs.
 
@@ -37,12 +37,28 @@ _BORN = b"\x00\x01g\x00\x00\x00\x0d"
 _FLAG_0 = b"\x00\x01h\x00\x00\x00\x010\x00\x01i"
 _BORN_AT = len(_BORN)
 _FLAG_AT = _BORN_AT + 13
-_SIZE_AT = _FLAG_AT + len(_FLAG_0)
-_TEXT_AT = _SIZE_AT + 4
+_TEXT_AT = _FLAG_AT + len(_FLAG_0) + 4
+#: from the value of g on: born time, `_FLAG_0`, size of the properties
+_MIDDLE = Struct(f">13s{len(_FLAG_0)}sI").unpack_from
 
-#: key: the bytes before g and the bytes after the properties. A send is a copy of the value with
-#: the two fields replaced
-_patterns: dict[tuple[bytes, bytes], SendMessageRequestV2] = {}
+
+class SendPattern:
+    """What the sends of one producer to one queue share: `ext` without born time and properties.
+
+    Their header is a copy of `ext` with these two fields replaced. `ext` must not be changed.
+    """
+
+    __slots__ = ("ext",)
+
+    def __init__(self, ext: SendMessageRequestV2) -> None:
+        self.ext = ext
+
+
+#: code, pattern, born time (Unix ms), properties, opaque, flag, client version, client language
+SendParts = tuple[int, SendPattern, int, bytes, int, int, int, int]
+
+#: key: the bytes before g and the bytes after the properties
+_patterns: dict[tuple[bytes, bytes], SendPattern] = {}
 
 
 class SendHead(msgspec.Struct, gc=False):
@@ -56,39 +72,55 @@ class SendHead(msgspec.Struct, gc=False):
     language: int
 
 
-def read_send(header: bytes) -> SendHead | None:
-    """Return the decoded header of a binary SEND_MESSAGE_V2.
+def split_send(header: bytes) -> SendParts | None:
+    """Return the parts of a binary header of a send; the properties may be no valid UTF-8.
 
     Returns None if the header has another layout.
     """
     size = len(header)
     at = header.find(_BORN, _FIRST)
     start = at + _TEXT_AT
-    if at < 0 or header[at + _FLAG_AT : at + _SIZE_AT] != _FLAG_0 or start > size:
+    if at < 0 or start > size:
         return None
+    born_ms, flag_0, text_size = _MIDDLE(header, at + _BORN_AT)
     code, language, version, opaque, flag, remark_size, ext_size = _HEAD.unpack_from(header)
-    end = start + int.from_bytes(header[start - 4 : start], "big")
-    born_ms = header[at + _BORN_AT : at + _FLAG_AT]
-    if remark_size or ext_size != size - _FIRST or end > size or not born_ms.isdigit():
+    end = start + text_size
+    if flag_0 != _FLAG_0 or remark_size or ext_size != size - _FIRST or end > size or not born_ms.isdigit():
         return None
     around = header[_FIRST:at], header[end:]
     pattern = _patterns.get(around)
     if pattern is None:
-        pattern = _read_pattern(*around)
-        if pattern is None:
+        ext = _read_pattern(*around)
+        if ext is None:
             return None
+        pattern = SendPattern(ext)
         if at + size - end <= PARTS_SIZE_MAX:
             if len(_patterns) >= SEEN_MAX:
                 _patterns.clear()
             _patterns[around] = pattern
+    return code, pattern, int(born_ms), header[start:end], opaque, flag, version, language
+
+
+def whole_send(parts: SendParts) -> SendHead | None:
+    """Return the header with these parts; None if its properties are no valid UTF-8."""
+    code, pattern, born_ms, properties, opaque, flag, version, language = parts
     try:
-        properties = header[start:end].decode()
+        text = properties.decode()
     except UnicodeDecodeError:
         return None
-    ext: SendMessageRequestV2 = pattern.__copy__()  # type: ignore[attr-defined]  # msgspec.Struct has it, its stub not
-    ext.born_timestamp = int(born_ms)
-    ext.properties = properties
+    ext: SendMessageRequestV2 = pattern.ext.__copy__()  # type: ignore[attr-defined]  # msgspec.Struct has it, its stub not
+    ext.born_timestamp = born_ms
+    ext.properties = text
     return SendHead(code, ext, flag, opaque, version, language)
+
+
+def read_send(header: bytes) -> SendHead | None:
+    """Return the decoded header of a binary SEND_MESSAGE_V2.
+
+    Returns None if the header has another layout.
+    """
+    parts = split_send(header)
+    return None if parts is None else whole_send(parts)
 
 
 def _read_pattern(before: bytes, after: bytes) -> SendMessageRequestV2 | None:

@@ -1,11 +1,14 @@
 """`rmqkit pipeline`: output, exit codes, one-line errors, and its end by a signal."""
 
+import importlib.util
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
+import urllib.request
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -13,14 +16,15 @@ import pytest
 
 from rmqkit import Message
 from rmqkit.cli import main
-from rmqkit.cli.errors import FAILED, USAGE
+from rmqkit.cli.errors import FAILED, UNREACHABLE, USAGE
 from rmqkit.cli.nodes import doctor
 from rmqkit.cli.pipeline import arguments, command, figures, session_run
 from rmqkit.drill import runs
 from rmqkit.drill.promises import Judgement
-from rmqkit.spark import audit, probe, sessions
+from rmqkit.spark import audit, package, probe, sessions
 from rmqkit.spark.pipelines import compact, ingest, log, replay, stats, topic_copy
 from rmqkit.spark.pipelines.progress import PipelineProgress
+from tests.spark import histories
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -67,13 +71,26 @@ def send(own, topic, bodies):
         ("replay x", "--to"),
         ("replay x --to t --since 10m --until 20m", "--since 10m is not before --until 20m"),
         ("replay x --to t --rate 0", "--rate"),
+        ("replay x --to t --order time", "order time: choose from queue, key"),
+        ("replay x --to t --option tags=A", "option tags applies to batch and stream, not to sink"),
         ("copy t --to u --follow", "--follow needs --checkpoint"),
+        ("copy t --to t", "t cannot be copied into itself"),
+        ("copy t --to u --option tagz=A", "option tagz is not known; did you mean tags?"),
+        ("copy t --to u --trigger soon", "--trigger soon: must be an interval"),
+        ("ingest t --to x --option tagz=A", "option tagz is not known; did you mean tags?"),
+        ("ingest t --to x --trigger 5", "--trigger 5: must be an interval, as in '10 seconds'"),
+        ("ingest t --to /dev/null/x", "--to /dev/null/x: /dev/null is a file, not a folder"),
+        ("ingest t --to x --packages org.x:y:1", "exactly one lake format is needed"),
+        ("stats t --option tagz=A", "option tagz is not known; did you mean tags?"),
+        ("stats t --plot x.gif", "a plot is one of .svg, .png, .pdf"),
+        ("stats t --plot nowhere/x.svg", "the folder nowhere does not exist"),
+        ("stats t --report nowhere/x.html", "--report nowhere/x.html: its folder does not exist"),
         ("stats", "give topics, or a lake with --from"),
         ("stats t --from x", "not both"),
         ("audit", "RUN"),
         ("audit nothing", "there is no run 'nothing'"),
         ("compact x --before soon", "--before soon: must be a time"),
-        ("compact x --conf a", "--conf a: must be KEY=VALUE"),
+        ("compact . --conf a", "--conf a: must be KEY=VALUE"),
     ],
 )
 def test_a_wrong_command_line_is_one_line(words, says, run):
@@ -85,10 +102,70 @@ def test_a_wrong_command_line_is_one_line(words, says, run):
     assert os.listdir() == []
 
 
+@pytest.mark.parametrize(
+    ("words", "code", "says"),
+    [
+        ("compact nowhere", FAILED, "there is no lake at nowhere: the path does not exist"),
+        ("stats --from file:///no%20where", FAILED, "there is no lake at file:///no%20where: the path does not exist"),
+        ("replay nowhere --to t", FAILED, "there is no lake at nowhere: the path does not exist"),
+        ("ingest t --to x --namesrv 127.0.0.1:{port}", UNREACHABLE, "127.0.0.1:{port}"),
+        ("copy t --to u --namesrv 127.0.0.1:{port}", UNREACHABLE, "127.0.0.1:{port}"),
+        ("stats t --namesrv 127.0.0.1:{port}", UNREACHABLE, "127.0.0.1:{port}"),
+        ("replay . --to t --namesrv 127.0.0.1:{port}", UNREACHABLE, "127.0.0.1:{port}"),
+        ("replay . --to t --create --namesrv 127.0.0.1:{port}", UNREACHABLE, "127.0.0.1:{port}"),
+    ],
+)
+def test_what_is_missing_is_said_without_a_jvm(words, code, says, run, monkeypatch):
+    monkeypatch.setattr(sessions, "session", None)  # to call it is a TypeError
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    told = run(*words.format(port=port).split(), code=code)
+    assert told.err.startswith("error: ")
+    assert told.err.count("\n") == 1
+    assert says.format(port=port) in told.err
+
+
+def test_a_plot_without_matplotlib_is_refused_without_a_jvm(run, monkeypatch):
+    found = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "matplotlib" else found(name))
+    monkeypatch.setattr(sessions, "session", None)
+    told = run("stats", "t", "--plot", "x.svg", code=USAGE)
+    assert told.err == "error: a plot needs matplotlib: pip install 'rmqkit[report]'\n"
+
+
+@pytest.mark.parametrize(
+    ("path", "master", "conf", "variable", "found"),
+    [
+        ("lake", None, [], None, "lake"),
+        ("lake", "local[2]", ["spark.executor.memory=1g"], None, "lake"),
+        ("file:///a%20b", "yarn", [], "HADOOP_CONF_DIR", "/a b"),
+        ("hdfs:///lake", None, [], None, None),
+        ("s3a://bucket/lake", None, [], None, None),
+        ("lake", "yarn", [], None, None),
+        ("lake", "spark://h:7077", [], None, None),
+        ("lake", None, [], "HADOOP_CONF_DIR", None),
+        ("lake", None, [], "PYSPARK_GATEWAY_PORT", None),
+        ("lake", None, ["spark.hadoop.fs.defaultFS=hdfs://h"], None, None),
+        ("lake", None, ["spark.master=yarn"], None, None),
+    ],
+)
+def test_only_a_path_of_this_machine_is_looked_for(path, master, conf, variable, found, monkeypatch):
+    for name in arguments.ELSEWHERE:
+        monkeypatch.delenv(name, raising=False)
+    if variable:
+        monkeypatch.setenv(variable, "x")
+    assert arguments.local_path(path, master, conf) == (found and Path(found))
+
+
+@pytest.mark.parametrize("text", ["10 seconds", "1 minute", "interval 1 hour 30 minutes", "200 milliseconds", "0.5 SECOND"])
+def test_triggers_are_intervals_of_spark(text):
+    arguments.check_trigger(text)
+
+
 def test_without_the_extra_it_is_said_how_to_get_it(run, monkeypatch):
     found = sessions.find_spec
     monkeypatch.setattr(sessions, "find_spec", lambda name: None if name in ("pyspark", "pyarrow") else found(name))
-    for words in (("ingest", "t", "--to", "x"), ("compact", "x")):
+    for words in (("ingest", "t", "--to", "x"), ("compact", ".")):
         told = run(*words, code=FAILED)
         assert told.err == "error: pyspark and pyarrow are not installed: pip install 'rmqkit[spark]'\n"
 
@@ -150,10 +227,29 @@ def test_ingest_hands_everything_on(run, no_spark, monkeypatch):
     assert json.loads(run("ingest", "t", "--to", "lake", "--json").out)["done"]["rows"] == 3
 
 
+def test_the_metrics_of_an_ingest_are_served_while_it_runs(run, no_spark, monkeypatch):
+    def pipeline(*_words, on_progress, **_named):
+        on_progress(PipelineProgress(rows=7, batch=0))
+        (line,) = capture_notes
+        with urllib.request.urlopen(line.removeprefix("metrics: "), timeout=10) as answer:
+            assert 'rmqkit_pipeline_rows_total{pipeline="ingest"} 7.0' in answer.read().decode()
+        return ingest.IngestResult(path="p", checkpoint="c", query="q")
+
+    capture_notes = []
+    monkeypatch.setattr(session_run.output, "note", capture_notes.append)
+    monkeypatch.setattr(ingest, "ingest", pipeline)
+    run("ingest", "t", "--to", "lake", "--metrics", "127.0.0.1:0")
+    assert len(capture_notes) == 1
+    monkeypatch.setattr(ingest, "ingest", None)
+    assert "nowhere is not an address" in run("ingest", "t", "--to", "lake", "--metrics", "nowhere", code=USAGE).err
+
+
 def test_compact_says_what_became_of_the_files(run, no_spark, monkeypatch):
     fields = dict.fromkeys(compact.CompactionResult.__struct_fields__, 0)
     fields |= {"path": "p", "hours": 1, "files_before": 8, "files_after": 1, "bytes_before": 4096, "bytes_after": 1024}
     made = compact.CompactionResult(**fields)
+    for folder in ("lake", "x"):
+        Path(folder).mkdir()
     called = Called(made)
     monkeypatch.setattr(compact, "compact", called)
     assert run("compact", "lake", "--before", "1767225600000").out == "1 hour: 8 files (4.0 KiB) merged into 1 (1.0 KiB)\n"
@@ -165,6 +261,7 @@ def test_compact_says_what_became_of_the_files(run, no_spark, monkeypatch):
 
 
 def test_replay_hands_everything_on(run, no_spark, monkeypatch):
+    Path("lake").mkdir()
     called = Called(replay.ReplayResult(topic="u", rows=1, queues=2, tasks=2, run_id="r"))
     monkeypatch.setattr(replay, "replay", called)
     words = "lake --to u --since 1767225600000 --until 1767225600001 --topic t --rate 5 --order key --run-id r"
@@ -179,19 +276,21 @@ def test_replay_hands_everything_on(run, no_spark, monkeypatch):
         "until": 1767225600001,
         "topics": ["t"],
         "order": "key",
+        "create": False,
         "run_id": "r",
         "options": {"requiredStatus": "any"},
     }
-    assert json.loads(run("replay", "lake", "--to", "u", "--json").out) == {
+    assert json.loads(run("replay", "lake", "--to", "u", "--create", "--json").out) == {
         "done": {"topic": "u", "rows": 1, "queues": 2, "tasks": 2, "run_id": "r"}
     }
+    assert called.named["create"]
 
 
 def test_copy_hands_everything_on(run, no_spark, monkeypatch):
     called = Called(topic_copy.CopyResult(topic="t", to_topic="u", checkpoint=None, rows=2))
     monkeypatch.setattr(topic_copy, "copy", called)
-    words = "t --to u --namesrv n --follow --checkpoint c --rate 5 --order key --trigger now --option tags=A"
-    told = run("copy", *words.split())
+    words = "t --to u --namesrv n --follow --checkpoint c --rate 5 --order key --option tags=A --trigger"
+    told = run("copy", *words.split(), "1 second")
     assert told.out == "2 messages of t → u\n"
     assert called.words == ("spark", "t", "u")
     assert {"on_progress", "stop"} < set(called.named)
@@ -203,7 +302,7 @@ def test_copy_hands_everything_on(run, no_spark, monkeypatch):
         "order": "key",
         "rate": 5,
         "options": {"tags": "A"},
-        "trigger": "now",
+        "trigger": "1 second",
     }
     assert json.loads(run("copy", "t", "--to", "u", "--to-namesrv", "m", "--json").out)["done"]["rows"] == 2
     assert called.named["to_namesrv"] == "m"
@@ -218,14 +317,29 @@ def test_stats_are_tables(run, no_spark, monkeypatch):
     key = stats.HotKey(topic="t", hour="2026-01-01-00", key="k", messages=3, share=0.4286)
     called = Called(stats.Stats(hours=[hour], keys=[key], plot="p.svg"))
     monkeypatch.setattr(stats, "stats", called)
-    told = run("stats", "t", "--namesrv", "n", "--since", "1767225600000", "--plot", "p.svg", "--hot-keys", "1")
+    told = run(
+        "stats",
+        "t",
+        "--namesrv",
+        "n",
+        "--since",
+        "1767225600000",
+        "--plot",
+        "p.svg",
+        "--hot-keys",
+        "1",
+        "--report",
+        "r.html",
+    )
     lines = [line.split() for line in told.out.splitlines()]
     assert lines[1] == ["t", "2026-01-01-00", "7", "2.0", "KiB", "0.2", "5", "1", "3", "1", "3", "4"]
     assert lines[3] == ["t", "2026-01-01-00", "k", "3", "42.9%"]
-    assert told.err == "plot: p.svg\n"
+    assert told.err == "report: r.html\nplot: p.svg\n"
+    assert "<h1>7 messages of t</h1>" in Path("r.html").read_text()
     named = called.named
     assert (called.words, named["namesrv"], named["path"]) == (("spark", ["t"]), "n", None)
     assert (named["since"], named["until"], named["hot_keys"], named["plot"]) == (1767225600000, None, 1, Path("p.svg"))
+    Path("lake").mkdir()
     assert json.loads(run("stats", "--from", "lake", "--json").out)["hours"][0]["messages"] == 7
     assert (called.words, called.named["path"], called.named["namesrv"]) == (("spark", None), "lake", None)
     monkeypatch.setattr(stats, "stats", Called(stats.Stats(hours=[], keys=[])))
@@ -252,6 +366,30 @@ def test_audit_has_the_exit_code_of_what_it_found(run, no_spark, monkeypatch, tm
     assert answer["findings"][1]["violations"] == [{"ops": [1, 2], "key": "k", "what": "k is not there"}]
     monkeypatch.setattr(audit, "audit", Called(found[:1]))
     assert run("audit", "r1").err == ""
+
+
+def test_package_says_how_to_use_it(run, monkeypatch):
+    made = package.PackageResult(
+        path="/here/p.tar.gz",
+        bytes=2048,
+        python="3.11",
+        platform="linux-x86_64",
+        distributions=["a 1"],
+        settings={"k": "v"},
+    )
+    called = Called(made)
+    monkeypatch.setattr(package, "build", called)
+    told = run("package", "--to", "p.tar.gz")
+    assert told.out == "/here/p.tar.gz: 2.0 KiB, Python 3.11 on linux-x86_64\n"
+    assert told.err == (
+        "use it with --master … --conf spark.rmqkit.package=p.tar.gz\n"
+        f"or with spark-submit: PYSPARK_PYTHON={package.python_name()} spark-submit --conf k=v …\n"
+    )
+    assert called.words == (Path("p.tar.gz"),)
+    assert json.loads(run("package", "--json").out)["distributions"] == ["a 1"]
+    assert called.words == (Path(package.file_name()),)
+    said = run("package", "--to", "nowhere/p.tar.gz", code=USAGE).err
+    assert said == "error: --to nowhere/p.tar.gz: the folder nowhere does not exist\n"
 
 
 ANSWER = {"spark": "4.3.0", "java": "17.0.1", "from": "PATH", "python": "/p", "is_found": True}
@@ -416,9 +554,9 @@ def test_what_is_wrong_is_said_in_one_line(run, spark, own):
         ((*known, "--master", "local[7]"), USAGE, "this process has a Spark session on local[2]"),
         (("compact", "nowhere"), FAILED, "there is no lake at"),
         (
-            ("replay", "lake", "--to", "new", *known[4:]),
+            ("replay", ".", "--to", "new", *known[4:]),
             FAILED,
-            "there is no topic new; create it with rmqkit topic create new",
+            "there is no topic new; create it with rmqkit topic create new, or with the queues of the source: --create",
         ),
     ):
         told = run(*words, code=code)
@@ -462,3 +600,18 @@ def test_a_topic_is_followed_until_ctrl_c(run, own, spark, heeds_ctrl_c):
     done = json.loads(told.out.splitlines()[-1])["done"]
     assert (done["rows"], done["batches"]) == (3, 1)
     assert os.listdir() == ["lake"]
+
+
+def test_audit_writes_a_page_and_says_before_spark_if_it_cannot(run, no_spark, monkeypatch, tmp_path):
+    name, history, plan = histories.recorded()[0]
+    finding = audit.PromiseAudit(name, "waits-bounded", Judgement.VALID, (), len(history.sends))
+    monkeypatch.setattr(runs, "find", lambda home, name: home / name)
+    monkeypatch.setattr(audit, "found", lambda paths: [audit.AuditRun(each.name, plan, history) for each in paths])
+    monkeypatch.setattr(audit, "audit", Called([finding]))
+    told = run("audit", name, "--report", "page.html")
+    assert told.err == "report: page.html\n"
+    assert "Every promise was kept in every run." in Path("page.html").read_text()
+    no_spark.clear()
+    told = run("audit", name, "--report", "no/page.html", code=USAGE)
+    assert "its folder does not exist" in told.err
+    assert no_spark == []

@@ -13,6 +13,7 @@ from rmqkit.spark.pipelines.folders import open_folder
 from rmqkit.spark.pipelines.forwarder import ID, OF, placed, tasks_of
 from rmqkit.spark.pipelines.log import LakeLog
 from rmqkit.spark.pipelines.replay import replay, rows_of
+from rmqkit.spark.sink.pace import serve_pace
 from rmqkit.spark.source.ranges import QueueKey
 from rmqkit.wire.fastjson import MessageQueue
 from tests.spark.lakes import HOUR_MS, NOON, NOON_MS, QUERY, batch_offsets, message, part, queue_rows, rows, stored
@@ -41,12 +42,9 @@ class TestPlaces:
         assert len(found) == 10
         assert set(found.values()) == set(self.TARGETS)
 
-    @pytest.mark.parametrize(
-        ("queues", "rate", "expected"),
-        [(8, None, (4, 0)), (8, 100, (2, 50)), (1, 100, (1, 100)), (8, 1, (1, 1)), (0, 7, (1, 7))],
-    )
-    def test_paces_add_up_to_the_rate(self, spark, queues, rate, expected):
-        assert tasks_of(spark.range(1), queues, rate) == expected
+    @pytest.mark.parametrize(("queues", "expected"), [(8, 4), (1, 1), (0, 1)])
+    def test_a_queue_has_at_most_one_task(self, spark, queues, expected):
+        assert tasks_of(spark.range(1), queues) == expected
 
 
 def clock_back(spark, topic="T"):
@@ -60,6 +58,7 @@ def clock_back(spark, topic="T"):
 def test_queues_keep_their_order(spark, own):
     topic = own.topic()
     done = replay(spark, clock_back(spark), topic, namesrv=own.namesrv, run_id="bad-day", rate=1000)
+    assert serve_pace(spark).granted("bad-day") >= 16
     assert (done.rows, done.queues, done.run_id) == (16, 2, "bad-day")
     found = stored(own, topic)
     for queue in (0, 1):
@@ -129,10 +128,50 @@ def test_a_bad_hour_of_a_lake(spark, own, tmp_path):
     assert rows_of(spark, tmp_path, topics=["other"]).count() == 0
 
 
+def test_a_frame_says_when_to_deliver_and_a_read_message_does_not(spark):
+    """A field `delay_ms` of a JSON body is not meant for the sink."""
+    frame = queue_rows(spark, part("T", 0, 0, 1)).selectExpr("*", "5L AS delay_ms")
+    for made in (forwarder.in_key_order(frame, 1), forwarder.in_queue_order(frame, {}, 1)):
+        assert [row.delay_ms for row in made.collect()] == [5]
+    assert "delay_ms" not in forwarder.in_key_order(forwarder.without_delays(frame), 1).columns
+
+
 def test_any_parquet(spark, tmp_path):
     queue_rows(spark, part("T", 0, 0, 3), part("U", 0, 0, 2)).write.parquet(str(tmp_path / "some"))
     assert rows_of(spark, tmp_path / "some", topics=["U"], since=NOON_MS, until=NOON_MS + 1).count() == 2
     assert rows_of(spark, tmp_path / "some", until=NOON_MS).count() == 0
+
+
+@pytest.mark.long
+def test_a_missing_topic_is_created_with_the_queues_of_the_source(spark, own):
+    """An empty source creates none, and a topic that exists stays as it is."""
+    topic, there = own.name("made"), own.topic()
+    frame = queue_rows(spark, part("T", 1, 0, 3), part("T", 4, 0, 2))
+    assert replay(spark, frame.where("offset < 0"), topic, namesrv=own.namesrv, create=True).rows == 0
+    assert topic not in own.admin.topics()
+    assert replay(spark, frame, topic, namesrv=own.namesrv, create=True).rows == 5
+    queues = forwarder.target_queues(topic, own.namesrv)
+    assert [(each.broker_name, each.queue_id) for each in queues] == [("broker-a", number) for number in range(5)]
+    assert {each.queue.queue_id for each in stored(own, topic)} == {1, 4}
+    before = forwarder.target_queues(there, own.namesrv)
+    assert replay(spark, frame, there, namesrv=own.namesrv, create=True).rows == 5
+    assert forwarder.target_queues(there, own.namesrv) == before
+
+
+@pytest.mark.parametrize(
+    ("sources", "expected"),
+    [
+        ({"a": 2, "b": 3}, {"a": 3, "b": 4}),
+        ({"a": 2}, {"a": 3}),
+        ({"x": 5}, {"a": 6, "b": 6}),
+        ({"a": 2, "x": 5}, {"a": 6}),
+        ({"b": 9, "x": 5}, {"b": 10}),
+        ({}, {}),
+    ],
+)
+def test_the_queues_of_a_topic_to_create(sources, expected):
+    keys = [QueueKey("T", broker, queue) for broker, last in sources.items() for queue in (0, last)]
+    assert forwarder.queue_counts(keys, ["a", "b"]) == expected
 
 
 @pytest.mark.parametrize(

@@ -6,12 +6,12 @@ import pytest
 
 from rmqkit.client.message import Message, SendResult, SendStatus
 from rmqkit.errors import InvalidMessage, NoRoute, PeerUnreachable, SendFailed
-from rmqkit.spark.sink import row_sender, writer
+from rmqkit.spark.sink import row_sender
+from rmqkit.spark.sink.pace import SendPace
 from rmqkit.spark.sink.row_sender import (
     BATCH_BYTES,
     BATCH_MESSAGES,
     RowSender,
-    SendPace,
     SendSettings,
     WorkerState,
     WriteFailed,
@@ -109,14 +109,15 @@ def test_what_gathers_while_a_request_is_on_its_way_goes_as_one_batch():
 def test_a_batch_has_a_size_and_takes_no_delayed_or_large_message():
     producer = Scripted(hold=True)
     work = sending_with(producer)
-    bodies = [b"first", b"a", b"d" * 3, b"b", b"L" * 5000, b"c", *[b"x" * 4000] * 140]
+    delays = {b"level": {"delay_level": 2}, b"after": {"delay_ms": 5000}, b"at": {"deliver_at": 1}}
+    bodies = [b"first", b"a", *delays, b"b", b"L" * 5000, b"c", *[b"x" * 4000] * 140]
     for number, body in enumerate(bodies):
-        work.put(number, Message("T", body, delay_level=2 if body == b"ddd" else 0), queue=0)
+        work.put(number, Message("T", body, **delays.get(body, {})), queue=0)
     producer.hold = False
     producer.release()
     work.finish()
     sizes = [len(sent) for _queue, sent in producer.requests]
-    assert sizes[:5] == [1, 1, 1, 1, 1]
+    assert sizes[:7] == [1] * 7
     assert sum(sizes) == len(bodies)
     assert all(sum(map(len, sent)) <= BATCH_BYTES for _queue, sent in producer.requests)
     assert [body for _queue, sent in producer.requests for body in sent] == bodies
@@ -260,36 +261,26 @@ def test_where_a_row_goes():
 
 
 class TestPace:
-    def test_rows_go_at_a_steady_pace(self):
-        pace = SendPace(100)
-        assert [round(pace.pause_s(5.0), 3) for _ in range(4)] == [0, 0.01, 0.02, 0.03]
-        assert round(pace.pause_s(5.02), 3) == 0.02
-
-    def test_the_option_is_the_pace_of_each_task(self):
-        from pyspark.sql.types import StringType, StructField, StructType
-
-        rows = StructType([StructField("body", StringType())])
-        made = writer.writer({"topic": "T", "messagesPerSecond": "50"}, rows, False)
-        assert made.plan.settings.per_second == 50
-
-    def test_a_stop_is_not_caught_up_for_long(self):
-        pace = SendPace(100)
-        pace.pause_s(5.0)
-        pauses = [pace.pause_s(60.0) for _ in range(200)]
-        assert sum(not pause for pause in pauses) == 11
-        assert round(pauses[-1], 3) == 1.89
-
     def test_answers_are_worked_on_meanwhile(self, monkeypatch):
         """Responses that block a lane are processed while the next row waits for its turn."""
         clock = Clock()
         monkeypatch.setattr(row_sender, "time", clock)
         producer = Scripted()
-        work = RowSender(WorkerState(producer, set()), SETTINGS._replace(per_second=2), "partition 0")
+        work = RowSender(WorkerState(producer, set()), SETTINGS, "partition 0", SendPace(2))
         for number in range(3):
             work.put(number, Message("T", b"%d" % number), queue=0)
         work.finish()
         assert [bodies for _, bodies in producer.requests] == [[b"0"], [b"1"], [b"2"]]
         assert (work.acknowledged, clock.now_s) == (3, 1.0)
+
+    def test_a_driver_that_does_not_answer_fails_the_row(self):
+        class Gone:
+            def pause_s(self, _now_s):
+                raise PeerUnreachable("the driver is gone", kind="connect", address="a")
+
+        work = RowSender(WorkerState(Scripted(), set()), SETTINGS, "partition 0", Gone())
+        with pytest.raises(WriteFailed, match="partition 0, row 8 to T: the driver is gone"):
+            work.put(8, message(8))
 
 
 class Clock:

@@ -3,6 +3,8 @@
 import json
 import pickle
 import re
+import time
+from datetime import UTC, datetime
 
 import pyarrow as pa
 import pytest
@@ -29,6 +31,14 @@ def schema(ddl):
     return types.StructType([types.StructField(name, kinds[kind]) for name, kind in fields])
 
 
+def wait_for(own, topic, count, timeout_s=30):
+    """Return the messages of a topic as soon as there are that many."""
+    deadline_s = time.monotonic() + timeout_s
+    while len(found := stored(own, topic)) < count:
+        assert time.monotonic() < deadline_s, found
+    return found
+
+
 def of_keys(message):
     return message.properties[writer.DEDUP_KEY]
 
@@ -41,7 +51,9 @@ def of_keys(message):
     [
         ("body string, tag string", {"topic": "T"}, "column tag is not known; did you mean tags?"),
         ("body string, what int", {"topic": "T"}, "column what is not known; select only columns of topic, body"),
-        ("body string, delay_ms int", {"topic": "T"}, "brokers delay by level, in column delay_level"),
+        ("body string, delay int", {"topic": "T"}, "column delay is not known: use delay_ms, deliver_at, or delay_level"),
+        ("body string, delay_ms string", {"topic": "T"}, "column delay_ms is string, but must be integer or long"),
+        ("body string, deliver_at int", {"topic": "T"}, "column deliver_at is integer, but must be timestamp or long"),
         ("body int", {"topic": "T"}, "column body is integer, but must be binary or string: cast it"),
         ("keys string", {"topic": "T"}, "column body is missing"),
         ("body string", {}, "option topic is missing, and there is no column topic"),
@@ -85,14 +97,15 @@ def test_an_abort_says_what_stays(capsys):
 def test_options_reach_the_tasks():
     given = {"topic": "T", "namesrv": "a:1;b:2", "producerGroup": "mine", "requiredStatus": "any", "messagesPerSecond": "9"}
     made = writer.writer({**given, "maxWaitForBroker": "3s", "requestTimeout": "500ms"}, schema("body string"), False)
-    assert made.plan.settings == row_sender.SendSettings(("a:1", "b:2"), "mine", False, 3000, 500, 9)
+    assert made.plan.settings == row_sender.SendSettings(("a:1", "b:2"), "mine", False, 3000, 500)
+    assert made.plan.per_second == 9
     assert writer.writer({"topic": "T"}, schema("body string"), False).plan.settings[1:] == (
         "rmqkit-spark",
         True,
         120_000,
         5000,
-        0,
     )
+    assert writer.writer({"topic": "T"}, schema("body string"), False).plan.per_second == 0
 
 
 def test_a_process_keeps_one_producer_of_its_own(own, monkeypatch):
@@ -144,6 +157,34 @@ def test_a_row_that_cannot_be_sent_is_named(own):
         made.write(iter([batch(pa.array([None], pa.string()), ["x"], names=["topic", "body"])]))
 
 
+DUE_MS = 1_900_000_000_000
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        ({"delay_ms": -5}, "row 0 to {}: delay_ms -5 of a message is no number of ms above 0"),
+        ({"deliver_at": 0}, "row 0 to {}: deliver_at 0 of a message is neither a datetime nor Unix time in ms"),
+        ({"delay_ms": 5, "deliver_at": DUE_MS}, "row 0 to {}: a message has one of delay_level, delay_ms and deliver_at"),
+        ({"delay_ms": 5, "delay_level": 1}, "row 0 to {}: a message has one of delay_level, delay_ms and deliver_at"),
+    ],
+)
+def test_a_bad_delay_names_its_row_and_column(own, row, said):
+    topic = own.topic()
+    plan = writer._Plan(row_sender.SendSettings((own.namesrv,), "mine", True, 1000, 1000), 0, topic, ("body", *row))
+    with pytest.raises(WriteFailed, match=f"^partition 0, {said.format(topic)}"):
+        writer._send(plan, "run/", iter([batch(["x"], *[[each] for each in row.values()], names=["body", *row])]))
+
+
+def test_delays_become_the_properties_of_timers():
+    due = datetime.fromtimestamp(DUE_MS / 1000, UTC)
+    made = [
+        writer._message({"body": b"x", **row}, "T", "key")
+        for row in ({"deliver_at": due}, {"deliver_at": DUE_MS}, {"delay_ms": 7, "deliver_at": None}, {"delay_ms": 0})
+    ]
+    assert [(each.deliver_at_ms, each.delay_ms) for each in made] == [(DUE_MS, 0), (DUE_MS, 0), (None, 7), (None, 0)]
+
+
 def test_properties_of_a_message_that_was_read_are_sent_on_but_for_rocketmqs_own():
     given = [("UNIQ_KEY", "id"), ("KEYS", "k1 k2"), ("TAGS", "A"), ("mine", "1"), ("gone", None), ("DEDUP_KEY", "old")]
     made = writer._message({"body": b"x", "properties": given}, "T", "new")
@@ -175,6 +216,25 @@ def test_rows_become_messages(spark, own):
     assert found[b"body 5"].tags is None
     assert len({of_keys(message) for message in found.values()}) == 9
     assert all(re.fullmatch(r"run-1//[01]/\d", of_keys(message)) for message in found.values())
+
+
+def test_rows_are_delivered_when_they_are_due(spark, own):
+    """Rows that are due long ago, in 1 ms, and at once. No broker takes one for the next year."""
+    topic = own.topic()
+    rows = spark.sql(
+        """SELECT * FROM VALUES ('past', TIMESTAMP '2020-01-01 00:00:00', CAST(NULL AS BIGINT)), ('soon', NULL, 1L),
+        ('now', NULL, NULL) AS t(body, deliver_at, delay_ms)"""
+    )
+    rows.write.format("rocketmq").option("namesrv", own.namesrv).option("topic", topic).mode("append").save()
+    found = {message.body: message.properties for message in wait_for(own, topic, 3)}
+    assert found[b"past"]["TIMER_DELIVER_MS"] == "1577836800000"
+    assert found[b"soon"]["TIMER_DELAY_MS"] == "1"
+    assert not {"TIMER_DELIVER_MS", "TIMER_DELAY_MS"} & set(found[b"now"])
+    from pyspark.errors import PySparkException
+
+    far = spark.sql("SELECT 'far' AS body, current_timestamp() + INTERVAL 365 DAYS AS deliver_at")
+    with pytest.raises(PySparkException, match=f"partition 0, row 0 to {topic}: "):
+        far.write.format("rocketmq").option("namesrv", own.namesrv).option("topic", topic).mode("append").save()
 
 
 def test_an_ordering_key_keeps_its_rows_in_order_in_one_queue(spark, own):

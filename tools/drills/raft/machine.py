@@ -62,6 +62,8 @@ class Machine:
         self.is_paused = False
         #: power is cut at the disk operation after so many more; None: not planned
         self.cut_after: int | None = None
+        #: power is cut once it has sent something while its disk is at work
+        self.is_cut_busy = False
         self.disk: SimDisk
         self.log: RaftControllerLog
         self.member: Raft
@@ -206,6 +208,10 @@ class Machine:
             self.simulation.carry(self.id, to, content)
         if not self.log.failed:
             checks.turn(self, self.simulation.machines, self.simulation.now_ms)
+        if self.is_cut_busy and outbox and self.storage.busy:
+            self.is_cut_busy = False
+            self.cut()
+            return
         due_ms = self._duties.next_due_ms()
         if due_ms is not None:
             self.plan(due_ms * 1000)

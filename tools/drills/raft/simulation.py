@@ -33,6 +33,24 @@ RECOVER_TIMEOUTS = 40
 CALM_TIMEOUTS = 6
 
 
+#: fault -> how often it is drawn
+FAULTS = {
+    "cut": 8,
+    "cut-at": 10,
+    "cut-busy": 18,
+    "cut-all": 2,
+    "kill": 6,
+    "pause": 6,
+    "block": 6,
+    "isolate": 8,
+    "split": 8,
+    "unblock": 14,
+    "disk": 10,
+    "start": 16,
+    "wipe": 1,
+}
+
+
 class SeedEnd(NamedTuple):
     """How a seed ended. `broken` is the name of the check that did not hold, "" if all did."""
 
@@ -212,14 +230,13 @@ class Simulation:
         self.faults += 1
         random = self.random
         machine = self._target()
-        kind = random.choices(
-            ("cut", "cut-at", "cut-all", "kill", "pause", "block", "isolate", "split", "unblock", "disk", "start", "wipe"),
-            (12, 14, 2, 6, 6, 6, 8, 8, 14, 10, 16, 1),
-        )[0]
+        kind = random.choices(tuple(FAULTS), tuple(FAULTS.values()))[0]
         if kind == "cut":
             machine.cut()
         elif kind == "cut-at":
             machine.cut_after = random.randrange(12)
+        elif kind == "cut-busy":
+            machine.is_cut_busy = True
         elif kind == "cut-all":
             for each in self.machines:
                 each.cut()
@@ -270,7 +287,7 @@ class Simulation:
                 machine.resume()
 
     def _start(self, machine: Machine) -> None:
-        machine.cut_after = None
+        machine.cut_after, machine.is_cut_busy = None, False
         machine.start()
 
     def _heal(self) -> None:
@@ -278,7 +295,7 @@ class Simulation:
         self.disk_us, self.timeouts = (100, 2000), 1000
         self.blocked.clear()
         for machine in self.machines:
-            machine.cut_after = None
+            machine.cut_after, machine.is_cut_busy = None, False
             if machine.is_up:
                 machine.disk.heal()
                 machine.disk.sync_us = machine.disk.change_us = (100, 2000)

@@ -1,0 +1,1 @@
+"""Histories as Arrow tables and Parquet files. Needs pyarrow."""
