@@ -17,7 +17,8 @@ Submodules:
 - `columns`, `rows`, `decode`, `decode_json`: the columns of a message; records to Arrow batches.
 - `link`, `checkpoints`: a worker's connection to one node; the checks of a stream's checkpoint.
 - `source` reads topics in batches and streams, `sink` writes them, `store` reads store folders.
-- `pipelines`, `audit`: the jobs of `rmqkit pipeline`, and the audit of drills.
+- `delta`, `pipelines`, `audit`: the table of a lake, the jobs of `rmqkit pipeline`, the audit of
+  drills.
 
 Spark's workers import this package for every task. Therefore it imports a submodule, and with it
 Spark, only when one of its names is used.

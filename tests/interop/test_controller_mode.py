@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from rmqkit.wire.record import iter_records
+from tests.interop import apache
 from tests.interop.acting import send_code
 from tests.interop.elections import ElectedGroup, Replica
 from tests.interop.groups import read_log
@@ -30,9 +31,10 @@ def begin(group: ElectedGroup) -> tuple[Replica, Replica]:
     """Start both replicas one after the other. Return master and slave, both in sync."""
     master, slave = group.replicas
     master.begin()
-    until("the first replica is elected", lambda: group.takes_sends(master, TOPIC))
+    until("the first replica is elected", lambda: group.takes_sends(master, TOPIC), deadline_s=apache.READY_TIMEOUT_S)
     slave.begin()
-    until("both are in sync", lambda: group.in_sync() == {master.address, slave.address})
+    in_sync = {master.address, slave.address}
+    until("both are in sync", lambda: group.in_sync() == in_sync, deadline_s=apache.READY_TIMEOUT_S)
     return master, slave
 
 

@@ -7,8 +7,8 @@ import pyarrow as pa
 from deltalake import Schema
 
 from rmqkit.spark.columns import COLUMNS, arrow_schema, ddl
-from rmqkit.spark.pipelines.lake_files import TaskWriter
-from rmqkit.spark.pipelines.lake_table import Batch, LakeTable
+from rmqkit.spark.delta.lake_files import TaskWriter
+from rmqkit.spark.delta.lake_table import Batch, LakeTable
 from rmqkit.spark.pipelines.query_checkpoint import Offsets
 from rmqkit.spark.source import ranges
 from rmqkit.spark.source.ranges import OffsetRange

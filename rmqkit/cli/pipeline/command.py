@@ -91,6 +91,7 @@ def ingest(
     if checkpoint is not None:
         check_target("--checkpoint", checkpoint, master, conf)
     more = package_settings(packages)
+    storage = pairs(storage_options, "--storage-option")
     addresses = known(topics, namesrv)
     from rmqkit.spark.pipelines.ingest import ingest as run
 
@@ -107,7 +108,7 @@ def ingest(
             checkpoint=checkpoint,
             packages=packages,
             trigger=trigger,
-            storage_options=pairs(storage_options, "--storage-option"),
+            storage_options=storage,
             on_progress=tell,
             stop=ending,
         )
@@ -139,8 +140,8 @@ def compact(
     Readers see the same rows before, during and after it.
     """
     check_installed()
+    from rmqkit.spark.delta.times import hour_name
     from rmqkit.spark.pipelines.compact import compact as run
-    from rmqkit.spark.pipelines.times import hour_name
 
     before_hour = None if before is None else hour_name(time_of("--before", before))
     options = pairs(storage_options, "--storage-option")

@@ -26,18 +26,19 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rmqkit.errors import ConfigError
-from rmqkit.spark.pipelines import coverage, lake
-from rmqkit.spark.pipelines.errors import LakeConflict, LakeError
-from rmqkit.spark.pipelines.lake_table import Batch, LakeState, LakeTable, merged_schema
+from rmqkit.spark.delta import coverage
+from rmqkit.spark.delta.errors import LakeConflict, LakeError
+from rmqkit.spark.delta.lake_table import Batch, LakeState, LakeTable, merged_schema
+from rmqkit.spark.delta.storage import LakeStorage
+from rmqkit.spark.pipelines import lake
 from rmqkit.spark.pipelines.query_checkpoint import Offsets
-from rmqkit.spark.pipelines.storage import LakeStorage
 from rmqkit.spark.source import ranges
 from rmqkit.spark.source.ranges import OffsetRange
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-    from rmqkit.spark.pipelines.lake_files import FileReport
+    from rmqkit.spark.delta.lake_files import FileReport
 
 IDENTITY = ("topic", "broker", "queue", "offset", "message_id")
 NEEDED = (*IDENTITY, "store_time")
@@ -62,7 +63,7 @@ NOTHING = BatchResult(0, 0, 0, 0, is_new=False)
 
 def add(table: LakeTable, rows: DataFrame, *, query: str | None, batch: int, offsets: Offsets) -> BatchResult:
     """Write and commit a batch of a query. Raises LakeConflict, LakeDamaged, ConfigError."""
-    from rmqkit.spark.pipelines import lake_files
+    from rmqkit.spark.delta import lake_files
 
     state = table.state()
     if _is_done(state, query, batch, offsets):

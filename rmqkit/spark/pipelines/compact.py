@@ -22,11 +22,11 @@ from urllib.parse import unquote
 import msgspec
 import pyarrow as pa
 
+from rmqkit.spark.delta.errors import LakeError
+from rmqkit.spark.delta.lake_files import FILE_BYTES, FileReport, TaskWriter, stored_batches
+from rmqkit.spark.delta.lake_table import PARTITIONS, LakeTable
+from rmqkit.spark.delta.storage import LakeStorage
 from rmqkit.spark.pipelines import lake
-from rmqkit.spark.pipelines.errors import LakeError
-from rmqkit.spark.pipelines.lake_files import FILE_BYTES, FileReport, TaskWriter, stored_batches
-from rmqkit.spark.pipelines.lake_table import PARTITIONS, LakeTable
-from rmqkit.spark.pipelines.storage import LakeStorage
 
 
 class CompactionResult(msgspec.Struct, frozen=True):
@@ -75,15 +75,21 @@ def compact(
     """
     now_ms = lake.wall_ms() if now_ms is None else now_ms
     table = LakeTable(LakeStorage(path, storage_options))
-    counts = [0] * 6
+    done: list[tuple[list[_DataFile], list[FileReport]]] = []
     for files in _hours(table, _before(before_hour, now_ms), topics, file_bytes):
         new = _swap(table, files, file_bytes)
         if new:
-            before, after = sum(file.size for file in files), sum(file.size for file in new)
-            made = (1, sum(file.rows for file in new), len(files), len(new), before, after)
-            counts = [count + more for count, more in zip(counts, made, strict=True)]
-    vacuumed = lake.vacuum(path, grace_ms=grace_ms, storage_options=storage_options)
-    return CompactionResult(table.storage.uri, *counts, vacuumed)
+            done.append((files, new))
+    return CompactionResult(
+        path=table.storage.uri,
+        hours=len(done),
+        rows=sum(file.rows for _, new in done for file in new),
+        files_before=sum(len(old) for old, _ in done),
+        files_after=sum(len(new) for _, new in done),
+        bytes_before=sum(file.size for old, _ in done for file in old),
+        bytes_after=sum(file.size for _, new in done for file in new),
+        vacuumed=lake.vacuum(path, grace_ms=grace_ms, storage_options=storage_options),
+    )
 
 
 def _before(before_hour: str | lake.Time | None, now_ms: int) -> str:

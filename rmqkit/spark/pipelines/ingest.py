@@ -27,12 +27,12 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from rmqkit.errors import ConfigError
+from rmqkit.spark.delta.lake_table import LakeTable
+from rmqkit.spark.delta.storage import LakeStorage
 from rmqkit.spark.options import SourceOptions, parse
 from rmqkit.spark.pipelines import batches, formats
-from rmqkit.spark.pipelines.lake_table import LakeTable
 from rmqkit.spark.pipelines.progress import PipelineProgress, check_alone, wait
 from rmqkit.spark.pipelines.query_checkpoint import QueryCheckpoint
-from rmqkit.spark.pipelines.storage import LakeStorage
 from rmqkit.spark.source.ranges import Ends
 
 if TYPE_CHECKING:

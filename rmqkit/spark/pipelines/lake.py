@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from rmqkit.spark.pipelines import coverage, lake_table
-from rmqkit.spark.pipelines.errors import LakeMissing
-from rmqkit.spark.pipelines.lake_table import LakeTable
-from rmqkit.spark.pipelines.storage import LakeStorage
-from rmqkit.spark.pipelines.times import HOUR_MS, NO_HOUR, Time, hour_name, millis, wall_ms
+from rmqkit.spark.delta import coverage, lake_table
+from rmqkit.spark.delta.errors import LakeMissing
+from rmqkit.spark.delta.lake_table import LakeTable
+from rmqkit.spark.delta.storage import LakeStorage
+from rmqkit.spark.delta.times import HOUR_MS, NO_HOUR, Time, hour_name, millis, wall_ms
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -95,7 +95,7 @@ def rows_of(
         if found and table.storage.is_local:
             rows = spark.read.schema(stored_schema).parquet(*[f"file://{name}" for name in found])
         elif found:
-            from rmqkit.spark.pipelines import lake_files
+            from rmqkit.spark.delta import lake_files
 
             names_found = [name.removeprefix(f"{table.storage.uri}/") for name in found]
             rows = lake_files.read(spark, table.storage, names_found, stored_schema)

@@ -26,11 +26,12 @@ from typing import Any
 import msgspec
 
 from rmqkit.errors import ConfigError
-from rmqkit.spark.pipelines import coverage, lake, lake_table, transactions
-from rmqkit.spark.pipelines.errors import LakeDamaged, LakeError, LakeMissing
-from rmqkit.spark.pipelines.lake_files import FileReport, statistics
-from rmqkit.spark.pipelines.lake_table import OLD_LOG, LakeTable
-from rmqkit.spark.pipelines.storage import LakeStorage
+from rmqkit.spark.delta import coverage, lake_table, transactions
+from rmqkit.spark.delta.errors import LakeDamaged, LakeError, LakeMissing
+from rmqkit.spark.delta.lake_files import FileReport, statistics
+from rmqkit.spark.delta.lake_table import OLD_LOG, LakeTable
+from rmqkit.spark.delta.storage import LakeStorage
+from rmqkit.spark.pipelines import lake
 from rmqkit.spark.source import ranges
 
 ENTRY = re.compile(r"(\d{20})(\.snapshot)?\.json")
@@ -203,7 +204,7 @@ def _report(root: Path, file: OldFile) -> FileReport:
 
 
 def _transactions(old: OldLake) -> Mapping[str, int]:
-    nothing = transactions.Known({}, {}, {})
+    nothing = transactions.Ledger({}, {}, {})
     return transactions.encode(nothing, _covered(old), old.clusters, None, 0) | old.batches
 
 

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from rmqkit.spark.pipelines.errors import LakeDamaged
-from rmqkit.spark.pipelines.storage import LakeStorage
+from rmqkit.spark.delta.errors import LakeDamaged
+from rmqkit.spark.delta.storage import LakeStorage
 from rmqkit.spark.source import ranges
 
 if TYPE_CHECKING:

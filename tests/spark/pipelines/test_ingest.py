@@ -13,15 +13,16 @@ pytest.importorskip("pyspark")
 
 from rmqkit import Message
 from rmqkit.errors import ConfigError
-from rmqkit.spark.pipelines import formats, lake, lake_files
+from rmqkit.spark.delta import lake_files
+from rmqkit.spark.delta.errors import LakeConflict, LakeDamaged, LakeError
+from rmqkit.spark.delta.lake_table import LakeTable
+from rmqkit.spark.delta.storage import LakeStorage
+from rmqkit.spark.pipelines import formats, lake
 from rmqkit.spark.pipelines.batches import NOTHING, add, unread
 from rmqkit.spark.pipelines.compact import compact
-from rmqkit.spark.pipelines.errors import LakeConflict, LakeDamaged, LakeError
 from rmqkit.spark.pipelines.ingest import default_checkpoint, ingest
-from rmqkit.spark.pipelines.lake_table import LakeTable
 from rmqkit.spark.pipelines.progress import of_query
 from rmqkit.spark.pipelines.query_checkpoint import Offsets, QueryCheckpoint
-from rmqkit.spark.pipelines.storage import LakeStorage
 from rmqkit.spark.source import ranges
 from rmqkit.spark.source.ranges import QueueKey
 from tests.spark.lakes import QUERY, batch_offsets, expected, part, places, queue_rows

@@ -6,12 +6,12 @@ import pytest
 
 pytest.importorskip("pyspark")
 
+from rmqkit.spark.delta.errors import LakeError, LakeMissing
+from rmqkit.spark.delta.lake_table import LakeTable
+from rmqkit.spark.delta.storage import LakeStorage
 from rmqkit.spark.pipelines import lake
 from rmqkit.spark.pipelines.compact import compact
-from rmqkit.spark.pipelines.errors import LakeError, LakeMissing
-from rmqkit.spark.pipelines.lake_table import LakeTable
 from rmqkit.spark.pipelines.migrate import migrate
-from rmqkit.spark.pipelines.storage import LakeStorage
 from tests.spark.lakes import HOUR_MS, NOON, NOON_MS, batch_of, expected, ingested, part, places, queue_rows
 from tests.spark.old_lakes import OldLakeMaker
 

@@ -9,11 +9,11 @@ import pytest
 from deltalake import DeltaTable
 
 from rmqkit.errors import ConfigError
+from rmqkit.spark.delta.errors import LakeDamaged, LakeError, LakeMissing
+from rmqkit.spark.delta.lake_table import LakeTable
+from rmqkit.spark.delta.storage import LakeStorage
 from rmqkit.spark.pipelines import lake, migrate
 from rmqkit.spark.pipelines.compact import compact
-from rmqkit.spark.pipelines.errors import LakeDamaged, LakeError, LakeMissing
-from rmqkit.spark.pipelines.lake_table import LakeTable
-from rmqkit.spark.pipelines.storage import LakeStorage
 from rmqkit.spark.source.ranges import QueueKey
 from tests.spark.lakes import NOON, QUERY, batch_of, part
 from tests.spark.old_lakes import OldLakeMaker

@@ -22,7 +22,8 @@ from rmqkit.cli.pipeline import arguments, command, figures, session_run
 from rmqkit.drill import runs
 from rmqkit.drill.promises import Judgement
 from rmqkit.spark import audit, package, probe, sessions
-from rmqkit.spark.pipelines import compact, errors, ingest, migrate, replay, stats, topic_copy
+from rmqkit.spark.delta import errors
+from rmqkit.spark.pipelines import compact, ingest, migrate, replay, stats, topic_copy
 from rmqkit.spark.pipelines.progress import PipelineProgress
 from tests.spark import histories
 

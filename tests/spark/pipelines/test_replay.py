@@ -7,12 +7,12 @@ import pytest
 pytest.importorskip("pyspark")
 
 from rmqkit.errors import ConfigError
+from rmqkit.spark.delta.lake_table import LakeTable
+from rmqkit.spark.delta.storage import LakeStorage
 from rmqkit.spark.pipelines import forwarder
 from rmqkit.spark.pipelines.batches import add
 from rmqkit.spark.pipelines.forwarder import ID, OF, placed, tasks_of
-from rmqkit.spark.pipelines.lake_table import LakeTable
 from rmqkit.spark.pipelines.replay import replay, rows_of
-from rmqkit.spark.pipelines.storage import LakeStorage
 from rmqkit.spark.sink.pace import serve_pace
 from rmqkit.spark.source.ranges import QueueKey
 from rmqkit.wire.fastjson import MessageQueue

@@ -10,10 +10,10 @@ pytest.importorskip("pyspark")
 
 from rmqkit import Message
 from rmqkit.errors import ConfigError
+from rmqkit.spark.delta.lake_table import LakeTable
+from rmqkit.spark.delta.storage import LakeStorage
 from rmqkit.spark.pipelines.batches import add
-from rmqkit.spark.pipelines.lake_table import LakeTable
 from rmqkit.spark.pipelines.stats import Hour, Spread, Stats, stats, stats_of
-from rmqkit.spark.pipelines.storage import LakeStorage
 from tests.spark.lakes import NOON, QUERY, batch_offsets, part, queue_rows
 
 TABLE = "topic string, keys string, body binary, born_time timestamp, store_time timestamp"

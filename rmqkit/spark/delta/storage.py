@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 from urllib.parse import urlsplit
@@ -56,7 +56,7 @@ class LakeStorage:
         return f"{self.uri}/{name}"
 
     @contextlib.contextmanager
-    def create(self, name: str) -> Iterable[BinaryIO]:
+    def create(self, name: str) -> Iterator[BinaryIO]:
         """Open a new file for writing. It is durable when the block ends."""
         if not self.is_local:
             with self.files().open_output_stream(name) as stream:

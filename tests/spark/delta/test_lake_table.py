@@ -12,12 +12,13 @@ from deltalake import DeltaTable, TableFeatures, write_deltalake
 from deltalake.exceptions import CommitFailedError
 
 from rmqkit.errors import ConfigError
-from rmqkit.spark.pipelines import coverage, lake, lake_files, lake_table, transactions
+from rmqkit.spark.delta import coverage, lake_files, lake_table, transactions
+from rmqkit.spark.delta.errors import LakeConflict, LakeDamaged, LakeError, LakeMissing
+from rmqkit.spark.delta.lake_table import LakeTable, merged_schema
+from rmqkit.spark.delta.storage import LakeStorage
+from rmqkit.spark.delta.transactions import TransactionLog, decode, encode
+from rmqkit.spark.pipelines import lake
 from rmqkit.spark.pipelines.compact import compact
-from rmqkit.spark.pipelines.errors import LakeConflict, LakeDamaged, LakeError, LakeMissing
-from rmqkit.spark.pipelines.lake_table import LakeTable, merged_schema
-from rmqkit.spark.pipelines.storage import LakeStorage
-from rmqkit.spark.pipelines.transactions import TransactionLog, decode, encode
 from rmqkit.spark.source.ranges import QueueKey
 from tests.spark.lakes import HOUR_MS, NOON, NOON_MS, QUERY, arrow_rows, batch_of, ingested, part, written
 
@@ -66,7 +67,7 @@ class TestTransactions:
             assert made["rmqkit:queue/T/broker-a/0"] == max(end for _, end in spans[: number + 1])
             found |= made
             known = decode(found)
-        assert known == transactions.Known({QUERY: len(spans) - 1}, {KEY: covered}, {"T": ["east/1"]})
+        assert known == transactions.Ledger({QUERY: len(spans) - 1}, {KEY: covered}, {"T": ["east/1"]})
 
     def test_a_continued_queue_needs_no_new_id(self):
         known = decode(encode(NOTHING_KNOWN, [part("T", 0, 0, 10)], {"T": ["c"]}, QUERY, 0))
@@ -78,7 +79,7 @@ class TestTransactions:
 
     def test_names_of_any_kind(self):
         odd = part("%RETRY%g", 0, 3, 6)._replace(broker="a/b c")
-        assert decode(encode(NOTHING_KNOWN, [odd], {}, None, 0)) == transactions.Known({}, {odd.key: [[3, 6]]}, {})
+        assert decode(encode(NOTHING_KNOWN, [odd], {}, None, 0)) == transactions.Ledger({}, {odd.key: [[3, 6]]}, {})
 
     def test_one_pass_reads_what_deltalake_says(self, storage, monkeypatch):
         """Before and after a checkpoint, which forgets commits, and at an older version."""
@@ -360,6 +361,13 @@ class TestFiles:
         made = written(storage, *batches)
         assert (len(made), sum(file.rows for file in made)) == (6, 6)
 
+    def test_a_file_ends_once_it_is_large(self, storage, monkeypatch):
+        monkeypatch.setattr(lake_files, "ROW_GROUP_BYTES", 1)
+        writer = lake_files.TaskWriter(storage, 0, file_bytes=1)
+        for number in range(3):
+            writer.put(arrow_rows(part("T", 0, number, number + 1)))
+        assert [file.rows for file in writer.close()] == [1, 1, 1]
+
     def test_row_groups_are_written_as_they_fill(self, storage, monkeypatch):
         monkeypatch.setattr(lake_files, "ROW_GROUP_BYTES", 1)
         [file] = written(storage, arrow_rows(part("T", 0, 0, 5)), arrow_rows(part("T", 0, 5, 9)))
@@ -475,21 +483,17 @@ class TestCompaction:
         assert compact(storage.uri, before_hour="2026-11-22-14").hours == 1
         assert sorted(polars.read_delta(storage.uri)["offset"]) == list(range(50))
 
-    def test_a_large_hour_keeps_several_files(self, storage, made, monkeypatch):
-        monkeypatch.setattr(lake_files, "ROW_GROUP_BYTES", 1)
-        for number in (4, 5):
-            later = batch_of(storage, number, part("T", 0, 10 * number, 10 * number + 10))
-            made.commit(lambda state, later=later: later)
-        size = lake.describe(storage.uri).bytes // 4
-        done = compact(storage.uri, before_hour="2026-11-22-13", file_bytes=size)
-        assert (done.files_before, done.files_after) == (4, 2)
-        spans = [
-            parquet.read_table(path, partitioning=None)["offset"].to_pylist()
-            for path in lake.files(storage.uri, until=NOON_MS + 1)
-        ]
-        # a queue's offsets stay together
-        assert sorted(spans) == [sorted(each) for each in sorted(spans)]
-        assert compact(storage.uri, before_hour="2026-11-22-13", file_bytes=size).hours == 0
+    def test_a_queue_keeps_its_order(self, storage, made):
+        """Files are merged by their queues and offsets, whatever the order of their commits."""
+        for number, each in enumerate((part("T", 0, 50, 60), part("T", 0, 40, 50), part("T", 1, 0, 5)), start=4):
+            made.commit(lambda state, number=number, each=each: batch_of(storage, number, each))
+        compact(storage.uri, before_hour="2026-11-22-13")
+        [merged] = lake.files(storage.uri, until=NOON_MS + 1)
+        offsets = parquet.read_table(merged, partitioning=None)["offset"].to_pylist()
+        assert offsets == [*range(20), *range(40, 60), *range(5)]
+
+    def test_a_large_hour_is_left_alone(self, storage, made):
+        assert compact(storage.uri, before_hour="2026-11-22-13", file_bytes=1).hours == 0
 
     def test_rows_that_would_change_stop_it(self, storage, made):
         """A file replaced by hand has other rows than the table says."""

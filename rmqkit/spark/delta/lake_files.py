@@ -19,6 +19,7 @@ Spark pickles, and not in options, which Spark shows in plans.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import tempfile
 import uuid
@@ -26,7 +27,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar
 from urllib.parse import quote
 
 import msgspec
@@ -41,9 +42,9 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
-from rmqkit.spark.pipelines.lake_table import COMPRESSION, PARTITIONS
-from rmqkit.spark.pipelines.storage import LakeStorage
-from rmqkit.spark.pipelines.times import HOUR_MS, NO_HOUR, hour_name, wall_ms
+from rmqkit.spark.delta.lake_table import COMPRESSION, PARTITIONS
+from rmqkit.spark.delta.storage import LakeStorage
+from rmqkit.spark.delta.times import HOUR_MS, NO_HOUR, hour_name, wall_ms
 from rmqkit.spark.sessions import BATCH_ROWS
 
 if TYPE_CHECKING:
@@ -88,7 +89,7 @@ class FileReport(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True)
-class Reports(WriterCommitMessage):
+class TaskReports(WriterCommitMessage):
     """The result of a task."""
 
     files: list[FileReport]
@@ -140,17 +141,17 @@ class FilesWriter(DataSourceArrowWriter):
         self._storage = storage
         self._reports = reports
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Reports:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskReports:
         from pyspark.taskcontext import TaskContext
 
         context = TaskContext.get()
         writer = TaskWriter(self._storage, 0 if context is None else context.partitionId())
         for batch in iterator:
             writer.put(batch)
-        return Reports(writer.close())
+        return TaskReports(writer.close())
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        files = [file for message in messages if isinstance(message, Reports) for file in message.files]
+        files = [file for message in messages if isinstance(message, TaskReports) for file in message.files]
         Path(self._reports).write_bytes(msgspec.json.encode(files))
 
 
@@ -205,7 +206,7 @@ class _OpenFile:
         self._topic, self._hour = topic, hour
         folder = f"{TOPIC}={quote(topic, safe='')}/{HOUR}={hour}"
         self._path = f"{folder}/part-{partition:05}-{uuid.uuid4().hex}.{COMPRESSION}.parquet"
-        self._file = storage.create(self._path)
+        self._file: contextlib.AbstractContextManager[BinaryIO] = storage.create(self._path)
         self._sink = self._file.__enter__()
         self._writer: parquet.ParquetWriter | None = None
         self._waiting: list[pa.Table] = []
@@ -225,7 +226,7 @@ class _OpenFile:
         self._waiting_bytes += rows.nbytes
         if self._waiting_bytes >= ROW_GROUP_BYTES:
             self._write()
-        return self._sink.tell()
+        return int(self._sink.tell())
 
     def _write(self) -> None:
         rows = pa.concat_tables(self._waiting)

@@ -23,18 +23,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import unquote
 
-from rmqkit import __version__
-from rmqkit.spark.pipelines import coverage, transactions
-from rmqkit.spark.pipelines.errors import LakeConflict, LakeError, LakeMissing
-from rmqkit.spark.pipelines.storage import LakeStorage
-from rmqkit.spark.pipelines.transactions import LOG, TransactionLog
+import rmqkit
+from rmqkit.spark.delta import coverage, transactions
+from rmqkit.spark.delta.errors import LakeConflict, LakeError, LakeMissing
+from rmqkit.spark.delta.storage import LakeStorage
+from rmqkit.spark.delta.transactions import LOG, TransactionLog
 from rmqkit.spark.source.ranges import OffsetRange
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from deltalake import DeltaTable
 
-    from rmqkit.spark.pipelines.lake_files import FileReport
+    from rmqkit.spark.delta.lake_files import FileReport
 
 PARTITIONS = ["topic", "hour"]
 COMPRESSION = "zstd"
@@ -57,7 +57,7 @@ class LakeState(NamedTuple):
     """
 
     version: int
-    known: transactions.Known
+    known: transactions.Ledger
     schema: Schema
 
     @property
@@ -68,7 +68,7 @@ class LakeState(NamedTuple):
         return query is not None and batch <= self.known.batches.get(query, -1)
 
 
-NOTHING = LakeState(-1, transactions.Known({}, {}, {}), {"type": "struct", "fields": []})
+NOTHING = LakeState(-1, transactions.Ledger({}, {}, {}), {"type": "struct", "fields": []})
 
 
 class Batch(NamedTuple):
@@ -178,7 +178,7 @@ class LakeTable:
             there = {unquote(path) for path in table.get_add_actions().column("path").to_pylist()}
             if not there.issuperset(old):
                 return False
-            gone = {"topic": new[0].topic, "hour": new[0].hour}
+            gone: dict[str, str | None] = {"topic": new[0].topic, "hour": new[0].hour}
             now_ms = max(file.written_ms for file in new)
             removed = [RemoveAction(path, False, now_ms, partition_values=gone) for path in old]
             try:
@@ -291,7 +291,7 @@ def _properties(apps: Mapping[str, int], *, retries: int | None = None) -> Any:
     from deltalake import CommitProperties, Transaction
 
     return CommitProperties(
-        custom_metadata={"rmqkit": __version__},
+        custom_metadata={"rmqkit": rmqkit.__version__},
         app_transactions=[Transaction(app, version) for app, version in apps.items()],
         max_commit_retries=retries,
     )
@@ -299,7 +299,7 @@ def _properties(apps: Mapping[str, int], *, retries: int | None = None) -> Any:
 
 def description(clusters: Mapping[str, Sequence[str]]) -> str:
     topics = ", ".join(f"{topic} of {'+'.join(names)}" if names else topic for topic, names in sorted(clusters.items()))
-    return f"RocketMQ messages by topic and hour of store time (UTC): {topics}. Written by rmqkit {__version__}"
+    return f"RocketMQ messages by topic and hour of store time (UTC): {topics}. Written by rmqkit {rmqkit.__version__}"
 
 
 def merged_schema(known: Schema, new: Schema) -> Schema:

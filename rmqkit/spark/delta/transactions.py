@@ -25,9 +25,9 @@ from urllib.parse import quote, unquote
 
 import msgspec
 
-from rmqkit.spark.pipelines import coverage
-from rmqkit.spark.pipelines.errors import LakeDamaged
-from rmqkit.spark.pipelines.storage import LakeStorage
+from rmqkit.spark.delta import coverage
+from rmqkit.spark.delta.errors import LakeDamaged
+from rmqkit.spark.delta.storage import LakeStorage
 from rmqkit.spark.source.ranges import OffsetRange, QueueKey
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ def _in_checkpoint(files: "pyarrow.fs.FileSystem", path: str) -> dict[str, int]:
     return {txn["appId"]: int(txn["version"]) for txn in column.drop_null().to_pylist()}
 
 
-class Known(NamedTuple):
+class Ledger(NamedTuple):
     """What the transactions of a table come to.
 
     `batches` maps query id → last committed batch, `clusters` maps topic → names of the clusters
@@ -130,7 +130,7 @@ class Known(NamedTuple):
     clusters: dict[str, list[str]]
 
 
-def decode(transactions: Mapping[str, int]) -> Known:
+def decode(transactions: Mapping[str, int]) -> Ledger:
     batches: dict[str, int] = {}
     ranges: list[OffsetRange] = []
     clusters: dict[str, list[str]] = {}
@@ -143,11 +143,11 @@ def decode(transactions: Mapping[str, int]) -> Known:
                 clusters[topic] = sorted([*clusters.get(topic, []), name])
             case _ if not app.startswith(OURS):
                 batches[app] = version
-    return Known(batches, coverage.added({}, ranges), clusters)
+    return Ledger(batches, coverage.added({}, ranges), clusters)
 
 
 def encode(
-    known: Known, ranges: Iterable[OffsetRange], clusters: Mapping[str, Iterable[str]], query: str | None, batch: int
+    known: Ledger, ranges: Iterable[OffsetRange], clusters: Mapping[str, Iterable[str]], query: str | None, batch: int
 ) -> dict[str, int]:
     """Return the transactions of a batch that covers `ranges`, on top of what is known.
 
