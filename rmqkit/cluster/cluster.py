@@ -20,7 +20,8 @@ from rmqkit.client_keys import ACCESS_FILE_VARIABLE
 from rmqkit.cluster import processes, restart, security, users
 from rmqkit.cluster.deferred_signals import signals_held
 from rmqkit.cluster.errors import ClusterError, NoSuchCluster, UsageProblem
-from rmqkit.cluster.health import elections, isolated_nodes, readiness, takeover
+from rmqkit.cluster.health import isolated_nodes, readiness, takeover
+from rmqkit.cluster.health.elections import ElectionsStatus, look_at
 from rmqkit.cluster.health.readiness import Target
 from rmqkit.cluster.launch import Launch, alive_of, node_folder, processes_of, targets
 from rmqkit.cluster.layout import description as descriptions
@@ -140,7 +141,7 @@ class Cluster:
         others = [target.plan.node for target in targets if target.plan.node not in masters]
         return masters if part == selectors.MASTER else others
 
-    def elections(self, timeout_s: float = ELECTIONS_S) -> elections.ElectionsStatus:
+    def elections(self, timeout_s: float = ELECTIONS_S) -> ElectionsStatus:
         """Ask the running controllers who leads, and the leader for the groups."""
         targets = self.targets()
         running = self.running([target.plan for target in targets if target.plan.is_controller])
@@ -148,7 +149,7 @@ class Cluster:
             target for target in targets if (process := running.get(target.plan.node)) and not processes.is_paused(process)
         ]
         names = list(dict.fromkeys(target.plan.broker_name for target in targets if target.plan.is_broker))
-        return elections.look(asked, names, timeout_s)
+        return look_at(asked, names, timeout_s)
 
     def running(self, plans: Iterable[NodePlan] | None = None) -> dict[str, psutil.Process]:
         """Return the process of each running node, by node. Paused processes are included."""
