@@ -116,7 +116,10 @@ class Cluster:
         return node_folder(self.folder, node)
 
     def select(self, selector: str) -> list[NodePlan]:
-        """Return the nodes that a selector matches. Raises UsageProblem if there are none."""
+        """Return the nodes that a selector matches.
+
+        Raises UsageProblem if there are none, ClusterError if the master is not known.
+        """
         plans = self.description.nodes()
         parts = [part.strip() for part in selector.split(",")]
         if self.description.controllers and not {*parts}.isdisjoint(selectors.ROLES):
@@ -137,7 +140,8 @@ class Cluster:
                 raise ClusterError(f"no leading controller says who is master of {name}; name the node")
             if known.master is None and part == selectors.MASTER:
                 raise ClusterError(f"{name} has no master now; name the node")
-            masters += [target.plan.node for target in targets if known.id_of(target.address) == known.master]
+            address = known.members.get(known.master) if known.master is not None else None
+            masters += [target.plan.node for target in targets if target.address == address]
         others = [target.plan.node for target in targets if target.plan.node not in masters]
         return masters if part == selectors.MASTER else others
 
