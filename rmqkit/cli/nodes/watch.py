@@ -31,7 +31,7 @@ def status_rows(status: dict[str, Any]) -> list[tuple[object, ...]]:
     """Return the cells of the status table, one row per node."""
     brokers = Counter(node.get("broker_name") for node in status["nodes"])
     lacking = reasons(status["nodes"])
-    rows = []
+    rows: list[tuple[object, ...]] = []
     for node in status["nodes"]:
         in_sync = None
         election = node.get("election")

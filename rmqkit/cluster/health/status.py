@@ -85,7 +85,7 @@ def document(cluster: Cluster, *, timeout_s: float = LOOK_TIMEOUT_S) -> dict[str
         is_cut_off = now in ("up", "silent") and isolated_nodes.is_cut_off(cluster.node_folder(plan.node))
         nodes.append({**node, "cut_off": is_cut_off})
     namesrv = ";".join(target.address for target in targets.values() if target.plan.is_nameserver)
-    told = {"name": cluster.name, "namesrv": namesrv, "home": str(cluster.folder), "nodes": nodes}
+    told: dict[str, Any] = {"name": cluster.name, "namesrv": namesrv, "home": str(cluster.folder), "nodes": nodes}
     if description.controllers:
         told["groups"] = {name: group.as_document() for name, group in sorted(elected.groups.items())}
     return told

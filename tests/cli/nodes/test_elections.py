@@ -35,7 +35,8 @@ def election(shell, node):
 
 
 def group(shell):
-    return shell.json("cluster", "status")["groups"]["broker-a"]
+    """Return what the controllers know of the group; on a busy machine a poll may lack it."""
+    return eventually(shell, lambda status: "broker-a" in status["groups"])["groups"]["broker-a"]
 
 
 def master_of(shell):
@@ -87,7 +88,7 @@ def test_a_master_dies_sends_go_on_and_it_returns_as_a_slave(trio):
         with Producer("election", namesrv=namesrv) as producer:
             before = send(producer, b"before")
             assert trio.run("cluster", "kill", "master").stdout == f"killed: {old}\n"
-            eventually(trio, lambda status: status["groups"]["broker-a"]["master"] not in (None, int(old[-1])))
+            eventually(trio, lambda status: status["groups"].get("broker-a", {}).get("master") not in (None, int(old[-1])))
             after = send(producer, b"after")
         new = master_of(trio)
         assert new != old
@@ -97,7 +98,7 @@ def test_a_master_dies_sends_go_on_and_it_returns_as_a_slave(trio):
         trio.run("cluster", "start", old)
         returned = election(trio, old)
         assert (returned["state"], returned["epoch"], returned["in_set"]) == ("slave", group(trio)["epoch"], True)
-        (first, second) = trio.lines("consume", "elected", "--from", "first", "--max", "2")
+        (first, second) = trio.lines("consume", "elected", "--from", "earliest", "--max", "2")
         assert {first["body"], second["body"]} == {"before", "after"}
         assert {first["msg_id"], second["msg_id"]} == {before.msg_id, after.msg_id}
     finally:
