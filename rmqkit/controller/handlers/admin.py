@@ -34,6 +34,7 @@ def get_metadata(controller: "ControllerView", call: Call[NoFields]) -> Response
             is_leader=leadership.is_self,
             peers=controller.group.text,
             problem=controller.log.failed or controller.log.facts().get("waits"),
+            term=leadership.term,
         )
     )
 

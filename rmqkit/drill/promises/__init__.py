@@ -11,7 +11,7 @@ from rmqkit.drill.promises.logs import LogsEqual
 from rmqkit.drill.promises.offsets import OffsetsStable
 from rmqkit.drill.promises.order import QueueOrder
 from rmqkit.drill.promises.progress import ProgressForward
-from rmqkit.drill.promises.roles import OneMaster
+from rmqkit.drill.promises.roles import ConfirmForward, OneMaster, OneMasterPerEpoch
 from rmqkit.drill.promises.services.pops import PopKept
 from rmqkit.drill.promises.services.timers import TimerKept
 from rmqkit.drill.promises.services.transactions import TransactionAtomic
@@ -31,6 +31,8 @@ PROMISES: Mapping[str, Factory] = {
         CommitsForward,
         LogsEqual,
         OneMaster,
+        OneMasterPerEpoch,
+        ConfirmForward,
         LocksExclusive,
         DelayKept,
         TimerKept,

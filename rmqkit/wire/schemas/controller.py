@@ -59,7 +59,10 @@ class GetReplicaInfoResponse(Ext, kw_only=True):
 
 
 class GetMetaDataResponse(Ext, kw_only=True):
-    """1005. `problem`, rmqkit's own, says why this controller does not take part in its group."""
+    """1005. `problem` and `term` are rmqkit's own.
+
+    `problem` says why this controller does not take part in its group.
+    """
 
     group: str | None = None
     controller_leader_id: str | None = None
@@ -67,6 +70,7 @@ class GetMetaDataResponse(Ext, kw_only=True):
     is_leader: bool = False
     peers: str | None = None
     problem: str | None = None
+    term: int | None = None
 
 
 class CleanControllerBrokerDataRequest(Ext, kw_only=True):

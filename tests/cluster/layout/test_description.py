@@ -3,8 +3,9 @@
 import pytest
 
 from rmqkit.cluster.errors import UsageProblem
-from rmqkit.cluster.layout.description import Description, parse, parse_settings, read
+from rmqkit.cluster.layout.description import CONTROLLERS_MAX, Description, parse, parse_settings, read
 from rmqkit.cluster.layout.presets import with_preset
+from rmqkit.controller.raft.core import MEMBERS_MAX
 
 
 def test_the_default_is_one_name_server_and_one_group_of_two_brokers_at_rocketmqs_ports():
@@ -172,3 +173,29 @@ def test_clients_are_told_an_address_they_can_use(bind, advertise, told):
 def test_a_host_that_is_not_known_is_named():
     with pytest.raises(UsageProblem, match=r"advertise = 'db1\.invalid': no such host"):
         _ = Description(advertise="db1.invalid").advertised
+
+
+def test_controllers_have_nodes_and_ports_of_their_own():
+    plans = Description(controllers=3, replicas=3).nodes()
+    assert [plan.node for plan in plans] == [
+        *("ns-0", "controller-0", "controller-1", "controller-2"),
+        *("broker-a-1", "broker-a-2", "broker-a-3"),
+    ]
+    assert [plan.port for plan in plans] == [9876, 19876, 19886, 19896, 10911, 10921, 10931]
+    assert [plan.kind for plan in plans] == ["nameserver", *["controller"] * 3, *["broker"] * 3]
+    assert not any(plan.is_slave for plan in plans)
+    moved = Description(controllers=3, replicas=3, base_port=20000).nodes()
+    assert [plan.port for plan in moved] == [20000, 20040, 20050, 20060, 20010, 20020, 20030]
+
+
+def test_controllers_are_as_many_as_their_log_can_have():
+    assert CONTROLLERS_MAX == MEMBERS_MAX
+    with pytest.raises(UsageProblem, match="controllers = 6: must be from 0 to 5"):
+        Description().changed(controllers=6)
+    with pytest.raises(UsageProblem, match="with controllers: must be apart"):
+        Description().changed(controllers=3, layout="all")
+
+
+def test_controllers_have_no_metrics_port():
+    plans = Description(controllers=1, settings={"metricsExporterType": "PROM"}).nodes()
+    assert [plan.metrics_port for plan in plans] == [5557, 0, 5567, 5577]

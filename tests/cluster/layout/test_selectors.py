@@ -69,3 +69,14 @@ def test_names_a_cluster_may_have(name):
 def test_names_a_cluster_may_not_have(name):
     with pytest.raises(UsageProblem):
         check_cluster_name(name)
+
+
+def test_controllers_and_elected_brokers():
+    plans = Description(controllers=3, replicas=2).nodes()
+    assert [plan.node for plan in select(plans, "controller")] == ["controller-0", "controller-1", "controller-2"]
+    assert [plan.node for plan in select(plans, "controller-1,ns")] == ["ns-0", "controller-1"]
+    assert [plan.node for plan in select(plans, "broker-a:2")] == ["broker-a-2"]
+    # Which of them is master is known only while they run (`Cluster.select`).
+    assert [plan.node for plan in select(plans, "master")] == ["broker-a-1", "broker-a-2"]
+    assert looks_like_selector("controller-2")
+    assert {"controller", "master", "slave"} <= set(possible(plans))
