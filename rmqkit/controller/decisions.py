@@ -10,6 +10,8 @@ These rules are ours; each keeps messages or masters that Apache's loses:
   master, and 1002 elects by policy, without preference for it, with a new epoch. So each start of a
   master has its own epoch, and a member with a longer log wins.
 - The first election of a set demands that the caller is registered.
+- 1013 gives no id a second time, and none that is more than MEMBERS_MAX above the next one: one
+  request could otherwise use up all ids of a set.
 - 1011 with ids removes these only, also with `isCleanLivingBroker`. The present master is removed
   only if it is dead or with `isCleanLivingBroker`; the set then has no master.
 
@@ -193,7 +195,8 @@ def apply_broker_id(sets: BrokerSets, args: schemas.ApplyBrokerIdRequest) -> Res
     if known is not None and known.check_code == check_code:
         return Resolution(ext=ext)
     free = FIRST_ID if brokers is None else brokers.next_id
-    if broker_id is None or broker_id < FIRST_ID or known is not None or (brokers is None and broker_id != FIRST_ID):
+    highest = free if brokers is None else free + MEMBERS_MAX
+    if broker_id is None or not free <= broker_id <= highest:
         remark = f"Fail to apply brokerId {broker_id} of {shown(name)}: it is taken or invalid, the next free one is {free}"
         return refuse(ResponseCode.CONTROLLER_BROKER_ID_INVALID, remark, ext)
     if (brokers is None and len(sets) >= SETS_MAX) or (brokers is not None and len(brokers.replicas) >= MEMBERS_MAX):

@@ -64,7 +64,7 @@ class HeartbeatTable:
         self._members: dict[Key, LiveMember] = {}
         #: connection id -> the members whose newest heartbeat came over it
         self._by_connection: dict[int, set[Key]] = {}
-        #: every member that was ever entered
+        #: every member that was ever entered and not forgotten
         self._heard: set[Key] = set()
         self._started_ms = 0
 
@@ -98,10 +98,14 @@ class HeartbeatTable:
         return member
 
     def forget(self, broker_name: str, broker_id: int) -> None:
-        """Remove a member: it restarts, or it was cleaned away."""
-        known = self._members.pop((broker_name, broker_id), None)
-        if known is not None:
-            self._unbind((broker_name, broker_id), known.conn.id)
+        """Remove a member that was cleaned away, and that it was ever heard."""
+        self._heard.discard((broker_name, broker_id))
+        self._remove((broker_name, broker_id))
+
+    def forget_set(self, broker_name: str) -> None:
+        """Remove all members of a broker set that was cleaned away."""
+        for key in [each for each in self._heard if each[0] == broker_name]:
+            self.forget(*key)
 
     def closed(self, conn: Connection) -> list[Key]:
         """Remove the members of a connection that ended; return them."""
@@ -113,8 +117,8 @@ class HeartbeatTable:
     def expire(self, now_ms: int) -> list[tuple[Key, LiveMember]]:
         """Remove the members whose timeout is over; return them."""
         late = [(key, each) for key, each in self._members.items() if now_ms >= each.expires_ms]
-        for (broker_name, broker_id), _ in late:
-            self.forget(broker_name, broker_id)
+        for key, _ in late:
+            self._remove(key)
         return late
 
     def expiry_ms(self) -> int | None:
@@ -146,6 +150,12 @@ class HeartbeatTable:
         bound = {key: conn_id for conn_id, keys in self._by_connection.items() for key in keys}
         assert bound == {key: each.conn.id for key, each in self._members.items()}
         assert all(self._by_connection.values())
+        assert self._heard.issuperset(self._members)
+
+    def _remove(self, key: Key) -> None:
+        known = self._members.pop(key, None)
+        if known is not None:
+            self._unbind(key, known.conn.id)
 
     def _unbind(self, key: Key, conn_id: int) -> None:
         keys = self._by_connection.get(conn_id)

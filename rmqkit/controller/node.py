@@ -158,6 +158,8 @@ class Controller(BaseNode):
     def _follow(self, event: AnyEvent) -> None:
         """Do what a committed event means besides the table."""
         if isinstance(event, Removal):
+            if event.broker_name not in self.sets.sets:
+                self.live.forget_set(event.broker_name)
             for broker_id in event.broker_ids or ():
                 self.live.forget(event.broker_name, broker_id)
         if not isinstance(event, NewMaster):

@@ -234,7 +234,7 @@ CONTROLLER: dict[int, Case] = {
     1011: Case(None, {**SET, "isCleanLivingBroker": "true"}, b"", (2009,)),
     1012: Case(None, SET),
     1013: Case(None, {**SET, "appliedBrokerId": "1", "registerCheckCode": "10.0.0.1:1;1"}),
-    60010: Case(None, {"group": "controllers", "sender": "n0", "receiver": "n0"}),
+    60010: Case(None, {"group": "controllers", "sender": "n1", "receiver": "n0"}, b"", (2005,)),
 }
 
 CONTAINER: dict[int, Case] = {

@@ -9,6 +9,7 @@ import pytest
 from rmqkit.config import from_values
 from rmqkit.controller.node import Controller
 from rmqkit.controller.single_log import make_single
+from rmqkit.hookspecs import Factory
 from tests.helpers.script import Client, Command, Script, ScriptDisk
 
 PORT = 9000
@@ -63,9 +64,11 @@ class Broker:
 
 
 class ControllerScript(Script[Controller]):
-    """A controller with the log for one controller."""
+    """A controller, by default with the log for one controller."""
 
-    def __init__(self, settings: dict[str, Any], disk: ScriptDisk | None = None) -> None:
+    def __init__(
+        self, settings: dict[str, Any], disk: ScriptDisk | None = None, *, make_log: Factory = make_single
+    ) -> None:
         values = {
             "controllerStorePath": "/controller",
             "configStorePath": "/controller/controller.properties",
@@ -75,7 +78,7 @@ class ControllerScript(Script[Controller]):
             **settings,
         }
         config = from_values("controller", values)
-        super().__init__(lambda ports: Controller("c", ports, config, make_single, PORT), disk=disk)
+        super().__init__(lambda ports: Controller("c", ports, config, make_log, PORT), disk=disk)
 
     def broker(self, number: int) -> Broker:
         return Broker(self, number)

@@ -182,7 +182,9 @@ def test_a_failed_sync_ends_the_service(script: ControllerScript) -> None:
     script.disk.error = OSError(5, "Input/output error")
     assert broker.ask(1013, appliedBrokerId=1, registerCheckCode="h:1;1").code == 1
     assert broker.ask(1012).code == 2007
-    assert script.connect().ask(1005).ext["isLeader"] == "false"
+    told = script.connect().ask(1005).ext
+    assert told["isLeader"] == "false"
+    assert "Input/output error" in told["problem"]
     assert "controller-log-failed" in script.log.events("error")
 
 

@@ -103,6 +103,7 @@ def test_a_slave_that_is_gone_leaves_the_set_and_returns(group: ElectedGroup) ->
     until("the slave has the log", lambda: slave.log_end() == master.log_end())
 
 
+@pytest.mark.interop_full
 def test_a_clean_stop_of_the_master_elects_the_slave(group: ElectedGroup) -> None:
     old, new = begin(group)
     old.stop()
@@ -111,7 +112,7 @@ def test_a_clean_stop_of_the_master_elects_the_slave(group: ElectedGroup) -> Non
     until("both are in sync again", lambda: group.in_sync() == {old.address, new.address})
 
 
-@pytest.mark.parametrize("order", [("apache", "ours"), ("ours", "apache")])
+@pytest.mark.parametrize("order", [("apache", "ours"), pytest.param(("ours", "apache"), marks=pytest.mark.interop_full)])
 def test_a_mixed_group_elects_either_broker(tmp_path: Path, order: tuple[str, str]) -> None:
     group = ElectedGroup(tmp_path, list(order))
     try:

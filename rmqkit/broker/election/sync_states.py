@@ -204,6 +204,8 @@ class SyncStates:
         """A member's connection has ended: propose the set without it."""
         if self.is_on:
             self._joining.pop(member, None)
+            if member not in self.ids:
+                self._progress.pop(member, None)
             self.propose()
 
     def _wanted(self, now_ms: int) -> frozenset[int]:

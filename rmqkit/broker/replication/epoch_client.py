@@ -182,7 +182,7 @@ class EpochClient(HaClient):
         # An empty log takes any offset: the master begins at its first byte.
         is_next = store.offset_max in (0, frame.offset)
         # A heartbeat shows an epoch in which nothing was written yet.
-        if is_next and (frame.body or frame.epoch.start <= store.offset_max) and frame.epoch.epoch:
+        if is_next and (frame.body or frame.epoch.start <= store.offset_max) and frame.epoch.epoch > 0:
             try:
                 if self._epochs.begin(*frame.epoch):
                     self._context.log.info("epoch", epoch=frame.epoch.epoch, start=frame.epoch.start)

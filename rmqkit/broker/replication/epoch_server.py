@@ -95,6 +95,10 @@ class EpochServer(HaServer):
         if handshake.broker_id <= 0 or handshake.broker_id == self._sync_states.own_id:
             self._close(link.conn, f"its handshake has the id {handshake.broker_id}, which is no slave's")
             return
+        holder = self._members.bound.get(handshake.broker_id)
+        if holder is not None and self._is_elsewhere(holder, link):
+            self._close(link.conn, f"id {handshake.broker_id} belongs to the slave at {holder.peer}, which is connected")
+            return
         # A handshake is no claim: with access control only 906 is one.
         fault = self.admission(link.conn, is_claimed=link.binding is not None)
         if fault:
@@ -104,6 +108,15 @@ class EpochServer(HaServer):
         self._members.claim(link, Binding(handshake.broker_id, str(link.peer), not handshake.from_last_file))
         answer = MasterHandshake(self._store.offset_written, tuple(self._epochs.entries))
         self._context.outbox.send(link.conn, encode_master_handshake(answer))
+
+    def _is_elsewhere(self, holder: ReplicaLink, link: ReplicaLink) -> bool:
+        """Whether the holder of an id is a living connection from another host than `link`.
+
+        A copy of a broker's folder on another machine would otherwise count for the broker.
+        """
+        silent_ms = self._context.clock.mono_ms - holder.read_ms
+        is_alive = not holder.conn.closing and silent_ms <= 2 * self._context.config.ha.heartbeat_ms
+        return is_alive and holder.peer.host != link.peer.host
 
     def _reported(self, link: ReplicaLink, reported: int) -> None:
         super()._reported(link, reported)

@@ -247,9 +247,10 @@ def _state(admin: Admin, address: str) -> dict[str, Any]:
         found = admin.controller_metadata(address)
     except ClientError:
         return {"state": "silent", "term": None}
+    state = "follower" if found.controller_leader_address else "without a leader"
     if found.is_leader:
-        return {"state": "leader", "term": found.term}
-    return {"state": "follower" if found.controller_leader_address else "without a leader", "term": found.term}
+        state = "leader"
+    return {"state": f"{state}: {found.problem}" if found.problem else state, "term": found.term}
 
 
 def _set_row(name: str, info: ReplicasInfo) -> dict[str, Any]:

@@ -87,4 +87,5 @@ def apply_broker_id(controller: "ControllerView", call: Call[schemas.ApplyBroker
     check_name("clusterName", args.cluster_name or "")
     check_name("brokerName", args.broker_name or "")
     check_name("registerCheckCode", args.register_check_code or "")
+    check_address("address in registerCheckCode", (args.register_check_code or "").partition(";")[0])
     return controller.decide(call, lambda: decisions.apply_broker_id(controller.sets, args))

@@ -17,7 +17,8 @@ rows = Handlers()
 @rows.handles(OwnRequestCode.CONTROLLER_PEER, ControllerPeerRequest, access=inner)
 def peer_message(controller: "ControllerView", call: Call[ControllerPeerRequest]) -> Response:
     args, group = call.args, controller.group
-    if args.group != group.name or args.receiver != group.self_id or group.address_of(args.sender) is None:
+    is_peer = args.sender != group.self_id and group.address_of(args.sender) is not None
+    if args.group != group.name or args.receiver != group.self_id or not is_peer:
         remark = (
             f"this is {group.self_id} of the controllers {shown(group.name)} with the peers {group.text}, and the message "
             f"is from {shown(args.sender)} to {shown(args.receiver)} of {shown(args.group)}: compare the settings"

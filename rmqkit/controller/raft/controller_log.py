@@ -18,10 +18,10 @@ from itertools import count
 from rmqkit.controller.contract import ENTRY_SIZE_MAX, ControllerLog, Leadership, LogOutcome, LogParts, Settled
 from rmqkit.controller.raft.core import Raft, RaftRole
 from rmqkit.controller.raft.leader import ReadResult
-from rmqkit.controller.raft.messages import LogEntry, Position
+from rmqkit.controller.raft.messages import OF_LEADERS, LogEntry, Position
 from rmqkit.controller.raft.storage import RaftStorage
 from rmqkit.controller.raft.wire import SNAPSHOT_SIZE_MAX, decode_message, encode_message, group_number
-from rmqkit.errors import RmqkitError
+from rmqkit.errors import RemoteProtocolError, RmqkitError
 
 #: heartbeats in one election time-out: so many may be lost in a row, but one
 HEARTBEATS = 10
@@ -110,6 +110,8 @@ class RaftControllerLog:
         member = self._serving()
         if member is not None:
             decoded = decode_message(message, self._group, sender=peer_id, to=self._parts.self_id)
+            if decoded.kind in OF_LEADERS and member.leading is not None and decoded.term == member.term:
+                raise RemoteProtocolError(f"{peer_id} claims to lead term {member.term}, which {member.id} leads")
             member.step(decoded, self._now_ms)
 
     def settle(self) -> None:

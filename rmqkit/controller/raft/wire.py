@@ -24,6 +24,9 @@ from rmqkit.errors import RemoteProtocolError
 MAGIC = 0x5246
 VERSION = 1
 KINDS = tuple(MessageKind)
+#: the highest term, index and round of a message; one that says more is forged, and a member that
+#: took it over could count no further
+NUMBER_MAX = 2**62
 #: byte of a message that holds the number of its kind in KINDS
 KIND_AT = 3
 _HEAD = Struct(">HBBBBI7QII")
@@ -78,6 +81,8 @@ def decode_message(content: bytes, group: int, *, sender: str, to: str) -> RaftM
         raise RemoteProtocolError(f"{sender} has another list of controllers: set the same one on all of them")
     if kind >= len(KINDS) or flags > 1 or zero:
         raise RemoteProtocolError(f"raft message of unknown kind {kind}, flags {flags}")
+    if max(term, *numbers) > NUMBER_MAX:
+        raise RemoteProtocolError(f"raft message with a number above {NUMBER_MAX}")
     position, hint = Position(*numbers[0:2]), Position(*numbers[2:4])
     entries, at = decode_entries(content, _HEAD.size, end, entries_count, position)
     if end - at != data_size:

@@ -59,13 +59,15 @@ class GetReplicaInfoResponse(Ext, kw_only=True):
 
 
 class GetMetaDataResponse(Ext, kw_only=True):
-    """1005. `term` is sent by rmqkit's controllers only."""
+    """1005. rmqkit's own: `problem` says why this controller does not take part in its group, and
+    `term` is that of its log."""
 
     group: str | None = None
     controller_leader_id: str | None = None
     controller_leader_address: str | None = None
     is_leader: bool = False
     peers: str | None = None
+    problem: str | None = None
     term: int | None = None
 
 
