@@ -40,7 +40,7 @@ def series_of(tmp_path, monkeypatch, capsys):
     kept, page = tmp_path / "results.json", tmp_path / "drills.md"
     marks = (
         f"{docs.BEGIN}\nold\n{docs.END}\n".format(name=name, command="make docs")
-        for name in ("results", "takeovers", "services")
+        for name in ("results", "takeovers", "services", "elections")
     )
     page.write_text("".join(marks))
     monkeypatch.setattr(docs, "DOCS", tmp_path)

@@ -19,6 +19,7 @@ BESIDE = {
         *("logEnd", "tailOffset", "tailSize", "tailCrc", "masterGivenUp"),
     },
     "ConsumerSendMsgBackRequest": {"bname"},
+    "GetMetaDataResponse": {"problem", "term"},
     "GetRouteInfoRequest": {"__ZONE_MODE", "__ZONE_NAME"},
     "RegisterBrokerRequest": {"__ZONE_NAME"},
     "GetTopicConfigRequest": {"lo"},

@@ -41,7 +41,8 @@ def test_status_has_the_shape_that_scripts_depend_on(up):
     assert nameserver["address"] == status["namesrv"]
     assert list(broker) == list(slave) == [
         "node", "kind", "broker_name", "broker_id", "role", "acting", "address", "ha_address", "metrics", "pid",
-        "container", "state", "store", "offset_max", "in_sync", "replication", "acting_enabled", "standing", "cut_off",
+        "container", "state", "store", "offset_max", "in_sync", "replication", "acting_enabled", "standing", "election",
+        "cut_off",
     ]  # fmt: skip
     for node, broker_id, role, state, in_sync in (
         (broker, 0, "SYNC_MASTER", "serving", 2),
