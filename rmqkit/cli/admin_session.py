@@ -164,7 +164,8 @@ def wire_broker(plan: NodePlan) -> str:
 
 
 def node_named(name: str | None, namesrv: str | None) -> str | None:
-    """Return the name that requests use for a node of `cluster status`: broker-a for broker-a-0.
+    """Return the name that requests use for a node of `cluster status`: broker-a for broker-a-0,
+    the address if controllers elect its master, since its id on the wire then changes.
 
     Return any other text unchanged. Raises UsageError for a name server, with the names of the
     local cluster's name servers.
@@ -177,10 +178,12 @@ def node_named(name: str | None, namesrv: str | None) -> str | None:
             return name
         plans = cluster.description.nodes()
         for plan in plans:
+            if plan.node == name and plan.is_elected:
+                return next((each.address for each in cluster.targets() if each.plan.node == name), name)
             if plan.node == name and plan.is_broker:
                 return wire_broker(plan)
         if name.startswith("ns-"):
-            nameservers = ", ".join(plan.node for plan in plans if not plan.is_broker)
+            nameservers = ", ".join(plan.node for plan in plans if plan.is_nameserver)
             raise UsageError(f"{name} is no broker; the name servers of cluster {cluster.name} are {nameservers}")
     return name
 
@@ -195,7 +198,7 @@ def name_servers_named(name: str | None, namesrv: str | None) -> list[str]:
     with contextlib.suppress(ClusterError):
         cluster = local_cluster(namesrv)
         for target in cluster.targets() if cluster is not None else ():
-            if target.plan.node == name and not target.plan.is_broker:
+            if target.plan.node == name and target.plan.is_nameserver:
                 return [target.address]
     return [name] if name in addresses else []
 
@@ -229,7 +232,7 @@ def absent_brokers(namesrv: str | None, present: Iterable[str]) -> dict[str, Cli
     with contextlib.suppress(ClusterError):
         cluster = local_cluster(namesrv)
         plans = cluster.description.nodes() if cluster is not None else []
-        names = {wire_broker(plan): plan.node for plan in plans if plan.is_broker}
+        names = {wire_broker(plan): plan.node for plan in plans if plan.is_broker and not plan.is_elected}
         return {
             name: ClientError(f"{node} is not registered at the name servers; see `rmqkit explain {node}`")
             for name, node in names.items()

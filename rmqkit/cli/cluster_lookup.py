@@ -49,7 +49,7 @@ def find_namesrv(given: str | None) -> str:
 
     cluster = Cluster(meant_cluster())
     if cluster.exists and (running_nodes := cluster.running()):
-        nameservers = [plan.node for plan in cluster.description.nodes() if not plan.is_broker]
+        nameservers = [plan.node for plan in cluster.description.nodes() if plan.is_nameserver]
         if not running_nodes.keys() & nameservers:
             raise Unreachable(
                 f"no name server of cluster {cluster.name} runs ({', '.join(nameservers)}), so its brokers cannot be"

@@ -20,7 +20,7 @@ from rmqkit.client_keys import ACCESS_FILE_VARIABLE
 from rmqkit.cluster import processes, restart, security, users
 from rmqkit.cluster.deferred_signals import signals_held
 from rmqkit.cluster.errors import ClusterError, NoSuchCluster, UsageProblem
-from rmqkit.cluster.health import isolated_nodes, readiness, takeover
+from rmqkit.cluster.health import elections, isolated_nodes, readiness, takeover
 from rmqkit.cluster.health.readiness import Target
 from rmqkit.cluster.launch import Launch, alive_of, node_folder, processes_of, targets
 from rmqkit.cluster.layout import description as descriptions
@@ -34,6 +34,8 @@ from rmqkit.tls.client_choice import TLS_VARIABLE
 
 UP_TIMEOUT_S = 60.0
 GRACE_S = 10.0
+#: timeout of a question for the elected masters
+ELECTIONS_S = 1.0
 
 
 def quiet(text: str) -> None:
@@ -88,7 +90,12 @@ class Cluster:
     @property
     def namesrv(self) -> str:
         """The name servers' addresses, joined by `;`."""
-        return ";".join(target.address for target in self.targets() if not target.plan.is_broker)
+        return ";".join(target.address for target in self.targets() if target.plan.is_nameserver)
+
+    @property
+    def controllers(self) -> list[str]:
+        """The controllers' addresses; [] for a cluster without."""
+        return [target.address for target in self.targets() if target.plan.is_controller]
 
     @property
     def client_tls(self) -> str:
@@ -109,7 +116,39 @@ class Cluster:
 
     def select(self, selector: str) -> list[NodePlan]:
         """Return the nodes that a selector matches. Raises UsageProblem if there are none."""
-        return selectors.select(self.description.nodes(), selector)
+        plans = self.description.nodes()
+        parts = [part.strip() for part in selector.split(",")]
+        if self.description.controllers and not {*parts}.isdisjoint(selectors.ROLES):
+            selector = ",".join(word for part in parts for word in self._with_role(part))
+        return selectors.select(plans, selector)
+
+    def _with_role(self, part: str) -> list[str]:
+        """Return the nodes that the controllers have made master, or the others; any other word as
+        it is. Raises ClusterError if a role is asked for and no leading controller answers."""
+        if part not in selectors.ROLES:
+            return [part]
+        targets = [target for target in self.targets() if target.plan.is_broker]
+        groups = self.elections().groups
+        masters = []
+        for name in dict.fromkeys(target.plan.broker_name for target in targets):
+            known = groups.get(name)
+            if known is None:
+                raise ClusterError(f"no leading controller says who is master of {name}; name the node")
+            if known.master is None and part == selectors.MASTER:
+                raise ClusterError(f"{name} has no master now; name the node")
+            masters += [target.plan.node for target in targets if known.id_of(target.address) == known.master]
+        others = [target.plan.node for target in targets if target.plan.node not in masters]
+        return masters if part == selectors.MASTER else others
+
+    def elections(self, timeout_s: float = ELECTIONS_S) -> elections.ElectionsStatus:
+        """Ask the running controllers who leads, and the leader for the groups."""
+        targets = self.targets()
+        running = self.running([target.plan for target in targets if target.plan.is_controller])
+        asked = [
+            target for target in targets if (process := running.get(target.plan.node)) and not processes.is_paused(process)
+        ]
+        names = list(dict.fromkeys(target.plan.broker_name for target in targets if target.plan.is_broker))
+        return elections.look(asked, names, timeout_s)
 
     def running(self, plans: Iterable[NodePlan] | None = None) -> dict[str, psutil.Process]:
         """Return the process of each running node, by node. Paused processes are included."""
@@ -170,8 +209,13 @@ class Cluster:
         wanted = descriptions.read(file).changed(name=self.name) if file else before or Description(name=self.name)
         wanted = wanted.changed(**given)
         assumed = users.ASSUMED if wanted.secure else {}
-        nodefile.check_settings({**assumed, **wanted.settings}, wanted.replicas)
+        nodefile.check_settings({**assumed, **wanted.settings}, wanted.replicas, wanted.controllers)
         _ = wanted.bound, wanted.advertised  # fail on unknown hosts before anything changes
+        if before is not None and before.controllers != wanted.controllers:
+            raise ClusterError(
+                f"cluster {self.name} has {before.controllers} controllers, and their number cannot change; start another"
+                " cluster: `rmqkit cluster up NAME --preset controller`"
+            )
         there = self.running(before.nodes()) if before else {}
         if before is not None and there and replace(wanted, any_port=before.any_port) != before:
             raise ClusterError(
@@ -372,7 +416,11 @@ class Cluster:
         for node, why in stuck.items():
             raise ClusterError(f"{node} does not follow its master: {why}; `rmqkit explain {node}`")
         if in_sync:
-            masters = [target for target in targets if target.plan.is_broker and not target.plan.is_slave]
+            masters = [
+                target
+                for target in targets
+                if target.plan.is_broker and not target.plan.is_slave and not target.plan.is_elected
+            ]
             groups = [
                 (master, [plan for plan in plans if plan.is_slave and plan.master == master.plan.node])
                 for master in masters
@@ -390,11 +438,14 @@ class Cluster:
         return [node for node, _process in chosen]
 
     def _end(self, plans: list[NodePlan], grace_s: float) -> list[str]:
-        """Stop nodes cleanly, brokers first, so that they can unregister from the name servers."""
+        """Stop nodes cleanly, brokers first, so that they can unregister from the name servers.
+
+        Then controllers: while brokers stop, they need them for nothing.
+        """
         running = self.running(plans)
         self._record_request(plans, "stopped")
-        for is_broker in (True, False):
-            batch = [plan for plan in plans if plan.is_broker is is_broker]
+        for kind in ("broker", "controller", "nameserver"):
+            batch = [plan for plan in plans if plan.kind == kind]
             processes.end(_processes(batch, running), grace_s, self.note)
         return list(running)
 
@@ -421,7 +472,18 @@ def _processes(plans: Iterable[NodePlan], running: dict[str, psutil.Process]) ->
 
 def _difference(before: Description, wanted: Description) -> str:
     """Return the values of `before` that `wanted` changes, as text."""
-    names = ("groups", "replicas", "nameservers", "bind", "advertise", "base_port", "log_format", "layout", "secure")
+    names = (
+        "groups",
+        "replicas",
+        "nameservers",
+        "controllers",
+        "bind",
+        "advertise",
+        "base_port",
+        "log_format",
+        "layout",
+        "secure",
+    )
     words = [f"{name} = {getattr(before, name)!r}" for name in names if getattr(before, name) != getattr(wanted, name)]
     for key in sorted({*before.settings, *wanted.settings}):
         if before.settings.get(key) != wanted.settings.get(key):

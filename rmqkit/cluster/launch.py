@@ -21,11 +21,11 @@ import psutil
 from rmqkit.cluster import processes, security, users
 from rmqkit.cluster.deferred_signals import signals_held
 from rmqkit.cluster.errors import ClusterError
-from rmqkit.cluster.health import readiness
+from rmqkit.cluster.health import elections, readiness
 from rmqkit.cluster.health.readiness import Target
 from rmqkit.cluster.layout import nodefile, ports, state
 from rmqkit.cluster.layout.description import METRICS_PORT_KEY, Description, NodePlan, Setting
-from rmqkit.cluster.layout.home import LOG, NODES
+from rmqkit.cluster.layout.home import LOG, NODES, STORE
 from rmqkit.shell.listen_errors import TAKEN_ADVICE
 
 #: most attempts to start, if ports turn out to be taken
@@ -34,6 +34,10 @@ PORT_TRIES = 5
 LAST_LINES = 12
 #: where broker containers (processes of several brokers) open their admin port
 LOOPBACK = "127.0.0.1"
+
+#: the file with the id of a broker in controller mode
+IDENTITY = "brokerIdentity"
+ID_POLL_S = 0.05
 
 Note = Callable[[str], None]
 
@@ -100,12 +104,18 @@ class Launch:
             ports.wait_free(description.bound, [port for block in known for port in block])
 
         def wanted(plan: NodePlan) -> int:
-            return (had[plan.node] if self.keep_ports else None) or plan.port
+            return (had[plan.node] if self.keep_ports or plan.is_controller else None) or plan.port
 
-        chosen |= ports.choose(plans, wanted, description.bound, any_port=description.any_port, reserved=reserved)
+        # The list of controllers is part of their log, so their ports never change.
+        fixed = [plan for plan in plans if plan.is_controller and had[plan.node] is not None]
+        chosen |= ports.choose(fixed, wanted, description.bound, any_port=False, reserved=reserved)
+        others = [plan for plan in plans if plan not in fixed]
+        reserved = _taken_by(nodes, chosen)
+        chosen |= ports.choose(others, wanted, description.bound, any_port=description.any_port, reserved=reserved)
         metrics = self._metrics_ports(there, chosen)
-        nameservers = [Target(plan, description.advertised, chosen[plan.node]) for plan in nodes if plan.node in chosen]
-        namesrv = ";".join(target.address for target in nameservers if not target.plan.is_broker)
+        everyone = [Target(plan, description.advertised, chosen[plan.node]) for plan in nodes if plan.node in chosen]
+        namesrv = ";".join(target.address for target in everyone if target.plan.is_nameserver)
+        controllers = [target.address for target in everyone if target.plan.is_controller]
         secured = security.prepare(self.folder, description) if description.secure else None
         for plan in plans:
             own = node_folder(self.folder, plan.node)
@@ -118,6 +128,7 @@ class Launch:
                 own,
                 port=port,
                 namesrv=namesrv,
+                controllers=controllers,
                 there=there[plan.node],
                 metrics_port=metrics.get(plan.node),
                 secured=secured,
@@ -150,7 +161,7 @@ class Launch:
 
         The ports must differ from all other ports of the cluster.
         """
-        description, plans = self.description, self.plans
+        description, plans = self.description, [plan for plan in self.plans if plan.metrics_port]
         if not description.has_metrics:
             return {}
         starting = {plan.node for plan in plans}
@@ -180,6 +191,7 @@ class Launch:
         log_from = {plan.node: processes.log_size(node_folder(folder, plan.process)) for plan in self.plans}
         try:
             for process, members in processes_of(self.plans).items():
+                self._wait_for_ids(members[0], known, deadline_s, log_from)
                 with signals_held():
                     started = self._spawn(process, members)
                     with suppress(psutil.NoSuchProcess):
@@ -196,7 +208,7 @@ class Launch:
                 self.waiting,
             )
             if description.secure:
-                users.add_application(folder, targets(folder, description, self.plans))
+                users.add_application(folder, self._masters())
         except BaseException:
             with signals_held():
                 processes.kill(made)
@@ -205,6 +217,39 @@ class Launch:
         for node, why in stuck.items():
             self.note(f"{node} does not follow its master: {why}; `rmqkit explain {node}`")
 
+    def _masters(self) -> list[Target]:
+        """Return the masters among the started brokers; with controllers, all masters of now."""
+        description = self.description
+        if not description.controllers:
+            return [each for each in targets(self.folder, description, self.plans) if each.plan.is_broker]
+        everyone = targets(self.folder, description, description.nodes())
+        names = list(dict.fromkeys(each.plan.broker_name for each in everyone if each.plan.is_broker))
+        controllers = [each for each in everyone if each.plan.is_controller]
+        groups = elections.look(controllers, names, readiness.ASK_S).groups
+        masters = {group.members.get(group.master) for group in groups.values() if group.master is not None}
+        return [each for each in everyone if each.address in masters]
+
+    def _wait_for_ids(
+        self, plan: NodePlan, known: state.ClusterState, deadline_s: float, log_from: Mapping[str, int]
+    ) -> None:
+        """Wait until the earlier brokers of a group have their ids from the controllers.
+
+        So the ids are in the order of the nodes' names. Nodes that have an id do not wait.
+        """
+        if not plan.is_elected or _has_id(self.folder, plan):
+            return
+        alive = alive_of(self.folder, known)
+        for other in self.plans:
+            while other.broker_name == plan.broker_name and other.broker_id < plan.broker_id:
+                if _has_id(self.folder, other):
+                    break
+                if not alive(other.node):
+                    raise readiness.NodeDied(other.node, log_from.get(other.node, 0))
+                if time.monotonic() > deadline_s:
+                    raise ClusterError(f"{other.node} has no id from the controllers in time")
+                self.waiting(f"waiting for {other.node}: it has no id from the controllers yet")
+                time.sleep(ID_POLL_S)
+
     def _spawn(self, process: str, members: Sequence[NodePlan]) -> state.ProcessRecord:
         own, log_format = node_folder(self.folder, process), self.description.log_format
         if not members[0].container:
@@ -212,6 +257,11 @@ class Launch:
         brokers = [node_folder(self.folder, plan.node) for plan in members]
         port = nodefile.container_port(own) or members[0].port
         return processes.spawn_container(own, brokers, port, self.lifeline, log_format=log_format)
+
+
+def _has_id(folder: Path, plan: NodePlan) -> bool:
+    """Whether a broker in controller mode has its id."""
+    return (node_folder(folder, plan.node) / STORE / IDENTITY).is_file()
 
 
 def _taken_by(nodes: Sequence[NodePlan], chosen: Mapping[str, int]) -> set[int]:

@@ -11,9 +11,10 @@ while the old nodes run:
 It cannot check whether the store is readable, or whether another process takes a port in the
 meantime.
 
-A rolling restart takes one process at a time (`batches`): name servers first, then group after
-group, the slaves before the master. Between processes the caller waits until all slaves are in
-sync, so that a complete copy of each group remains while a process is down.
+A rolling restart takes one process at a time (`batches`): controllers and name servers first, then
+group after group, the slaves before the master (in controller mode by their ids). Between processes
+the caller waits until all slaves are in sync, so that a complete copy of each group remains while a
+process is down.
 """
 
 import subprocess
@@ -76,7 +77,8 @@ def _check_settings(folder: Path, description: Description, plans: Sequence[Node
 
     The files are written to a temporary folder, to check them.
     """
-    nameservers = [each.address for each in targets(folder, description, description.nodes()) if not each.plan.is_broker]
+    everyone = targets(folder, description, description.nodes())
+    nameservers = [each.address for each in everyone if each.plan.is_nameserver]
     lacks = {}
     with tempfile.TemporaryDirectory(prefix="rmqkit-check-") as checked:
         files = {}
@@ -90,6 +92,7 @@ def _check_settings(folder: Path, description: Description, plans: Sequence[Node
                 own,
                 port=nodefile.port_of(there) or plan.port,
                 namesrv=";".join(nameservers),
+                controllers=[each.address for each in everyone if each.plan.is_controller],
                 there=there,
                 metrics_port=metrics if description.has_metrics else None,
             )

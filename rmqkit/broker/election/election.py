@@ -246,6 +246,7 @@ class Election(StateMachine[ElectionState]):
         return {
             "electionState": self.state,
             "electionEpoch": str(self.epoch),
+            "electionId": str(self.own_id),
             "electionWhy": self.why or self._takeover.why or self.refusal or self._controllers.text(),
             "controllerLeader": "" if leader is None else str(leader),
             "syncStateSet": ";".join(map(str, sorted(states.ids))),

@@ -116,6 +116,11 @@ class Acks:
             return EVERY if sync_set.required else OWN, too_few
         return wanted, too_few
 
+    @property
+    def copies_needed(self) -> int:
+        """How many brokers a put waits for, this one included."""
+        return 1 + len(self.sync_set.required) if self.needed == EVERY and self.sync_set is not None else self.needed
+
     def changed(self) -> None:
         """Recompute what puts need and end waits, after a slave has reported, come or gone."""
         self.configure()

@@ -215,7 +215,7 @@ class Replication:
             "replicationState": self.state,
             "replicationWhy": self.why,
             "replicationInSync": str(self.in_sync_count()),
-            "replicationWanted": str(self.acks.needed),
+            "replicationWanted": str(self.acks.copies_needed),
             "replicationGap": str(gap),
             "replicationMembers": msgspec.json.encode([member._asdict() for member in members]).decode(),
             **self.metadata.facts(),

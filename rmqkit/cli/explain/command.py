@@ -271,6 +271,10 @@ def explain_node(word: str, namesrv: str | None) -> dict[str, Any]:
     local = local_node(word, namesrv)
     if local is not None and local["state"] != "up":
         return {"node": word, "kind": local["kind"], "state": local["state"], "refuses": [_down(local)]}
+    if local is not None and local["kind"] == "controller":
+        from rmqkit.cli.explain import elections
+
+        return elections.controller(local)
     from rmqkit.cli.admin_session import NAMESERVERS, admin_of, name_servers_named
     from rmqkit.client.admin.admin import find_broker
 
@@ -324,10 +328,11 @@ def local_node(word: str, namesrv: str | None) -> dict[str, Any] | None:
     if word in NAMESERVERS and len(nameservers) == 1:
         word = nameservers[0]["node"]
     group = [row for row in rows if row.get("broker_name") == word]
+    group.sort(key=lambda row: (row["election"] or {}).get("state") != "master")
     instead = ""
     if group:
         row = next((row for row in group if row["state"] == "up"), group[0])
-        if row is not group[0]:
+        if row is not group[0] and not row["election"]:
             instead = f"{group[0]['node']}, the master of {word}, is {group[0]['state']}: this is {row['node']}"
     else:
         names = [(row, (row["node"], row["address"], f"{row.get('broker_name')}:{row.get('broker_id')}")) for row in rows]
@@ -358,11 +363,15 @@ def broker(admin: "Admin", word: str, address: str) -> dict[str, Any]:
     name = config.get("brokerName", "")
     own = admin.topic_config(name, address)
     seen = BrokerSnapshot(config, facts, own.perm if own else None, _route_perm(admin, name))
-    from rmqkit.cli.explain import replicas, roles
+    from rmqkit.cli.explain import elections, replicas, roles
     from rmqkit.cli.nodes.brokers import readable
+    from rmqkit.cluster.health.elections import election_of
     from rmqkit.cluster.health.replicas import replication_of
     from rmqkit.cluster.health.roles import role_of
 
+    standing, election = role_of(facts), election_of(facts)
+    group = elections.known_of(admin, config, name) if election is not None else None
+    is_online = standing is None or standing.is_online
     return {
         "node": word,
         "kind": "broker",
@@ -373,7 +382,8 @@ def broker(admin: "Admin", word: str, address: str) -> dict[str, Any]:
         "flush": config.get("flushDiskType"),
         "address": str(admin.broker_address(address)),
         "facts": dict(readable(facts)),
-        "standing": roles.as_document(role_of(facts), config),
+        "election": elections.as_document(election, group, is_online=is_online),
+        "standing": roles.as_document(standing, config),
         "replication": replicas.as_document(replication_of(facts)),
         "refuses": [
             {"what": rule.refuses, "code": int(rule.code), "why": rule.why(seen)} for rule in RULES if rule.holds(seen)
@@ -411,7 +421,7 @@ def name_server(admin: "Admin", name: str) -> dict[str, Any]:
 
 
 def print_node(node: dict[str, Any]) -> None:
-    what = "name server" if node["kind"] == "nameserver" else "broker"
+    what = "name server" if node["kind"] == "nameserver" else node["kind"]
     where = f" at {node['address']}" if node.get("address") else ""
     print(f"{node['node']} is a {what}{where}, {node['state']}")
     if node.get("instead"):
@@ -420,7 +430,9 @@ def print_node(node: dict[str, Any]) -> None:
         print(f"  {node['broker_name']}, id {node['broker_id']}, {node['role']}, {node['flush']}")
     for name, value in node.get("facts", {}).items():
         print(f"  {name:15} {value}")
-    for said in [each for part in ("standing", "replication") for each in (node.get(part) or {}).get("says", ())]:
+    for said in [
+        each for part in ("election", "standing", "replication") for each in (node.get(part) or {}).get("says", ())
+    ]:
         print(said["what"])
         if said["do"]:
             print(f"  do   {said['do']}")

@@ -50,7 +50,7 @@ At = Annotated[
         "--controller",
         "-a",
         metavar="HOST:PORT[;...]",
-        help=f"A controller of the group, or several; by default {DEFAULT_AT}.",
+        help=f"A controller of the group, or several; by default those of the local cluster, else {DEFAULT_AT}.",
     ),
 ]
 BrokerName = Annotated[str, typer.Argument(metavar="NAME", help="Broker name, such as broker-a.")]
@@ -83,7 +83,7 @@ def status(
     if json:
         output.document({"controllers": controllers, "sets": rows})
         return
-    output.report(controllers, {"controller": "id", "address": "address", "state": "state"})
+    output.report(controllers, {"controller": "id", "address": "address", "state": "state", "term": "term"})
     output.report(rows, SET_COLUMNS, none="no broker set is known here; name it: `rmqkit controller status broker-a`")
 
 
@@ -158,14 +158,25 @@ def clean(
 
 
 def _addresses(at: str | None) -> list[str]:
-    """Return the controllers of `--controller`. Raises UsageError."""
+    """Return the controllers of `--controller`, else of the local cluster. Raises UsageError."""
     from rmqkit.runtime.connection import Address
 
-    texts = [text.strip() for text in (at or DEFAULT_AT).replace(",", ";").split(";") if text.strip()]
+    at = at or _local_controllers() or DEFAULT_AT
+    texts = [text.strip() for text in at.replace(",", ";").split(";") if text.strip()]
     try:
         return [str(Address.parse(text if ":" in text else f"127.0.0.1:{text}")) for text in texts]
     except ValueError as error:
         raise UsageError(f"--controller: {error}") from None
+
+
+def _local_controllers() -> str:
+    """Return the controllers of the local cluster, joined by `;`; "" if it has none."""
+    from rmqkit.cli.cluster_lookup import local_cluster
+
+    with contextlib.suppress(RmqkitError):
+        cluster = local_cluster(None)
+        return ";".join(cluster.controllers) if cluster is not None else ""
+    return ""
 
 
 @contextlib.contextmanager
@@ -218,7 +229,7 @@ def _controllers(admin: Admin, addresses: Sequence[str]) -> list[dict[str, Any]]
             last = error
             continue
         peers = dict(_peers(found.peers or "")) or {found.controller_leader_id or "": each}
-        return [{"id": peer_id, "address": address, "state": _state(admin, address)} for peer_id, address in peers.items()]
+        return [{"id": peer_id, "address": address, **_state(admin, address)} for peer_id, address in peers.items()]
     assert last is not None
     raise last
 
@@ -230,14 +241,15 @@ def _peers(text: str) -> Iterator[tuple[str, str]]:
         yield (first, rest) if ":" in rest else (part, part)
 
 
-def _state(admin: Admin, address: str) -> str:
+def _state(admin: Admin, address: str) -> dict[str, Any]:
+    """Return state and term of a controller; the term is None at Apache's."""
     try:
         found = admin.controller_metadata(address)
     except ClientError:
-        return "silent"
+        return {"state": "silent", "term": None}
     if found.is_leader:
-        return "leader"
-    return "follower" if found.controller_leader_address else "without a leader"
+        return {"state": "leader", "term": found.term}
+    return {"state": "follower" if found.controller_leader_address else "without a leader", "term": found.term}
 
 
 def _set_row(name: str, info: ReplicasInfo) -> dict[str, Any]:

@@ -182,7 +182,10 @@ def _seen() -> Iterator[GroupSettings]:
 def _own(cluster: Cluster) -> dict[tuple[str, int], str]:
     running = cluster.running()
     plans = [(target.plan, target.address) for target in cluster.targets() if target.plan.node in running]
-    return {(plan.broker_name, plan.broker_id): address for plan, address in plans if plan.is_broker}
+    # An elected broker's id on the wire changes, and the controllers see to it that ids differ.
+    return {
+        (plan.broker_name, plan.broker_id): address for plan, address in plans if plan.is_broker and not plan.is_elected
+    }
 
 
 def _look_at(name: str, addresses: Sequence[str], own: Mapping[tuple[str, int], str]) -> GroupSettings:

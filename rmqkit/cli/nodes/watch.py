@@ -3,7 +3,7 @@
 import os
 import sys
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Sequence
 from io import FileIO
 from pathlib import Path
@@ -11,7 +11,7 @@ from typing import Any
 
 from rmqkit.cli import output
 from rmqkit.cluster import Cluster
-from rmqkit.cluster.health import roles
+from rmqkit.cluster.health import elections, roles
 from rmqkit.cluster.health.replicas import reasons
 from rmqkit.cluster.health.status import document
 from rmqkit.cluster.layout.home import LOG
@@ -19,6 +19,10 @@ from rmqkit.cluster.layout.names import DEFAULT
 from rmqkit.cluster.processes import last_lines
 
 EVERY_S = 1.0
+#: with controllers: an election takes a fraction of a second
+ELECTIONS_EVERY_S = 0.25
+#: changes of elections that stay visible below the table
+CHANGES_SHOWN = 8
 LOG_POLL_S = 0.2
 COLUMNS = ("node", "state", "role", "address", "pid", "end of log", "in sync")
 
@@ -30,7 +34,15 @@ def status_rows(status: dict[str, Any]) -> list[tuple[object, ...]]:
     rows = []
     for node in status["nodes"]:
         in_sync = None
-        if node.get("in_sync") is not None:
+        election = node.get("election")
+        if node["kind"] == "controller" and node["leads"] is not None:
+            role = "leader" if node["leads"] else "follower" if node["leader"] else "no leader"
+            term = "" if node["term"] is None else f", term {node['term']}"
+            rows.append((node["node"], node["state"], f"{role}{term}", node["address"], node["pid"], "-", "-"))
+            continue
+        if election is not None and election["state"] != "master":
+            in_sync = {True: "yes", False: "no", None: None}[election["in_set"]]
+        elif node.get("in_sync") is not None:
             in_sync = f"{node['in_sync']}/{brokers[node['broker_name']]}"
         elif node.get("replication") and not node["acting"]:
             in_sync = "no" if node["node"] in lacking else "yes"
@@ -44,7 +56,7 @@ def notes(status: dict[str, Any]) -> list[str]:
     """Return the lines below the status table.
 
     They name nodes that are isolated, act for a master, are not online, are not in sync (with the
-    reason), or are behind their master.
+    reason), or are behind their master. With controllers they say what keeps a group from a master.
     """
 
     lacking = reasons(status["nodes"])
@@ -55,6 +67,7 @@ def notes(status: dict[str, Any]) -> list[str]:
         if node["cut_off"]
     ]
     lines += [f"{node}  {text}" for node, text in roles.remarks(status["nodes"], time.time_ns() // 1_000_000)]
+    lines += [f"{name}  {text}" for name, text in elections.remarks(status)]
     lines += [f"{node}  {why}" for node, why in lacking.items()]
     for node in status["nodes"]:
         said = node.get("replication")
@@ -71,39 +84,56 @@ def print_status(status: dict[str, Any]) -> None:
 
 
 def watch_status(cluster: Cluster, json: bool) -> None:
-    """Print the status every second until Ctrl-C, which ends the command with exit code 0."""
+    """Print the status until Ctrl-C, which ends the command with exit code 0.
+
+    It is polled every second; with controllers four times a second, and each change of a master, of
+    a set of in-sync replicas or of the leading controller is printed with its time. Without a
+    terminal the table is then printed only before a change and after it.
+    """
     status = document(cluster)
+    every_s = ELECTIONS_EVERY_S if "groups" in status else EVERY_S
     try:
-        if json or not output.on_terminal():
-            while True:
-                if json:
-                    output.line(status)
-                else:
-                    print_status(status)
-                    sys.stdout.flush()
-                time.sleep(EVERY_S)
-                status = document(cluster)
-        _watch_on_terminal(cluster, status)
+        if not json and output.on_terminal():
+            _watch_on_terminal(cluster, status, every_s)
+        news: list[str] = []
+        is_first = True
+        while True:
+            if json:
+                output.line(status)
+            elif is_first or news or "groups" not in status:
+                print("".join(f"{line}\n" for line in news), end="")
+                print_status(status)
+                sys.stdout.flush()
+            is_first = False
+            time.sleep(every_s)
+            before, status = status, document(cluster)
+            news = _timed(elections.changes(before, status))
     except KeyboardInterrupt:
         return
 
 
-def _watch_on_terminal(cluster: Cluster, status: dict[str, Any]) -> None:
+def _timed(lines: list[str]) -> list[str]:
+    return [f"{time.strftime('%H:%M:%S')}  {line}" for line in lines]
+
+
+def _watch_on_terminal(cluster: Cluster, status: dict[str, Any], every_s: float) -> None:
     from rich.console import Console, Group
     from rich.live import Live
     from rich.text import Text
 
     console = Console(highlight=False)
+    news: deque[str] = deque(maxlen=CHANGES_SHOWN)
 
     def drawn() -> Any:
         title = f"cluster {cluster.name}  {time.strftime('%H:%M:%S')}"
         table = output.rich_table(COLUMNS, status_rows(status), console.width, title=title)
-        return Group(table, *(Text(line, style="yellow") for line in notes(status)))
+        return Group(table, *(Text(line, style="yellow") for line in notes(status)), *map(Text, news))
 
     with Live(drawn(), console=console, auto_refresh=False) as live:
         while True:
-            time.sleep(EVERY_S)
-            status = document(cluster)
+            time.sleep(every_s)
+            before, status = status, document(cluster)
+            news.extend(_timed(elections.changes(before, status)))
             live.update(drawn(), refresh=True)
 
 

@@ -6,6 +6,8 @@ A node listens before it has recovered, so an open port proves nothing.
 - A master is ready once a message to its own topic (which has the name of its group) is stored, a
   pull returns that message, and every name server routes that topic to it. If its settings forbid
   that send, it is ready once the name servers know it.
+- A controller is ready once it knows who leads.
+- A broker that controllers elect is ready as a master, or as a slave once it is in sync as well.
 - A slave is ready once the name servers know it, it follows its master, and the master has a report
   from it. If no master runs, the name servers suffice. A slave that will not follow without help
   (`replicas.STUCK`) counts as ready, and is reported as stuck.
@@ -17,6 +19,7 @@ from typing import NamedTuple
 
 from rmqkit.cluster.errors import ClusterError
 from rmqkit.cluster.health.caller import Caller, NoAnswer, checked
+from rmqkit.cluster.health.elections import BrokerElection, controller_of, election_of
 from rmqkit.cluster.health.replicas import ReplicaReport, replication_of
 from rmqkit.cluster.health.roles import RoleStatus, role_of
 from rmqkit.cluster.layout.description import NodePlan
@@ -90,6 +93,7 @@ class NodeStatus(NamedTuple):
     replication: ReplicaReport | None = None
     standing: RoleStatus | None = None
     settings: Mapping[str, str] = {}
+    election: BrokerElection | None = None
 
     @property
     def acting_enabled(self) -> bool | None:
@@ -158,7 +162,7 @@ def wait_ready(
     a target has no process, or ClusterError on timeout, with the reason of the first node.
     """
     around = Surroundings(
-        [target for target in everybody if not target.plan.is_broker and answering(target.plan.node)],
+        [target for target in everybody if target.plan.is_nameserver and answering(target.plan.node)],
         {target.plan.node: target for target in everybody if target.plan.is_broker},
         answering,
         {},
@@ -193,9 +197,15 @@ def _follows_one_of(masters: Container[str], plan: NodePlan) -> bool:
 
 def _check(target: Target, around: Surroundings, deadline_s: float) -> None:
     """Check that a node is ready. Raises NoAnswer with the reason if it is not."""
-    if not target.plan.is_broker:
+    if target.plan.is_controller:
+        with target.call(deadline_s) as node:
+            if not controller_of(node).leader:
+                raise NoAnswer("the controllers have no leader yet; a group's first start needs all of them")
+    elif target.plan.is_nameserver:
         with target.call(deadline_s) as node:
             node.ask(RequestCode.GET_BROKER_CLUSTER_INFO)
+    elif target.plan.is_elected:
+        _check_elected(target, around, deadline_s)
     elif target.plan.is_slave:
         _check_slave(target, around, deadline_s)
     else:
@@ -213,6 +223,46 @@ def _check_master(target: Target, around: Surroundings, deadline_s: float) -> No
                 raise
             has_topic = False
     _check_known(target, around.nameservers, topic if has_topic else "", deadline_s)
+
+
+def _check_elected(target: Target, around: Surroundings, deadline_s: float) -> None:
+    with target.call(deadline_s) as node:
+        facts = KVTable.decode(node.ask(RequestCode.GET_BROKER_RUNTIME_INFO).body).table
+    said, standing, replication = election_of(facts), role_of(facts), replication_of(facts)
+    if said is None or standing is None or replication is None:
+        raise NoAnswer("it is not in controller mode")
+    if said.is_master and standing.is_online:
+        _check_master(target, around, deadline_s)
+        return
+    if not said.is_slave:
+        raise NoAnswer(f"it has no role yet, its election is in state {said.state}{': ' if said.why else ''}{said.why}")
+    around.stuck.pop(target.plan.node, None)
+    if replication.is_stuck:
+        around.stuck[target.plan.node] = f"{replication.state}: {replication.why}"
+        return
+    if not replication.follows:
+        raise NoAnswer(f"it does not follow its master yet: {replication.why or replication.state}")
+    master = _elected_master(target.plan.broker_name, around, deadline_s)
+    if master is None:
+        raise NoAnswer(f"no member of {target.plan.broker_name} is master")
+    if said.broker_id not in master.in_sync:
+        raise NoAnswer("it is not in the set of in-sync replicas yet")
+    _check_known(target, around.nameservers, "", deadline_s)
+
+
+def _elected_master(name: str, around: Surroundings, deadline_s: float) -> BrokerElection | None:
+    """Return the report of a group's master, None if no member that answers is master."""
+    found: list[BrokerElection] = []
+    for node, target in around.brokers.items():
+        if target.plan.broker_name == name and around.answering(node):
+            try:
+                with target.call(deadline_s) as asked:
+                    facts = KVTable.decode(asked.ask(RequestCode.GET_BROKER_RUNTIME_INFO).body).table
+            except (NoAnswer, RemoteProtocolError):
+                continue
+            said = election_of(facts)
+            found += [said] if said is not None and said.is_master else []
+    return max(found, key=lambda said: said.epoch, default=None)
 
 
 def _check_slave(target: Target, around: Surroundings, deadline_s: float) -> None:
@@ -253,7 +303,8 @@ def _check_known(target: Target, nameservers: Sequence[Target], topic: str, dead
 def wait_in_sync(
     masters: Sequence[tuple[Target, Sequence[NodePlan]]], deadline_s: float, tell: Callable[[str], None]
 ) -> None:
-    """Wait until every master counts all of its slaves in sync.
+    """Wait until every master counts all of its slaves in sync. In controller mode this is part of
+    being ready (`_check_elected`).
 
     On timeout, raises ClusterError with the reason of the first slave that is not.
     """
@@ -359,7 +410,9 @@ def look(targets: Sequence[Target], timeout_s: float) -> dict[str, NodeStatus]:
 def _look_at(target: Target, deadline_s: float) -> NodeStatus | None:
     try:
         with target.call(deadline_s) as node:
-            if not target.plan.is_broker:
+            if target.plan.is_controller:
+                return NodeStatus(settings=decode_properties(node.ask(RequestCode.GET_CONTROLLER_CONFIG).body))
+            if target.plan.is_nameserver:
                 return NodeStatus(settings=decode_properties(node.ask(RequestCode.GET_NAMESRV_CONFIG).body))
             settings = decode_properties(node.ask(RequestCode.GET_BROKER_CONFIG).body)
             facts = KVTable.decode(node.ask(RequestCode.GET_BROKER_RUNTIME_INFO).body).table
@@ -372,6 +425,7 @@ def _look_at(target: Target, deadline_s: float) -> NodeStatus | None:
         replication=replication_of(facts),
         standing=role_of(facts),
         settings=settings,
+        election=election_of(facts),
     )
 
 

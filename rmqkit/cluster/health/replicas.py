@@ -85,12 +85,20 @@ def _members(text: str) -> tuple[dict[str, Any], ...]:
 def reasons(nodes: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     """Return why brokers are not in sync, by node. `nodes` are those of the status document."""
     brokers = [node for node in nodes if node["kind"] == "broker"]
-    masters = {node["broker_name"]: node for node in brokers if node["broker_id"] == 0}
-    lacks = {node["node"]: _slave_lacks(node, masters.get(node["broker_name"])) for node in brokers if node["broker_id"]}
+    masters = {node["broker_name"]: node for node in brokers if _wire_id(node) == 0}
+    lacks = {node["node"]: _slave_lacks(node, masters.get(node["broker_name"])) for node in brokers if _wire_id(node)}
     for name, master in masters.items():
-        listed = {node["broker_id"] for node in brokers if node["broker_name"] == name and lacks.get(node["node"])}
+        listed = {_wire_id(node) for node in brokers if node["broker_name"] == name and lacks.get(node["node"])}
         lacks[master["node"]] = _master_lacks(master["replication"], listed) if master["replication"] else ""
     return {node["node"]: lacks[node["node"]] for node in brokers if lacks[node["node"]]}
+
+
+def _wire_id(node: Mapping[str, Any]) -> int:
+    """Return a broker's id in requests: 0 is the master, also one that was elected."""
+    election = node.get("election")
+    if election is None:
+        return int(node["broker_id"])
+    return 0 if election["state"] == "master" else int(election["broker_id"])
 
 
 def _slave_lacks(slave: Mapping[str, Any], master: Mapping[str, Any] | None) -> str:
@@ -103,7 +111,7 @@ def _slave_lacks(slave: Mapping[str, Any], master: Mapping[str, Any] | None) -> 
     if master is None or master["replication"] is None:
         return "its master does not answer"
     for member in master["replication"]["members"]:
-        if member.get("broker_id") == slave["broker_id"]:
+        if member.get("broker_id") == _wire_id(slave):
             return "" if member.get("in_sync") else f"not in sync: {member.get('why') or 'it is behind'}"
     return "not in sync: its master has no HA connection from it"
 

@@ -8,6 +8,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from rmqkit.cluster.health import elections
+
 ONLINE = "online"
 ACTING = "acting"
 MASTER = "master"
@@ -71,6 +73,8 @@ def shown(node: Mapping[str, Any]) -> str | None:
     """Format a broker's role for a table cell: configured, and current if it differs."""
     said = node.get("standing")
     role: str | None = node.get("role")
+    if node.get("election") is not None:
+        return elections.shown(node)
     if said is None or role is None:
         return role
     if said["online"] != ONLINE:

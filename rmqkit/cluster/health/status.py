@@ -29,6 +29,16 @@ Fields of a broker:
   id of them.
 - `acting_enabled`: its enableSlaveActingMaster; null if it does not answer.
 
+- `election`: in controller mode, the report of a broker that is up
+  (`rmqkit.cluster.health.elections`): `state`, `epoch`, `broker_id` (its own id), `why`, `leader`
+  (of the controllers), and a master's `in_sync` ids and `confirm_offset`. `in_set`: whether the
+  controllers count it in sync, so that it can be elected; null if no leader answers. `fenced`:
+  whether it refuses clients until it has a role.
+
+A controller has `leads`, the `leader` that it knows (an address), and its `term`. With controllers
+the document has `groups`: for each broker group, what the leader knows of it: `master` (an id, null
+if there is none), `epoch`, and the ids `in_sync` and `alive`.
+
 A name server has `acting_supported`, its supportActingMaster; null if it does not answer.
 """
 
@@ -37,7 +47,8 @@ from typing import Any
 
 from rmqkit.cluster import processes
 from rmqkit.cluster.cluster import Cluster
-from rmqkit.cluster.health import isolated_nodes, readiness
+from rmqkit.cluster.health import elections, isolated_nodes, readiness
+from rmqkit.cluster.health.elections import ElectionsStatus
 from rmqkit.cluster.health.readiness import NodeStatus, Target
 from rmqkit.cluster.layout import nodefile
 from rmqkit.cluster.layout.description import METRICS_PORT_KEY, NodePlan
@@ -57,21 +68,27 @@ def document(cluster: Cluster, *, timeout_s: float = LOOK_TIMEOUT_S) -> dict[str
     paused = {node for node, process in running.items() if processes.is_paused(process)}
     targets = {target.plan.node: target for target in cluster.targets()}
     asked = [target for node, target in targets.items() if node in running and node not in paused]
-    seen = readiness.look(asked, timeout_s)
+    seen = readiness.look([target for target in asked if not target.plan.is_controller], timeout_s)
+    names = list(dict.fromkeys(plan.broker_name for plan in plans if plan.is_broker))
+    elected = elections.look([target for target in asked if target.plan.is_controller], names, timeout_s)
+    answered = {*seen, *elected.controllers}
     records = processes.known(cluster.folder).nodes
     nodes = []
     for plan in plans:
         record = records.get(plan.node)
         if plan.node in running:
-            now = "paused" if plan.node in paused else "up" if plan.node in seen else "silent"
+            now = "paused" if plan.node in paused else "up" if plan.node in answered else "silent"
         else:
             now = "died" if record is not None and record.asked == "up" else "down"
         pid = running[plan.node].pid if plan.node in running else None
-        node = _node(cluster, plan, targets.get(plan.node), pid, now, seen.get(plan.node))
+        node = _node(cluster, plan, targets.get(plan.node), pid, now, seen.get(plan.node), elected)
         is_cut_off = now in ("up", "silent") and isolated_nodes.is_cut_off(cluster.node_folder(plan.node))
         nodes.append({**node, "cut_off": is_cut_off})
-    namesrv = ";".join(target.address for target in targets.values() if not target.plan.is_broker)
-    return {"name": cluster.name, "namesrv": namesrv, "home": str(cluster.folder), "nodes": nodes}
+    namesrv = ";".join(target.address for target in targets.values() if target.plan.is_nameserver)
+    told = {"name": cluster.name, "namesrv": namesrv, "home": str(cluster.folder), "nodes": nodes}
+    if description.controllers:
+        told["groups"] = {name: group.as_document() for name, group in sorted(elected.groups.items())}
+    return told
 
 
 def metrics_url(content: Mapping[str, Any]) -> str | None:
@@ -83,12 +100,18 @@ def metrics_url(content: Mapping[str, Any]) -> str | None:
 
 
 def _node(
-    cluster: Cluster, plan: NodePlan, target: Target | None, pid: int | None, now: str, seen: NodeStatus | None
+    cluster: Cluster,
+    plan: NodePlan,
+    target: Target | None,
+    pid: int | None,
+    now: str,
+    seen: NodeStatus | None,
+    elected: ElectionsStatus,
 ) -> dict[str, Any]:
     address = target.address if target else None
     folder = cluster.node_folder(plan.node)
     metrics = metrics_url(nodefile.load(folder)) if plan.metrics_port else None
-    if not plan.is_broker:
+    if plan.is_nameserver:
         return {
             "node": plan.node,
             "kind": plan.kind,
@@ -98,16 +121,31 @@ def _node(
             "state": now,
             "acting_supported": seen.supports_acting if seen else None,
         }
+    if plan.is_controller:
+        leader = elected.controllers.get(plan.node)
+        return {
+            "node": plan.node,
+            "kind": plan.kind,
+            "address": address,
+            "metrics": None,
+            "pid": pid,
+            "state": now,
+            "leads": leader.leads if leader else None,
+            "leader": leader.leader if leader else None,
+            "term": leader.term if leader else None,
+        }
     said = seen.replication if seen else None
+    election = seen.election if seen else None
     in_sync = None
-    if seen and not plan.is_slave:
+    if seen and (election.is_master if election else not plan.is_slave):
         in_sync = said.in_sync if said else 1
+    role = None if plan.is_elected else nodefile.load(folder).get("brokerRole", "ASYNC_MASTER")
     return {
         "node": plan.node,
         "kind": plan.kind,
         "broker_name": plan.broker_name,
         "broker_id": plan.broker_id,
-        "role": seen.role if seen else nodefile.load(folder).get("brokerRole", "ASYNC_MASTER"),
+        "role": seen.role if seen else role,
         "acting": bool(seen and seen.standing and seen.standing.is_acting),
         "address": address,
         "ha_address": target.ha_address if target else None,
@@ -122,4 +160,21 @@ def _node(
         and {"state": said.state, "why": said.why, "gap": said.gap, "wanted": said.wanted, "members": list(said.members)},
         "acting_enabled": seen.acting_enabled if seen else None,
         "standing": seen.standing._asdict() if seen and seen.standing else None,
+        "election": _election(plan, address, seen, elected),
+    }
+
+
+def _election(
+    plan: NodePlan, address: str | None, seen: NodeStatus | None, elected: ElectionsStatus
+) -> dict[str, Any] | None:
+    """Return the `election` of a broker; None if it is silent, or no controller elects it."""
+    said = seen.election if seen else None
+    if seen is None or said is None:
+        return None
+    group = elected.groups.get(plan.broker_name)
+    own_id = group.id_of(address) if group is not None and address is not None else None
+    return {
+        **said._asdict(),
+        "in_set": None if group is None else own_id in group.in_sync,
+        "fenced": seen.standing is not None and not seen.standing.is_online,
     }

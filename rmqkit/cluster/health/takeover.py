@@ -3,7 +3,7 @@
     acting       At least one master does not answer. Each of these masters has a slave that acts
                  for it, and the name servers that answer show that slave as id 0.
     master-back  Every master answers, is online and registered under id 0, and no slave acts for
-                 it any more.
+                 it any more. In controller mode: a member of each group is such a master.
 
 A master does not answer if its process is gone or paused, if a drill has isolated it, or if it does
 not reply in time.
@@ -55,6 +55,8 @@ def _wait(lacking: Callable[[], str], late: str, deadline_s: float, tell: Callab
 
 def _lacks_acting(targets: Sequence[Target], seen: Mapping[str, NodeStatus]) -> str:
     nameservers, masters, slaves = _sorted(targets)
+    if any(each.plan.is_elected for each in targets):
+        return "the controllers elect masters, so no slave acts"
     without = [master for master in masters if master.plan.node not in seen]
     if not without:
         return "every master answers"
@@ -87,6 +89,9 @@ def _why_nobody(master: Target, slaves: Sequence[Target], seen: Mapping[str, Nod
 
 def _lacks_masters(targets: Sequence[Target], seen: Mapping[str, NodeStatus]) -> str:
     nameservers, masters, slaves = _sorted(targets)
+    for name in dict.fromkeys(each.plan.broker_name for each in targets if each.plan.is_elected):
+        if lack := _lacks_elected(name, targets, seen, nameservers):
+            return lack
     for master in masters:
         node = master.plan.node
         if node not in seen:
@@ -102,11 +107,24 @@ def _lacks_masters(targets: Sequence[Target], seen: Mapping[str, NodeStatus]) ->
     return "" if acting is None else f"{acting.plan.node} still acts for its master"
 
 
+def _lacks_elected(
+    name: str, targets: Sequence[Target], seen: Mapping[str, NodeStatus], nameservers: Sequence[Target]
+) -> str:
+    for target in targets:
+        said = seen.get(target.plan.node)
+        if target.plan.broker_name == name and said is not None and said.election is not None and said.election.is_master:
+            for nameserver in nameservers:
+                if nameserver.plan.node in seen and _registered_master(nameserver, name) != target.address:
+                    return f"{nameserver.plan.node} does not know {target.plan.node} as master yet"
+            return ""
+    return f"no member of {name} is master"
+
+
 def _sorted(targets: Sequence[Target]) -> tuple[list[Target], list[Target], list[Target]]:
     """Split the nodes into name servers, masters and slaves."""
-    brokers = [each for each in targets if each.plan.is_broker]
+    brokers = [each for each in targets if each.plan.is_broker and not each.plan.is_elected]
     return (
-        [each for each in targets if not each.plan.is_broker],
+        [each for each in targets if each.plan.is_nameserver],
         [each for each in brokers if not each.plan.is_slave],
         [each for each in brokers if each.plan.is_slave],
     )

@@ -4,6 +4,7 @@
     groups = 1            # broker-a, broker-b, ...
     replicas = 2          # brokers of a group: id 0 is the master, the others are its slaves
     nameservers = 1
+    controllers = 0       # above 0: they elect the master of each group, whose ids begin with 1
     bind = "127.0.0.1"
     advertise = ""        # the address that clients are given; empty: the address bound to
     base_port = 0         # 0: name servers from 9876, brokers from 10911
@@ -23,6 +24,7 @@ Default ports, each 10 above the one before:
 - A broker at port P also uses P-2 and, for its replicas, P+1.
 - A broker container (a process of several brokers, `container-0`, …) has an admin port, 10811 and
   up. With `base_port` these ports follow those of the brokers.
+- Controllers use 19876 and up. With `base_port` their ports follow those of the brokers.
 - With `metricsExporterType = "PROM"` each node has a metrics port, `metricsPromExporterPort` and
   up, name servers first.
 
@@ -35,11 +37,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from rmqkit.cluster.errors import UsageProblem
 from rmqkit.cluster.layout.names import DEFAULT, GROUPS_MAX, check_cluster_name, container_name, group_name, number_of
 from rmqkit.settings.replication_sections import REPLICAS_MAX
+from rmqkit.settings.table import Kind
 from rmqkit.suggestions import suggest
 
 Setting = bool | int | float | str
@@ -49,9 +52,12 @@ BROKER_PORT = 10911
 METRICS_PORT = 5557
 METRICS_PORT_KEY = "metricsPromExporterPort"
 CONTAINER_PORT = 10811
+CONTROLLER_PORT = 19876
 PORT_STEP = 10
 LOG_FORMATS = ("text", "json")
 NAMESERVERS_MAX = 9
+#: as many as a group of controllers may have
+CONTROLLERS_MAX = 5
 APART = "apart"
 #: crosswise: process i has the master of group i and slaves of other groups
 LAYOUTS = (APART, "all", "replica", "crosswise")
@@ -69,18 +75,26 @@ class NodePlan:
     metrics_port: int = 0
     #: the container process that it shares with other brokers; "" if it has its own process
     container: str = ""
+    is_controller: bool = False
+    #: a broker in controller mode: which member of the group is master changes while it runs
+    is_elected: bool = False
 
     @property
     def is_broker(self) -> bool:
         return bool(self.broker_name)
 
     @property
+    def is_nameserver(self) -> bool:
+        return not self.is_broker and not self.is_controller
+
+    @property
     def is_slave(self) -> bool:
-        return bool(self.broker_id)
+        """Whether it is a slave for good."""
+        return bool(self.broker_id) and not self.is_elected
 
     @property
     def master(self) -> str:
-        """The node that is this broker's master."""
+        """The node that is this slave's master."""
         return f"{self.broker_name}-0"
 
     @property
@@ -89,7 +103,9 @@ class NodePlan:
         return self.container or self.node
 
     @property
-    def kind(self) -> Literal["broker", "nameserver"]:
+    def kind(self) -> Kind:
+        if self.is_controller:
+            return "controller"
         return "broker" if self.broker_name else "nameserver"
 
     def ports(self, port: int) -> tuple[int, ...]:
@@ -105,6 +121,7 @@ class Description:
     groups: int = 1
     replicas: int = 2
     nameservers: int = 1
+    controllers: int = 0
     bind: str = "127.0.0.1"
     advertise: str = ""
     base_port: int = 0
@@ -149,10 +166,14 @@ class Description:
         _check_count("groups", self.groups, GROUPS_MAX)
         _check_count("nameservers", self.nameservers, NAMESERVERS_MAX)
         _check_count("replicas", self.replicas, REPLICAS_MAX)
+        if not 0 <= self.controllers <= CONTROLLERS_MAX:
+            raise UsageProblem(f"controllers = {self.controllers}: must be from 0 to {CONTROLLERS_MAX}")
         if self.log_format not in LOG_FORMATS:
             raise UsageProblem(f"log_format = {self.log_format!r}: must be {' or '.join(LOG_FORMATS)}")
         if self.layout not in LAYOUTS:
             raise UsageProblem(f"layout = {self.layout!r}: must be {', '.join(LAYOUTS[:-1])} or {LAYOUTS[-1]}")
+        if self.controllers and self.layout != APART:
+            raise UsageProblem(f"layout = {self.layout!r} with controllers: must be {APART}")
         plans = [*self.nodes(), *self.containers()]
         top = max(max(*plan.ports(plan.port), plan.metrics_port) for plan in plans)
         if self.base_port and (self.base_port < 1024 or top > 65535):
@@ -160,24 +181,36 @@ class Description:
         return self
 
     def nodes(self) -> list[NodePlan]:
-        """Return the nodes: name servers first, then the brokers by group and id."""
+        """Return the nodes: name servers, controllers, then the brokers by group and id.
+
+        With controllers the ids of a group begin with 1, as the controllers give them.
+        """
         first_ns = self.base_port or NAMESERVER_PORT
         first_broker = self.base_port + PORT_STEP * self.nameservers if self.base_port else BROKER_PORT
         plans = [NodePlan(node=f"ns-{i}", port=first_ns + PORT_STEP * i) for i in range(self.nameservers)]
+        brokers = []
         for group in range(self.groups):
-            for broker_id in range(self.replicas):
-                name = group_name(group)
-                port = first_broker + PORT_STEP * (group * self.replicas + broker_id)
-                container = self._container_of(group, broker_id)
-                plans.append(
-                    NodePlan(
-                        node=f"{name}-{broker_id}", port=port, broker_name=name, broker_id=broker_id, container=container
-                    )
+            for number in range(self.replicas):
+                name, broker_id = group_name(group), number + (1 if self.controllers else 0)
+                plan = NodePlan(
+                    node=f"{name}-{broker_id}",
+                    port=first_broker + PORT_STEP * (group * self.replicas + number),
+                    broker_name=name,
+                    broker_id=broker_id,
+                    container=self._container_of(group, number),
+                    is_elected=bool(self.controllers),
                 )
+                brokers.append(plan)
+        first_controller = first_broker + PORT_STEP * len(brokers) if self.base_port else CONTROLLER_PORT
+        controllers = [
+            NodePlan(node=f"controller-{i}", port=first_controller + PORT_STEP * i, is_controller=True)
+            for i in range(self.controllers)
+        ]
         if self.has_metrics:
             first = self._first_metrics_port()
-            plans = [replace(plan, metrics_port=first + PORT_STEP * at) for at, plan in enumerate(plans)]
-        return plans
+            measured = [replace(plan, metrics_port=first + PORT_STEP * at) for at, plan in enumerate([*plans, *brokers])]
+            plans, brokers = measured[: len(plans)], measured[len(plans) :]
+        return [*plans, *controllers, *brokers]
 
     def _container_of(self, group: int, broker_id: int) -> str:
         if self.layout == APART:

@@ -1,8 +1,8 @@
 """Names of clusters and nodes.
 
-A cluster's name is the name of its folder, so it is checked. Nodes are named `ns-0`, `ns-1`, ...
-and `broker-a-0`, ...: group `broker-a`, broker id 0. Broker containers (processes of several
-brokers) are named `container-0`, ...
+A cluster's name is the name of its folder, so it is checked. Nodes are named `ns-0`, `ns-1`, ...,
+`controller-0`, ..., and `broker-a-0`, ...: group `broker-a`, broker id 0. Broker containers
+(processes of several brokers) are named `container-0`, ...
 
 A cluster may not have the form of a selector as its name: commands such as
 `cluster kill [NAME] [SELECTOR]` distinguish the two by their form alone.
@@ -16,7 +16,9 @@ DEFAULT = "default"
 GROUPS_MAX = 26
 
 CLUSTER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-SELECTOR = re.compile(r"(?:all|master|slave|nameserver|ns|ns-\d+|container-\d+|broker-[a-z](?:[:-]\d+)?)")
+SELECTOR = re.compile(
+    r"(?:all|master|slave|nameserver|ns|ns-\d+|controller|controller-\d+|container-\d+|broker-[a-z](?:[:-]\d+)?)"
+)
 
 
 def looks_like_selector(text: str) -> bool:

@@ -18,6 +18,7 @@ from pathlib import Path
 from rmqkit.cluster.errors import ClusterError, UsageProblem
 from rmqkit.cluster.layout.description import METRICS_PORT_KEY, Description, NodePlan, Setting
 from rmqkit.cluster.layout.home import CONTAINER_FILE, NODE_FILE, STORE, write_whole
+from rmqkit.cluster.layout.names import number_of
 from rmqkit.errors import ConfigError
 from rmqkit.settings import keys
 from rmqkit.settings.table import Kind, Status
@@ -38,14 +39,20 @@ BROKER_DEFAULTS: Mapping[str, Setting] = {
 }
 #: additional ones for a group with slaves
 ACTING_DEFAULTS: Mapping[str, Setting] = {"enableSlaveActingMaster": True, "escapeStrategy": "auto"}
+#: those of a group whose master is elected
+ELECTED_DEFAULTS: Mapping[str, Setting] = {"allAckInSyncStateSet": True}
 NAMESERVER_DEFAULTS: Mapping[str, Setting] = {"supportActingMaster": True, "notifyMinBrokerIdChanged": True}
 
 #: keys that only this module writes
 BROKER_TIES = (
     "brokerClusterName", "brokerName", "brokerId", "listenPort", "haListenPort", "bindAddress", "brokerIP1", "brokerIP2",
-    "namesrvAddr", "storePathRootDir",
+    "namesrvAddr", "storePathRootDir", "enableControllerMode", "controllerAddr",
 )  # fmt: skip
 NAMESERVER_TIES = ("listenPort", "bindAddress", "kvConfigPath", "configStorePath")
+CONTROLLER_TIES = (
+    "listenPort", "bindAddress", "controllerDLegerGroup", "controllerDLegerPeers", "controllerDLegerSelfId",
+    "controllerStorePath", "configStorePath",
+)  # fmt: skip
 
 CONTAINER_PORT_KEY = "containerPort"
 METRICS_HOST_KEY = "metricsPromExporterHost"
@@ -70,11 +77,13 @@ def contents(
     there: Mapping[str, Setting],
     metrics_port: int | None = None,
     secured: Mapping[str, Setting] | None = None,
+    controllers: Sequence[str] = (),
 ) -> dict[str, Setting]:
     """Return the content of one node's file.
 
     `there` is the current content of the file. `metrics_port` is None if metrics are off. `secured`
-    are the settings of a secure cluster.
+    are the settings of a secure cluster. `controllers` are the addresses of all controllers, in the
+    order of their numbers.
     """
     store = folder / STORE
     defaults = default_settings(plan, description)
@@ -82,7 +91,6 @@ def contents(
         ties: dict[str, Setting] = {
             "brokerClusterName": wire_name(description.name),
             "brokerName": plan.broker_name,
-            "brokerId": plan.broker_id,
             "listenPort": port,
             "bindAddress": description.bound,
             "brokerIP1": description.advertised,
@@ -90,8 +98,23 @@ def contents(
             "namesrvAddr": namesrv,
             "storePathRootDir": str(store),
         }
+        if plan.is_elected:
+            ties |= {"enableControllerMode": True, "controllerAddr": ";".join(controllers)}
+        else:
+            ties["brokerId"] = plan.broker_id
         if plan.is_slave:
             ties[ROLE_KEY] = SLAVE
+    elif plan.is_controller:
+        peers = [f"n{number}-{address}" for number, address in enumerate(controllers)]
+        ties = {
+            "listenPort": port,
+            "bindAddress": description.bound,
+            "controllerDLegerGroup": f"{wire_name(description.name)}-controllers",
+            "controllerDLegerPeers": ";".join(peers),
+            "controllerDLegerSelfId": f"n{number_of(plan.node)}",
+            "controllerStorePath": str(store / "controller"),
+            "configStorePath": str(store / "controller.properties"),
+        }
     else:
         ties = {
             "listenPort": port,
@@ -113,9 +136,10 @@ def contents(
     return {**ties, **defaults, **kept, **settings}
 
 
-def replica_defaults(replicas: int, settings: Mapping[str, Setting]) -> dict[str, Setting]:
-    """Return the defaults that depend on the number of replicas and on the cluster's settings."""
-    acting = dict(ACTING_DEFAULTS) if replicas > 1 else {}
+def replica_defaults(replicas: int, settings: Mapping[str, Setting], *, is_elected: bool = False) -> dict[str, Setting]:
+    """Return the defaults that depend on the number of replicas, on the cluster's settings, and on
+    whether controllers elect the master."""
+    acting = dict(ELECTED_DEFAULTS if is_elected else ACTING_DEFAULTS if replicas > 1 else {})
     if REMOTE_ESCAPE_KEY in settings:
         # The user has set Apache's older key for the same thing; the two must not disagree.
         acting.pop(ESCAPE_KEY, None)
@@ -131,15 +155,20 @@ def _of_other_shape(there: Mapping[str, Setting]) -> set[str]:
     if not isinstance(total, int) or total < 1:
         # Files from releases without replication have the defaults of a single broker.
         total = 1
-    return {key for key, value in replica_defaults(total, {}).items() if there.get(key) == value}
+    is_elected = bool(there.get("enableControllerMode"))
+    found = replica_defaults(total, {}, is_elected=is_elected)
+    return {key for key, value in found.items() if there.get(key) == value}
 
 
 def default_settings(plan: NodePlan, description: Description) -> dict[str, Setting]:
     """Return the defaults of `cluster up` for a node, without those of missing features."""
     if plan.is_broker:
-        wanted = {**BROKER_DEFAULTS, **replica_defaults(description.replicas, description.settings)}
+        depends = replica_defaults(description.replicas, description.settings, is_elected=plan.is_elected)
+        wanted = {**BROKER_DEFAULTS, **depends}
         if plan.is_slave:
             del wanted[ROLE_KEY]
+    elif plan.is_controller:
+        wanted = {}
     else:
         wanted = dict(NAMESERVER_DEFAULTS)
     return {
@@ -152,7 +181,7 @@ def knows(kind: Kind, key: str) -> bool:
     return key.startswith("plugin.") or keys.find(kind, key) is not None
 
 
-def check_settings(settings: Mapping[str, Setting], replicas: int = 1) -> None:
+def check_settings(settings: Mapping[str, Setting], replicas: int = 1, controllers: int = 0) -> None:
     """Check the `[settings]` of a cluster whose groups have `replicas` brokers.
 
     Raises UsageProblem for an unknown key, a key that only this module may write, or a wrong value.
@@ -160,15 +189,18 @@ def check_settings(settings: Mapping[str, Setting], replicas: int = 1) -> None:
     from rmqkit import config
 
     for key in settings:
-        row = keys.find("broker", key) or keys.find("nameserver", key)
+        row = keys.find("broker", key) or keys.find("nameserver", key) or keys.find("controller", key)
         if row is None and not key.startswith("plugin."):
             raise UsageProblem(f"unknown setting {key!r}{suggest(key, keys.every_key())}")
-        if row is not None and row.key in (*BROKER_TIES, *NAMESERVER_TIES):
-            raise UsageProblem(f"{row.key} differs per node and cannot be set; see --base-port, --bind, --advertise")
+        if row is not None and row.key in (*BROKER_TIES, *NAMESERVER_TIES, *CONTROLLER_TIES):
+            also = "--base-port, --bind, --advertise, --preset controller"
+            raise UsageProblem(f"{row.key} is given to each node by the cluster and cannot be set; see {also}")
         if row is not None and row.key == ROLE_KEY and str(settings[key]).upper() == SLAVE:
             raise UsageProblem(f"{ROLE_KEY} = {SLAVE}: all brokers of a group but the first are slaves; see --replicas")
+    assumed: dict[str, Setting] = {"enableControllerMode": True, "controllerAddr": "127.0.0.1:1"} if controllers else {}
+    defaults = {**replica_defaults(replicas, settings, is_elected=bool(controllers)), **assumed}
     for kind in keys.KINDS:
-        values = {**(replica_defaults(replicas, settings) if kind == "broker" else {}), **settings}
+        values = {**(defaults if kind == "broker" else {}), **settings}
         try:
             config.from_values(kind, {key: value for key, value in values.items() if knows(kind, key)})
         except ConfigError as error:

@@ -31,6 +31,11 @@ PRESETS: Mapping[str, Preset] = {
             "syncBrokerMemberGroupPeriod": 300,
         },
     ),
+    "controller": Preset(
+        "three controllers elect the master of a group of three, and no acknowledged message is lost by an election",
+        {},
+        {"replicas": 3, "controllers": 3},
+    ),
     "secure": Preset(
         "TLS on every port, with certificates of its own, and users; needs rmqkit[secure]",
         {},

@@ -3,13 +3,16 @@
     all                       every node
     ns, nameserver            every name server
     ns-0                      one name server
-    master                    every broker with id 0
+    controller                every controller
+    controller-0              one controller
+    master                    every broker with id 0; with controllers, those elected now
     slave                     every other broker
     broker-a                  every broker of that group
     broker-a:0, broker-a-0    one broker
     container-0               every broker of that process
 
-Several selectors may be joined by commas.
+Several selectors may be joined by commas. With controllers, `Cluster.select` replaces master and
+slave by the nodes that have this role now.
 """
 
 from collections.abc import Sequence
@@ -17,6 +20,9 @@ from collections.abc import Sequence
 from rmqkit.cluster.errors import UsageProblem
 from rmqkit.cluster.layout.description import NodePlan
 from rmqkit.suggestions import suggest
+
+MASTER, SLAVE = "master", "slave"
+ROLES = (MASTER, SLAVE)
 
 
 def select(plans: Sequence[NodePlan], selector: str) -> list[NodePlan]:
@@ -38,6 +44,8 @@ def possible(plans: Sequence[NodePlan]) -> list[str]:
     names = ["all", "master", "ns"]
     if any(plan.is_broker and plan.broker_id for plan in plans):
         names.append("slave")
+    if any(plan.is_controller for plan in plans):
+        names.append("controller")
     names += dict.fromkeys(plan.broker_name for plan in plans if plan.is_broker)
     names += dict.fromkeys(plan.container for plan in plans if plan.container)
     return names + [plan.node for plan in plans]
@@ -46,12 +54,13 @@ def possible(plans: Sequence[NodePlan]) -> list[str]:
 def _matches(plan: NodePlan, part: str) -> bool:
     if part in ("all", plan.process, plan.node):
         return True
+    if plan.is_controller:
+        return part == "controller"
     if not plan.is_broker:
         return part in ("ns", "nameserver")
-    if part == "master":
-        return plan.broker_id == 0
-    if part == "slave":
-        return plan.broker_id != 0
+    if part in ROLES:
+        # Before a role is known, each elected broker may have it.
+        return plan.is_elected or (plan.broker_id == 0) == (part == MASTER)
     return part in (plan.broker_name, f"{plan.broker_name}:{plan.broker_id}")
 
 

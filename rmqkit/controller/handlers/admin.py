@@ -33,6 +33,7 @@ def get_metadata(controller: "ControllerView", call: Call[NoFields]) -> Response
             controller_leader_address=leadership.address or None,
             is_leader=leadership.is_self,
             peers=controller.group.text,
+            term=leadership.term,
         )
     )
 

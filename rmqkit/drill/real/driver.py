@@ -109,7 +109,7 @@ class RealDriver:
         except ClientError as error:
             raise DrillError(f"the drill's topic cannot be created: {error}") from None
         self._load = load
-        nameserver = next(target for target in self.cluster.targets() if not target.plan.is_broker)
+        nameserver = next(target for target in self.cluster.targets() if target.plan.is_nameserver)
         self._watch = ClusterWatch(
             self.history,
             self.now_ms,

@@ -59,11 +59,14 @@ class GetReplicaInfoResponse(Ext, kw_only=True):
 
 
 class GetMetaDataResponse(Ext, kw_only=True):
+    """1005. `term` is sent by rmqkit's controllers only."""
+
     group: str | None = None
     controller_leader_id: str | None = None
     controller_leader_address: str | None = None
     is_leader: bool = False
     peers: str | None = None
+    term: int | None = None
 
 
 class CleanControllerBrokerDataRequest(Ext, kw_only=True):
