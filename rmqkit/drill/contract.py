@@ -32,13 +32,17 @@ class DrillNode(NamedTuple):
     """A node of the cluster, under the names that selectors use."""
 
     name: str
-    #: "" for a name server
+    #: "" for a name server or controller
     broker: str = ""
     broker_id: int = 0
+    #: whether it was master when it was selected; None: its id says so
+    is_master: bool | None = None
+    address: str = ""
 
     @property
     def role(self) -> str:
-        return "master" if self.broker_id == 0 else "slave"
+        leads = self.broker_id == 0 if self.is_master is None else self.is_master
+        return "master" if leads else "slave"
 
 
 class Driver(Protocol):
@@ -62,7 +66,10 @@ class Driver(Protocol):
     # --- the course of a drill, in this order
 
     def nodes(self, selector: str) -> Sequence[DrillNode]:
-        """Return the nodes that a selector names. Raises DrillError."""
+        """Return the nodes that a selector names. Raises DrillError.
+
+        `leader` is the controller that leads.
+        """
 
     def facts(self) -> Mapping[str, Any]:
         """Return the present state of the cluster, to be stored with the run."""

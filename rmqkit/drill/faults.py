@@ -9,6 +9,8 @@ They implement `rmqkit.drill.contract.Fault`.
     isolate       no byte passes in or out, and no connection ends (`rmqkit.shell.faults.isolation`)
     isolate-in    the node receives nothing; what it sends arrives
     isolate-out   nothing that the node sends arrives; it receives everything
+    isolate-controllers  the node reaches no controller; clients and members reach it
+    kill-leader   SIGKILL of the node and of the controller that leads
     isolate-ha    replication between master and slaves is cut; clients reach both
 
 A fault remembers nothing about a node. Its proof is what the driver sees from outside. The proof of
@@ -19,7 +21,7 @@ communicate, so nothing is proven.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rmqkit.drill.contract import DrillNode, Driver
+from rmqkit.drill.contract import DrillError, DrillNode, Driver
 from rmqkit.drill.promises.table import Harm
 from rmqkit.hookspecs import Factory
 
@@ -101,6 +103,38 @@ class Isolate:
             driver.isolate(node, ())
 
 
+class IsolateControllers(Isolate):
+    def __init__(self) -> None:
+        text = "the node reaches no controller; clients and the other members reach it"
+        super().__init__("isolate-controllers", text, (), silent=False)
+
+    def begin(self, driver: Driver, node: DrillNode) -> None:
+        found = driver.nodes("controller")
+        if not found:
+            raise DrillError("the cluster has no controllers; start one with `rmqkit cluster up --preset controller`")
+        driver.isolate(node, [{"peer": each.address} for each in found])
+
+
+class KillLeader(Kill):
+    name = "kill-leader"
+    text = "SIGKILL of the node and of the controller that leads"
+
+    def begin(self, driver: Driver, node: DrillNode) -> None:
+        for leader in driver.nodes("leader"):
+            driver.kill(leader)
+        driver.kill(node)
+
+    def proof(self, driver: Driver, node: DrillNode) -> str:
+        gone = [each.name for each in driver.nodes("controller") if not driver.seen(each)["alive"]]
+        found = super().proof(driver, node) if gone else ""
+        return f"{found}; the controller {', '.join(gone)} is gone, too" if found else ""
+
+    def end(self, driver: Driver, node: DrillNode) -> None:
+        for each in driver.nodes("controller"):
+            super().end(driver, each)
+        super().end(driver, node)
+
+
 def isolate() -> Isolate:
     return Isolate("isolate", "no traffic reaches or leaves the node", [{}], silent=True)
 
@@ -128,4 +162,6 @@ FAULTS: Mapping[str, Factory] = {
     "isolate-in": isolate_in,
     "isolate-out": isolate_out,
     "isolate-ha": isolate_ha,
+    "isolate-controllers": IsolateControllers,
+    "kill-leader": KillLeader,
 }

@@ -17,7 +17,8 @@ The kinds of rows:
     deliver    a consumer received message `key`; extra: group
     committed  the offset that a node (`client`) holds for group `key`; -1: it no longer has one;
                extra: boot (identifies one run of the node)
-    node       the state that a node (`client`) reports; extra: role, state, in_sync, gap, end, boot
+    node       the state that a node (`client`) reports; extra: role, state, in_sync, gap, end,
+               boot; in controller mode also epoch, and confirm (its confirm offset)
     probe      a read as a new client would do it now, by the current route;
                extra: node and broker_id that were read from
     read       the last reading found message `key` at `offset` of `queue` on node `client`
@@ -36,7 +37,8 @@ The kinds of rows:
     unlock     the member released the lock; extra: node
     role       the role that a node (`client`) reports: `value` is for instance "acting/online"; it
                is "" and the outcome is fail if the node did not answer; extra: members (ids that it
-               sees alive), broker_id, why, boot, since (ms, of the last change). There is a row
+               sees alive), broker_id, why, boot, since (ms, of the last change), and in controller
+               mode epoch (the one in which it has this role). There is a row
                for the first and the last poll of each state (`roles.py`)
     route      what a name server (`client`) returns for a broker group: `key` is the node with id
                0, `value` the ids that it lists; extra: members (the same ids), writable. There is
@@ -122,6 +124,8 @@ NOTICED = "a name server lists the node no more"
 ANNOUNCED = "the others know that it is gone"
 ROUTE_CHANGED = "routes name another broker"
 ACTS = "another broker acts for it"
+CHOSEN = "another broker is elected"
+SERVES = "the elected broker serves"
 SLAVE_READ = "first read served from a slave"
 LOCK_GRANTED = "first lock granted by another broker"
 DELAY_DELIVERED = "first delayed message released by another broker"
@@ -136,6 +140,7 @@ NODE_BACK = "node is back"
 #: stages of a return
 PRE_ONLINE_DONE = "pre-online is done"
 REGISTERED = "a name server lists the node again"
+FOLLOWS_AGAIN = "the node has a role again"
 FIRST_SEND_AGAIN = "first send acknowledged again"
 IN_SYNC_AGAIN = "in sync again"
 LOAD_ENDS = "load ends"

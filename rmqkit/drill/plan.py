@@ -34,6 +34,15 @@ class ReplicationMode(StrEnum):
     ASYNC = "async"  # only the master
     SYNC = "sync"  # plain SYNC_MASTER: inSyncReplicas replicas
     QUORUM = "quorum"  # SYNC_MASTER with totalReplicas > 1: as SYNC; sends are refused if too few are in sync
+    ALL_ACK = "all-ack"  # controllers elect the master, allAckInSyncStateSet: all members in sync
+    SOME_ACK = "some-ack"  # controllers elect the master: inSyncReplicas of the members in sync
+
+
+#: modes without controllers, and modes in which controllers elect the master
+PLAIN = (ReplicationMode.ASYNC, ReplicationMode.SYNC, ReplicationMode.QUORUM)
+ELECTED = (ReplicationMode.ALL_ACK, ReplicationMode.SOME_ACK)
+#: controllers and replicas of a drill in such a mode
+CONTROLLERS = 3
 
 
 class Flush(StrEnum):
@@ -59,7 +68,10 @@ class Mode:
         """Parse a mode, for instance `quorum` or `sync+sync-flush`. Raises PlanError."""
         replication, _, flush = text.partition("+")
         try:
-            return cls(ReplicationMode(replication), Flush(flush or Flush.ASYNC))
+            made = cls(ReplicationMode(replication), Flush(flush or Flush.ASYNC))
+            if made.replication in ELECTED and made.flush is Flush.POOL:
+                raise PlanError(f"mode {text!r}: a slave that becomes master needs its log in files")
+            return made
         except ValueError:
             known = f"{', '.join(ReplicationMode)}, optionally followed by + and one of {', '.join(Flush)}"
             raise PlanError(f"mode {text!r} is unknown: use one of {known}") from None
@@ -70,7 +82,10 @@ class Mode:
 
         Keys are RocketMQ's names, values are texts. A missing key means Apache's default.
         """
-        if settings.get("brokerRole", "ASYNC_MASTER") != "SYNC_MASTER":
+        if _true(settings, "enableControllerMode"):
+            all_ack = _true(settings, "allAckInSyncStateSet")
+            replication = ReplicationMode.ALL_ACK if all_ack else ReplicationMode.SOME_ACK
+        elif settings.get("brokerRole", "ASYNC_MASTER") != "SYNC_MASTER":
             replication = ReplicationMode.ASYNC
         elif int(settings.get("totalReplicas", "1")) > 1 or _true(settings, "enableSlaveActingMaster"):
             replication = ReplicationMode.QUORUM
@@ -88,6 +103,10 @@ class Mode:
             "flushDiskType": "SYNC_FLUSH" if self.flush is Flush.SYNC else "ASYNC_FLUSH",
             "transientStorePoolEnable": pool,
         }
+        if self.replication in ELECTED:
+            all_ack = "true" if self.replication is ReplicationMode.ALL_ACK else "false"
+            own = {"enableControllerMode": "true", "allAckInSyncStateSet": all_ack}
+            return {**chosen, "brokerRole": "SYNC_MASTER", "inSyncReplicas": copies, **own}
         if self.replication is ReplicationMode.ASYNC:
             return {**chosen, "brokerRole": "ASYNC_MASTER"}
         if self.replication is ReplicationMode.SYNC:
@@ -106,6 +125,9 @@ SEEN = (
     "minInSyncReplicas",
     "enableAutoInSyncReplicas",
     "enableSlaveActingMaster",
+    "enableControllerMode",
+    "allAckInSyncStateSet",
+    "controllerHeartBeatTimeoutMills",
     "slaveReadEnable",
     "slaveTimeout",
     "syncFlushTimeout",
@@ -131,6 +153,7 @@ SEEN = (
 )
 #: Apache's defaults for settings that checkers need, in ms
 NOT_ACTIVE_MS = 10_000
+HEARTBEAT_TIMEOUT_MS = 10_000
 MEMBER_SYNC_MS = 1_000
 #: how long a fault lasts by default
 LASTS_MS = 6_000
@@ -170,6 +193,8 @@ class Plan:
     groups: int = 1
     replicas: int = 1
     nameservers: int = 1
+    #: above 0: controllers elect the master of each group
+    controllers: int = 0
     #: which brokers share a process (`rmqkit.cluster.layout.description.LAYOUTS`)
     layout: str = "apart"
     #: whether the cluster has TLS and users (`cluster up --preset secure`)
@@ -247,6 +272,11 @@ class Plan:
         return self.replicas > 1 and self.word("enableSlaveActingMaster").lower() == "true"
 
     @property
+    def elected(self) -> bool:
+        """Whether controllers elect another master if the master is gone."""
+        return self.mode.replication in ELECTED
+
+    @property
     def strict_locks(self) -> bool:
         """Whether a quorum of the group grants queue locks.
 
@@ -267,6 +297,11 @@ class Plan:
     def not_active_ms(self) -> int:
         """The time without a heartbeat after which a name server removes a broker."""
         return self.setting("brokerNotActiveTimeoutMillis", NOT_ACTIVE_MS)
+
+    @property
+    def heartbeat_timeout_ms(self) -> int:
+        """The time without a heartbeat after which controllers elect another master."""
+        return self.setting("controllerHeartBeatTimeoutMills", HEARTBEAT_TIMEOUT_MS)
 
     @property
     def member_sync_ms(self) -> int:

@@ -10,7 +10,7 @@ from typing import Any
 
 from rmqkit.hookspecs import Factory, hookimpl
 
-FAULTS = ("kill", "pause", "isolate", "isolate-in", "isolate-out", "isolate-ha")
+FAULTS = ("kill", "pause", "isolate", "isolate-in", "isolate-out", "isolate-ha", "isolate-controllers", "kill-leader")
 #: in the order in which reports show them
 PROMISES = (
     "acknowledged-survive",
@@ -21,6 +21,8 @@ PROMISES = (
     "commits-forward",
     "logs-equal",
     "one-master",
+    "one-master-per-epoch",
+    "confirm-forward",
     "locks-exclusive",
     "delay-kept",
     "timer-kept",

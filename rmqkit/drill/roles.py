@@ -25,7 +25,7 @@ class _Poll(NamedTuple):
     @property
     def state(self) -> tuple[object, ...]:
         get = self.extra.get
-        return self.outcome, self.value, get("members"), get("boot"), get("since")
+        return self.outcome, self.value, get("members"), get("boot"), get("since"), get("epoch")
 
 
 class RoleRows:
@@ -53,13 +53,17 @@ class RoleRows:
         why: str = "",
         boot: str = "",
         since_ms: int | None = None,
+        epoch: int | None = None,
     ) -> None:
         """Record an answer.
 
         `members` are the broker ids that the node sees alive. `since_ms` is when its role last
-        changed: it shows a change and its reversal between two polls.
+        changed: it shows a change and its reversal between two polls. `epoch` is given in
+        controller mode.
         """
         extra = {"members": sorted(members), "broker_id": broker_id, "why": why, "boot": boot, "since": since_ms}
+        if epoch is not None:
+            extra["epoch"] = epoch
         done_ms = invoke_ms if complete_ms is None else complete_ms
         self._add(node, broker, _Poll(invoke_ms, done_ms, OK, f"{role}/{online}", extra))
 

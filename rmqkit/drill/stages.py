@@ -24,6 +24,8 @@ STAGES: Mapping[str, Mapping[str, str]] = {
         names.ANNOUNCED: "known in the group",
         names.ROUTE_CHANGED: "route changed",
         names.ACTS: "a slave acts",
+        names.CHOSEN: "another master elected",
+        names.SERVES: "the elected master serves",
         names.SLAVE_READ: "first read served from a slave",
         names.LOCK_GRANTED: "lock granted",
         names.DELAY_DELIVERED: "delayed message released",
@@ -36,6 +38,7 @@ STAGES: Mapping[str, Mapping[str, str]] = {
         names.NODE_BACK: "node answers",
         names.PRE_ONLINE_DONE: "pre-online done",
         names.REGISTERED: "registered",
+        names.FOLLOWS_AGAIN: "slave of the new master",
         names.FIRST_SEND_AGAIN: "first send acknowledged",
         names.IN_SYNC_AGAIN: "everything as before",
     },
@@ -115,6 +118,7 @@ AGAIN: Mapping[str, Mapping[str, str]] = {
         "longest overlap ms": "longest overlap of leases, ms",
         "gap at takeover ms": "gap of locks at takeover, ms",
     },
+    "acknowledged-survive": {"lost where nothing is promised": "messages lost, as the mode allows"},
     "one-master": {"master and acting at once, ms": "master and acting at once, ms"},
 }
 

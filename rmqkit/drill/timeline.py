@@ -46,7 +46,10 @@ def derive(history: History) -> None:
     )
     if served is not None:
         history.add("event", key=names.SLAVE_READ, invoke_ms=served.complete_ms, value=str(served.extra.get("node", "")))
-    _stages(history, rows)
+    if any(row.kind == "role" and "epoch" in row.extra for row in rows):
+        _election_stages(history, rows)
+    else:
+        _stages(history, rows)
 
 
 def taken_over(history: History, node: DrillNode) -> bool:
@@ -107,6 +110,29 @@ def _stages(history: History, rows: Sequence[HistoryRow]) -> None:
     if gone_ms is not None:
         again = (row for row in routes if row.key == node and broker_id in row.extra["members"])
         found(names.REGISTERED, end_ms, again, _listed)
+
+
+def _election_stages(history: History, rows: Sequence[HistoryRow]) -> None:
+    """Add the stages of the first election after the fault, and of the node's return."""
+    hit = next(row for row in rows if row.kind == "event" and row.key == names.FAULT_BEGINS)
+    node, begin_ms, end_ms = str(hit.extra.get("node", "")), hit.invoke_ms, _first(rows, names.FAULT_ENDS)
+    roles = [row for row in rows if row.kind == "role" and row.broker == hit.broker and row.outcome == OK]
+    masters = [row for row in roles if row.client != node and row.key == "master" and row.complete_ms >= begin_ms]
+
+    def found(key: str, candidates: Iterable[HistoryRow], value: Callable[[HistoryRow], str]) -> None:
+        row = _earliest(candidates)
+        if row is not None:
+            history.add("event", key=key, invoke_ms=row.complete_ms, value=value(row))
+
+    if hit.extra.get("role") == "master":
+        found(names.CHOSEN, masters, lambda row: f"{row.client}, epoch {row.extra['epoch']}")
+        serves = (row for row in masters if row.value.endswith("/online"))
+        found(names.SERVES, serves, lambda row: f"{row.client}, epoch {row.extra['epoch']}: {row.extra.get('why', '')}")
+        routes = (row for row in rows if row.kind == "route" and row.broker == hit.broker and row.complete_ms >= begin_ms)
+        changed = (row for row in routes if row.key and row.key != node)
+        found(names.ROUTE_CHANGED, changed, lambda row: f"now names {row.key} as master")
+    own = (row for row in roles if row.client == node and row.value == "slave/online" and _after(row, end_ms))
+    found(names.FOLLOWS_AGAIN, own, lambda row: f"{node} is slave in epoch {row.extra['epoch']}")
 
 
 def _is_resolved(row: HistoryRow, node: str) -> bool:

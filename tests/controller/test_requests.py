@@ -110,6 +110,7 @@ def test_metadata_names_leader_and_peers(script: ControllerScript) -> None:
         "controllerLeaderAddress": "10.0.0.9:9000",
         "isLeader": "true",
         "peers": "n0:10.0.0.9:9000;",
+        "term": "1",
     }
 
 

@@ -124,10 +124,17 @@ class Hand:
         )
         return self
 
-    def role(self, value, at_ms, *, node=MASTER, members=(0, 1), until_ms=None, boot="1"):
+    def confirm(self, node, at_ms, *, epoch, offset):
+        """Add a poll of an elected master's confirm offset."""
+        more = {"role": "master", "epoch": epoch, "confirm": offset}
+        self.history.add("node", client=node, invoke_ms=at_ms, broker=BROKER, **more)
+        return self
+
+    def role(self, value, at_ms, *, node=MASTER, members=(0, 1), until_ms=None, boot="1", epoch=None):
         """Add a poll of a node's role; "" means no answer. `until_ms`: last poll with this role."""
         broker_id = int(node.rpartition("-")[2])
         told = {"members": list(members), "broker_id": broker_id, "boot": boot} if value else {}
+        told |= {} if epoch is None else {"epoch": epoch}
         for each_ms in (at_ms,) if until_ms is None else (at_ms, until_ms):
             self.history.add(
                 "role",
@@ -215,3 +222,10 @@ def whole():
             4, QUIET_MS, node=node, final=True
         )
     return hand
+
+
+def elected():
+    """Return a history: the master of epoch 1 confirmed 300, and another one of epoch 2 does so."""
+    hand = Hand().role("master/online", 500, epoch=1).confirm(MASTER, 900, epoch=1, offset=300)
+    hand.role("slave/online", 2_600, epoch=2)
+    return hand.role("master/online", 2_500, node=SLAVE, epoch=2).confirm(SLAVE, 2_600, epoch=2, offset=300)

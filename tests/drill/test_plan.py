@@ -6,10 +6,10 @@ import pytest
 
 from rmqkit.drill import workload
 from rmqkit.drill.plan import Flush, Mode, Plan, PlanError, ReplicationMode
+from rmqkit.drill.promises.table import TABLE
 
 
-@pytest.mark.parametrize("replication", ReplicationMode)
-@pytest.mark.parametrize("flush", Flush)
+@pytest.mark.parametrize(("replication", "flush"), TABLE)
 def test_the_settings_of_a_mode_are_that_mode(replication, flush):
     mode = Mode(replication, flush)
     assert Mode.of(mode.settings(2)) == mode
@@ -18,8 +18,10 @@ def test_the_settings_of_a_mode_are_that_mode(replication, flush):
 
 def test_a_mode_without_a_flush_is_one_with_async_flush():
     assert Mode.parse("sync") == Mode(ReplicationMode.SYNC, Flush.ASYNC)
-    with pytest.raises(PlanError, match="use one of async, sync, quorum, optionally followed by"):
+    with pytest.raises(PlanError, match="use one of async, sync, quorum, all-ack, some-ack, optionally followed by"):
         Mode.parse("quorum+fsync")
+    with pytest.raises(PlanError, match="needs its log in files"):
+        Mode.parse("all-ack+pool")
 
 
 def test_apaches_defaults_are_an_async_master():

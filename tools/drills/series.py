@@ -4,6 +4,7 @@
     python -m tools.drills.series --list replicas       # 50 faults of one group of two: 15 minutes
     python -m tools.drills.series --list takeovers      # 30 in which a slave acts: 20 minutes
     python -m tools.drills.series --list services       # 12 with timers, transactions, pop: 8 min
+    python -m tools.drills.series --list elections      # 15 with controllers: 12 minutes
     python -m tools.drills.series --list replicas --only pause --seconds 3 --out some.json
 
 Each drill has its own cluster. An inconclusive drill is repeated once, because a busy machine can
@@ -24,14 +25,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from rmqkit.cluster.layout.home import home_folder
-from rmqkit.drill.plan import Flush, Mode, Plan, ReplicationMode
+from rmqkit.drill.plan import PLAIN, Flush, Mode, Plan
 from rmqkit.drill.promises.contract import Judgement
 from rmqkit.drill.real.runner import with_own_cluster
 from rmqkit.drill.report import verdict_words
 from rmqkit.drill.verdict import EXIT_CODES
 from rmqkit.errors import RmqkitError
 from tools import docs
-from tools.drills import services, takeovers
+from tools.drills import elections, services, takeovers
 from tools.pages.drills import RESULTS, repeated
 
 SEEDS = (1, 2)
@@ -41,12 +42,12 @@ def plans() -> list[Plan]:
     """Return 50 plans: faults × modes × seeds, partial isolations, pool flush, slave faults."""
     found = []
     for fault in ("kill", "pause", "isolate"):
-        for replication in ReplicationMode:
+        for replication in PLAIN:
             for flush in (Flush.ASYNC, Flush.SYNC):
                 found += [_plan(fault, Mode(replication, flush), seed) for seed in SEEDS]
     for fault in ("isolate-in", "isolate-out", "isolate-ha"):
-        found += [_plan(fault, Mode(replication, Flush.ASYNC), 3) for replication in ReplicationMode]
-    found += [_plan("kill", Mode(replication, Flush.POOL), 4) for replication in ReplicationMode]
+        found += [_plan(fault, Mode(replication, Flush.ASYNC), 3) for replication in PLAIN]
+    found += [_plan("kill", Mode(replication, Flush.POOL), 4) for replication in PLAIN]
     found += [_plan(fault, Mode(), 5, target="slave") for fault in ("kill", "pause")]
     return found
 
@@ -109,6 +110,7 @@ LISTS: Mapping[str, Series] = {
     "replicas": Series(plans, RESULTS["replicas"], lambda plan: {}),
     "takeovers": Series(takeovers.plans, RESULTS["takeovers"], takeovers.settings),
     "services": Series(services.plans, RESULTS["services"], services.settings),
+    "elections": Series(elections.plans, RESULTS["elections"], elections.settings),
 }
 
 

@@ -21,6 +21,7 @@ RESULTS: Mapping[str, Path] = {
     "replicas": _FOLDER / "results.json",
     "takeovers": _FOLDER / "takeovers.json",
     "services": _FOLDER / "services.json",
+    "elections": _FOLDER / "elections.json",
 }
 
 
@@ -30,6 +31,7 @@ def tables() -> dict[str, str]:
         "results": replicas_table(found["replicas"]),
         "takeovers": takeovers_table(found["takeovers"]),
         "services": services_table(found["services"]),
+        "elections": elections_table(found["elections"]),
     }
 
 
@@ -155,6 +157,44 @@ def services_table(results: Sequence[Result]) -> str:
         cells = [fault, mode, str(len(rows)), _verdicts(rows), *(_median(rows, name) for name in SERVICE_STAGES.values())]
         for promise, counts in SERVICE_COUNTS.values():
             cells.append(f"{sum(_count(each, promise, count) for each in rows for count in counts):,}")
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+# --- elections
+
+#: column -> figure, the duration of a stage in seconds; the column shows the median
+ELECTION_STAGES = {
+    "elected": "fault → another master elected, s",
+    "serves": "fault → the elected master serves, s",
+    "slave again": "fault's end → slave of the new master, s",
+}
+#: column -> promise and count
+ELECTION_COUNTS: Mapping[str, tuple[str, str]] = {
+    "acknowledged": (SURVIVE, "acknowledged"),
+    "unknown": (SURVIVE, "unknown"),
+    "promise broken": (SURVIVE, "broken"),
+    "lost, as the mode allows": (SURVIVE, "lost where nothing is promised"),
+    "epochs with a master": ("one-master-per-epoch", "epochs with a master"),
+}
+
+
+def elections_table(results: Sequence[Result]) -> str:
+    """Return the table with one row per mode, fault and load."""
+    groups: dict[tuple[str, ...], list[Result]] = {}
+    for each in results:
+        groups.setdefault((each["mode"].partition("+")[0], each["fault"], each["load"]), []).append(each)
+    lines = [
+        f"{len(results)} drills, {_valid(results)} of them valid{repeated(results)}.",
+        f"They acknowledged {_sum(results, 'acknowledged'):,} messages, with {_broken(results):,} violations of a promise.",
+        "",
+        f"| mode | fault | load | drills | verdict | {' | '.join((*ELECTION_STAGES, *ELECTION_COUNTS))} |",
+        "|" + "---|" * (5 + len(ELECTION_STAGES) + len(ELECTION_COUNTS)),
+    ]
+    for (mode, fault, load), rows in groups.items():
+        cells = [mode, fault, load, str(len(rows)), _verdicts(rows)]
+        cells += [_median(rows, name) for name in ELECTION_STAGES.values()]
+        cells += [f"{sum(_count(each, *count) for each in rows):,}" for count in ELECTION_COUNTS.values()]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 

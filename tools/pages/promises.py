@@ -58,6 +58,18 @@ TAKEOVER: Sequence[Kept] = (
         "how long an isolated master still considered itself the master while a slave acted",
     ),
     Kept(
+        "one-master-per-epoch",
+        "controller mode",
+        "at most one broker of a group is master in an epoch, and no broker returns to a smaller epoch",
+        "",
+    ),
+    Kept(
+        "confirm-forward",
+        "controller mode with `allAckInSyncStateSet`",
+        "the confirm offset, up to which consumers may read, never decreases, also when another broker is elected",
+        "",
+    ),
+    Kept(
         "locks-exclusive",
         "`lockMode=strict`, 3 replicas or more",
         "leases of a queue never overlap, whichever broker grants them",

@@ -323,14 +323,13 @@ class Election(StateMachine[ElectionState]):
             request = GetNextBrokerIdRequest(cluster_name=self._cluster, broker_name=self._name)
             self._ask(RequestCode.CONTROLLER_GET_NEXT_BROKER_ID, request, self._got_next)
             return
-        code = RequestCode.CONTROLLER_APPLY_BROKER_ID
         apply = ApplyBrokerIdRequest(
             cluster_name=self._cluster,
             broker_name=self._name,
             applied_broker_id=self.id.broker_id,
             register_check_code=self.id.check_code,
         )
-        self._ask(code, apply, self._applied)
+        self._ask(RequestCode.CONTROLLER_APPLY_BROKER_ID, apply, self._applied)
 
     def _got_next(self, reply: Reply) -> None:
         found = reply.read(GetNextBrokerIdResponse).next_broker_id if reply.is_ok else None

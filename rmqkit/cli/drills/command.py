@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from rmqkit.drill.plan import Plan
     from rmqkit.drill.real.runner import DrillResult
 
+#: at least as many replicas has a drill with controllers
+REPLICAS_ELECTED = 3
+
 fail_master_app = typer.Typer(add_completion=False, rich_markup_mode=None)
 app = group("drill")
 
@@ -51,7 +54,11 @@ Settings = Annotated[
 ]
 ModeName = Annotated[
     str,
-    typer.Option("--mode", help="async, sync or quorum, each also with +sync-flush or +pool: quorum+sync-flush."),
+    typer.Option(
+        "--mode",
+        help="async, sync or quorum, each also with +sync-flush or +pool: quorum+sync-flush. With three controllers: "
+        "all-ack or some-ack, also with +sync-flush.",
+    ),
 ]
 Target = Annotated[str, typer.Option("--target", help="The node to break: master, slave, broker-a:1.")]
 LoadNames = Annotated[
@@ -67,7 +74,11 @@ LoadNames = Annotated[
 Replicas = Annotated[int, typer.Option("--replicas", min=1, help="Brokers in each group.")]
 PresetName = Annotated[
     str | None,
-    typer.Option("--preset", help="A named set of settings: fast-failover, secure.", autocompletion=preset_names),
+    typer.Option(
+        "--preset",
+        help="A named set of settings: fast-failover, secure, controller (then the mode is all-ack).",
+        autocompletion=preset_names,
+    ),
 ]
 
 
@@ -303,9 +314,13 @@ def simulate(
         certificates.check_library()
     numbers = range(first, first + seeds)
     if defect:
+        from rmqkit.drill.defects.table import DEFECTS
+
         known = drill_output.defects()
         if defect not in known:
             raise UsageError(f"there is no defect {defect}; there are {', '.join(known)}")
+        if (family or DEFECTS[defect].family) not in simulation.FAMILIES:
+            raise UsageError(f"no simulated drill finds {defect}: use `{drill_output.finding_command(defect)}`")
         count, found = simulation.find(defect, numbers, mode, family, secure=secure)
         if json:
             output.document({"defect": defect, "seeds": count, "found": found._asdict() if found else None})
@@ -412,18 +427,27 @@ def _plan(mode: str, pairs: list[str] | None, preset: str | None, **given: Any) 
     from rmqkit.cluster.layout.description import Description, parse_settings
     from rmqkit.cluster.layout.presets import with_preset
     from rmqkit.cluster.layout.selectors import select
-    from rmqkit.drill.plan import Mode, Plan
+    from rmqkit.drill.plan import CONTROLLERS, ELECTED, Mode, Plan, ReplicationMode
     from rmqkit.settings.table import show
 
     asked = with_preset(preset, {"settings": parse_settings(pairs or ())})
-    if set(asked) - {"settings", "secure"}:
+    is_elected = "controllers" in asked
+    if is_elected and Mode.parse(mode).replication not in ELECTED:
+        mode = ReplicationMode.ALL_ACK
+    if set(asked) - {"settings", "secure", "controllers", "replicas"} or ("replicas" in asked and not is_elected):
         raise UsageError(
             f"--preset {preset}: drills choose groups and replicas with --groups and --replicas, one broker a process"
         )
     chosen = asked["settings"]
     settings = {key: show(value) for key, value in chosen.items()}
-    plan = Plan(mode=Mode.parse(mode), settings=settings, secure=asked.get("secure", False), **given).checked()
-    nodes = Description(groups=plan.groups, replicas=plan.replicas).nodes()
+    chosen_mode = Mode.parse(mode)
+    controllers = CONTROLLERS if chosen_mode.replication in ELECTED else 0
+    if controllers:
+        # Two replicas are the default of drills without controllers.
+        given["replicas"] = max(given["replicas"], REPLICAS_ELECTED)
+    secure = asked.get("secure", False)
+    plan = Plan(mode=chosen_mode, settings=settings, secure=secure, controllers=controllers, **given).checked()
+    nodes = Description(groups=plan.groups, replicas=plan.replicas, controllers=controllers).nodes()
     if not any(node.is_broker for node in select(nodes, plan.target)):
         brokers = ", ".join(node.node for node in nodes if node.is_broker)
         raise UsageError(f"--target {plan.target}: drills break brokers; there are {brokers}")

@@ -77,14 +77,22 @@ def loads() -> list[tuple[str, str]]:
 def modes() -> list[tuple[str, str]]:
     """Return every mode, with the meaning of SEND_OK in it."""
     from rmqkit.drill.plan import Flush, Mode, ReplicationMode
+    from rmqkit.drill.promises.table import TABLE
 
     copies = {
         ReplicationMode.ASYNC: "on the master",
         ReplicationMode.SYNC: "on as many replicas as inSyncReplicas says",
         ReplicationMode.QUORUM: "the same; a send is refused while too few replicas are in sync",
+        ReplicationMode.ALL_ACK: "on every member in sync; controllers elect the master",
+        ReplicationMode.SOME_ACK: "on as many members in sync as inSyncReplicas says; controllers elect the master",
     }
     disks = {Flush.ASYNC: "in the page cache", Flush.SYNC: "on disk", Flush.POOL: "in the memory of the broker"}
-    return [(str(Mode(each, flush)), f"{disks[flush]}, {copies[each]}") for each in ReplicationMode for flush in Flush]
+    return [
+        (str(Mode(each, flush)), f"{disks[flush]}, {copies[each]}")
+        for each in ReplicationMode
+        for flush in Flush
+        if (each, flush) in TABLE
+    ]
 
 
 def finding_command(name: str) -> str:
@@ -97,6 +105,7 @@ def finding_command(name: str) -> str:
     options = {
         "fault": "--fault {}",
         "target": "--target {}",
+        "mode": "--mode {}",
         "fault_ms": "--seconds {:g}",
         "send_timeout_ms": "--send-timeout {:g}",
     }

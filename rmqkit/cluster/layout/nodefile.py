@@ -193,8 +193,9 @@ def check_settings(settings: Mapping[str, Setting], replicas: int = 1, controlle
         if row is None and not key.startswith("plugin."):
             raise UsageProblem(f"unknown setting {key!r}{suggest(key, keys.every_key())}")
         if row is not None and row.key in (*BROKER_TIES, *NAMESERVER_TIES, *CONTROLLER_TIES):
-            also = "--base-port, --bind, --advertise, --preset controller"
-            raise UsageProblem(f"{row.key} is given to each node by the cluster and cannot be set; see {also}")
+            raise UsageProblem(
+                f"{row.key} differs per node and cannot be set; see --base-port, --bind, --advertise, --preset controller"
+            )
         if row is not None and row.key == ROLE_KEY and str(settings[key]).upper() == SLAVE:
             raise UsageProblem(f"{ROLE_KEY} = {SLAVE}: all brokers of a group but the first are slaves; see --replicas")
     assumed: dict[str, Setting] = {"enableControllerMode": True, "controllerAddr": "127.0.0.1:1"} if controllers else {}

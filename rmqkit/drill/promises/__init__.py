@@ -6,6 +6,7 @@ from rmqkit.drill.promises.commits import CommitsForward
 from rmqkit.drill.promises.contract import Broken, Finding, Judgement, Promise, judged
 from rmqkit.drill.promises.delays import DelayKept
 from rmqkit.drill.promises.delivery import EverythingDelivered, NothingUnsent
+from rmqkit.drill.promises.elections import ConfirmForward, OneMasterPerEpoch
 from rmqkit.drill.promises.locks import LocksExclusive
 from rmqkit.drill.promises.logs import LogsEqual
 from rmqkit.drill.promises.offsets import OffsetsStable
@@ -31,6 +32,8 @@ PROMISES: Mapping[str, Factory] = {
         CommitsForward,
         LogsEqual,
         OneMaster,
+        OneMasterPerEpoch,
+        ConfirmForward,
         LocksExclusive,
         DelayKept,
         TimerKept,

@@ -90,7 +90,8 @@ class Copies:
         """
         if plan.replicas < 2:
             return 1
-        return self.during(row) if plan.mode.replication is ReplicationMode.QUORUM else 2
+        counts = (ReplicationMode.QUORUM, ReplicationMode.ALL_ACK)
+        return self.during(row) if plan.mode.replication in counts else 2
 
     def during(self, row: HistoryRow) -> int:
         """Return the smallest number of replicas in sync around a send.

@@ -61,7 +61,7 @@ def _of_node(rows: Sequence[HistoryRow]) -> Iterator[RoleInterval]:
 
 
 def _state(row: HistoryRow) -> tuple[object, ...]:
-    return row.outcome, row.value, *(row.extra.get(key) for key in ("members", "boot", "since"))
+    return row.outcome, row.value, *(row.extra.get(key) for key in ("members", "boot", "since", "epoch"))
 
 
 def _span(first: HistoryRow, last: HistoryRow) -> Iterator[RoleInterval]:

@@ -12,6 +12,8 @@ is weaker than SEND_OK uses the row of a weaker mode (`cell`):
 
 - FLUSH_DISK_TIMEOUT: the row of ASYNC_FLUSH;
 - FLUSH_SLAVE_TIMEOUT and SLAVE_NOT_AVAILABLE: the row of ASYNC_MASTER;
+- In controller mode (all-ack, some-ack) such an answer means what some-ack means: another member
+  may be elected, and what the old master alone had is removed from its log.
 - SEND_OK of a quorum that had shrunk to the master alone, or of a group without slaves: the row of
   ASYNC_MASTER.
 """
@@ -20,7 +22,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import NamedTuple
 
-from rmqkit.drill.plan import Flush, Mode, ReplicationMode
+from rmqkit.drill.plan import ELECTED, Flush, Mode, ReplicationMode
 
 
 class Harm(StrEnum):
@@ -52,6 +54,7 @@ KEPT = Cell(Where.MASTER, "survives")
 ON_SLAVE = Cell(Where.SLAVE, "survives on the slave")
 MEMORY = Cell(Where.NOWHERE, "**may be lost** if sent within the last `commitIntervalCommitLog`")
 UNSYNCED = Cell(Where.NOWHERE, "**may be lost** if written since the last flush (`flushIntervalCommitLog`)")
+BY_ELECTION = Cell(Where.NOWHERE, "**may be lost** if it was sent in the last moments and another member is elected")
 UNCOPIED = Cell(Where.NOWHERE, "**may be lost** if no slave had it yet")
 
 
@@ -76,6 +79,11 @@ TABLE: Mapping[tuple[ReplicationMode, Flush], Mapping[Harm, Cell]] = {
     (ReplicationMode.QUORUM, Flush.ASYNC): _row(KEPT, ON_SLAVE, ON_SLAVE),
     (ReplicationMode.QUORUM, Flush.SYNC): _row(KEPT, KEPT, ON_SLAVE),
     (ReplicationMode.QUORUM, Flush.POOL): _row(ON_SLAVE, ON_SLAVE, ON_SLAVE),
+    # A member in sync is elected, and it has every message that was answered SEND_OK.
+    (ReplicationMode.ALL_ACK, Flush.ASYNC): _row(KEPT, KEPT, KEPT),
+    (ReplicationMode.ALL_ACK, Flush.SYNC): _row(KEPT, KEPT, KEPT),
+    (ReplicationMode.SOME_ACK, Flush.ASYNC): dict.fromkeys(Harm, BY_ELECTION),
+    (ReplicationMode.SOME_ACK, Flush.SYNC): dict.fromkeys(Harm, BY_ELECTION),
 }
 
 #: answers weaker than SEND_OK: in the row of ASYNC_MASTER, or of ASYNC_FLUSH
@@ -88,7 +96,12 @@ def cell(mode: Mode, harm: Harm, status: str = "SEND_OK", *, copies: int = 2, hi
     if not hits_master:
         return KEPT
     replication, flush = mode.replication, mode.flush
-    if status in AS_ALONE or copies < 2:
+    if replication in ELECTED and status in AS_ALONE:
+        replication = ReplicationMode.SOME_ACK
+    elif replication is ReplicationMode.ALL_ACK and copies < 2:
+        # Only this master is in sync, so no other is elected.
+        replication = ReplicationMode.ASYNC
+    elif replication not in ELECTED and (status in AS_ALONE or copies < 2):
         replication = ReplicationMode.ASYNC
     if status in AS_UNSYNCED and flush is Flush.SYNC:
         flush = Flush.ASYNC
@@ -100,5 +113,7 @@ REPLICATIONS = {
     ReplicationMode.ASYNC: "ASYNC_MASTER",
     ReplicationMode.SYNC: "SYNC_MASTER, plain, `inSyncReplicas=2`",
     ReplicationMode.QUORUM: "SYNC_MASTER, quorum, 2 in sync",
+    ReplicationMode.ALL_ACK: "controller mode, `allAckInSyncStateSet`",
+    ReplicationMode.SOME_ACK: "controller mode, `inSyncReplicas=2`",
 }
 FLUSHES = {Flush.ASYNC: "ASYNC_FLUSH", Flush.SYNC: "SYNC_FLUSH", Flush.POOL: "`transientStorePoolEnable`"}

@@ -26,6 +26,8 @@ from rmqkit.drill.real.services.table import check_load, drain_ms
 from rmqkit.drill.real.watch import ClusterWatch
 from rmqkit.errors import ClientError, RmqkitError
 
+#: selectors of controllers
+LEADER, CONTROLLER = "leader", "controller"
 POLL_S = 0.05
 ANSWER_S = 0.5
 #: in a steady state, sends, deliveries and polls are not older than this
@@ -34,6 +36,8 @@ FRESH_MS = 1_500
 SERVICE_FRESH_MS = 3_000
 #: limit for brokers to vote on locks: after its start, a broker may wait for one lease (60 s)
 VOTES_MAX_MS = 70_000
+#: faults that are noticed at once: the kernel closes the connections of the process
+KILLS = ("kill", "kill-leader")
 #: a slave acts for at least this time
 ACTS_MS = 4_000
 #: how much longer a fault waits for the takeover (`Plan.hold_ms`)
@@ -70,11 +74,37 @@ class RealDriver:
     # --- the course
 
     def nodes(self, selector: str) -> Sequence[DrillNode]:
+        elected = self.plan.elected
         try:
-            plans = self.cluster.select(selector)
+            if selector == LEADER:
+                leading = [node for node, said in self.cluster.elections().controllers.items() if said.leads]
+                plans = [plan for plan in self.cluster.description.nodes() if plan.node in leading]
+            elif selector == CONTROLLER:
+                plans = [plan for plan in self.cluster.description.nodes() if plan.is_controller]
+            else:
+                plans = self.cluster.select(selector)
+            is_asked = elected and bool(plans) and plans[0].is_broker
+            masters = [plan.node for plan in self.cluster.select("master")] if is_asked else []
         except ClusterError as error:
             raise DrillError(str(error)) from None
-        return [DrillNode(plan.node, plan.broker_name, plan.broker_id) for plan in plans]
+        at = {target.plan.node: target.address for target in self.cluster.targets()}
+        return [
+            DrillNode(
+                plan.node,
+                plan.broker_name,
+                plan.broker_id,
+                plan.node in masters if elected else None,
+                at.get(plan.node, ""),
+            )
+            for plan in plans
+        ]
+
+    def _masters(self) -> set[str]:
+        """Return the nodes that are masters, by the newest polls in controller mode."""
+        if not self.plan.elected:
+            return {target.plan.node for target in self.targets() if target.plan.broker_id == 0}
+        last = self._watch.last if self._watch is not None else {}
+        return {node for node, row in last.items() if row.outcome == OK and row.extra.get("role") == "master"}
 
     def targets(self) -> list[Target]:
         """Return the brokers with their addresses."""
@@ -166,16 +196,19 @@ class RealDriver:
         for kind in (workload.PULL, workload.PUSH):
             if load.given_ms.get(kind, -FRESH_MS) < since_ms:
                 return f"group {load.group(kind)} received no message in the last {FRESH_MS} ms"
+        masters = self._masters()
         for target in self.targets():
             told = watch.last.get(target.plan.node)
             if told is None or told.outcome != OK or told.complete_ms < since_ms:
                 return f"{target.plan.node} does not answer"
-            if target.plan.broker_id not in watch.route.get(target.plan.broker_name, {}):
+            if target.address not in watch.route.get(target.plan.broker_name, {}).values():
                 return f"no route lists {target.plan.node}"
             in_sync = told.extra.get("in_sync")
-            if self.plan.replicas > 1 and target.plan.broker_id == 0 and (in_sync or 0) < self.plan.replicas:
+            if self.plan.replicas > 1 and target.plan.node in masters and (in_sync or 0) < self.plan.replicas:
                 return f"{target.plan.node} has {in_sync or 0} of {self.plan.replicas} replicas in sync"
         lacking = self._roles_lacking(load, watch, since_ms) if self.plan.acting else ""
+        if self.plan.elected:
+            lacking = self._elections_lacking(watch, masters)
         return lacking or load.services.lacking(max(0, self.now_ms() - SERVICE_FRESH_MS))
 
     def _roles_lacking(self, load: RealLoad, watch: ClusterWatch, since_ms: int) -> str:
@@ -203,6 +236,21 @@ class RealDriver:
             return "no member of the lock group was granted a lock"
         return ""
 
+    def _elections_lacking(self, watch: ClusterWatch, masters: set[str]) -> str:
+        """Return what is missing in groups whose masters are elected, or ""."""
+        for name in dict.fromkeys(target.plan.broker_name for target in self.targets()):
+            members = [target for target in self.targets() if target.plan.broker_name == name]
+            leading = [target for target in members if target.plan.node in masters]
+            if len(leading) != 1:
+                return f"{name} has {len(leading)} masters"
+            if watch.route.get(name, {}).get(0) != leading[0].address:
+                return f"the route of {name} does not name {leading[0].plan.node} as master"
+            for target in members:
+                role, state = "master" if target in leading else "slave", watch.roles.state(target.plan.node)
+                if state != f"{role}/online":
+                    return f"{target.plan.node} is {state or 'silent'}; it should be {role}/online"
+        return ""
+
     def stop_sending(self) -> None:
         if self._load is not None:
             self._load.stop_sending()
@@ -215,8 +263,9 @@ class RealDriver:
             return False
         ends: dict[tuple[str, int], int] = {}
         try:
+            masters = self._masters()
             for target in self.targets():
-                if target.plan.broker_id == 0:
+                if target.plan.node in masters:
                     with NodeClient(target.host, target.port, ANSWER_S) as asked:
                         for queue in range(self.plan.queues):
                             ends[target.plan.broker_name, queue] = asked.offsets(self.name, queue)[1]
@@ -232,10 +281,11 @@ class RealDriver:
         load.close()
         targets = self.targets()
         final_state.read_offsets(watch, targets)
-        final_state.read_queues(self.history, self.now_ms, targets, self.name, self.plan.queues)
+        masters = self._masters()
+        final_state.read_queues(self.history, self.now_ms, targets, masters, self.name, self.plan.queues)
         ends = {node: int(row.extra["end"]) for node, row in watch.last.items() if row.extra.get("end") is not None}
         stores = [(target, self.cluster.node_folder(target.plan.node) / "store") for target in targets]
-        final_state.read_logs(self.history, self.now_ms, stores, ends)
+        final_state.read_logs(self.history, self.now_ms, stores, masters, ends)
 
     def close(self) -> None:
         if self._watch is not None:
@@ -327,8 +377,12 @@ def settings_seen(cluster: Cluster, group: str = "") -> dict[str, str]:
 
     Raises DrillError.
     """
+    try:
+        masters = [plan.node for plan in cluster.select("master")]
+    except ClusterError as error:
+        raise DrillError(str(error)) from None
     for target in cluster.targets():
-        if target.plan.is_broker and target.plan.broker_id == 0 and group in ("", target.plan.broker_name):
+        if target.plan.node in masters and group in ("", target.plan.broker_name):
             try:
                 with NodeClient(target.host, target.port, 2.0) as asked:
                     config = asked.config()
@@ -352,7 +406,9 @@ def plan_as_recorded(plan: Plan, seen: Mapping[str, str]) -> Plan:
     if plan.fault_ms:
         return plan
     # The name server removes a silent broker after `not_active_ms`. The fault must last longer.
-    is_noticed_at_once = plan.fault == "kill" or not plan.acting or plan.target != "master"
+    if plan.elected and plan.fault not in KILLS:
+        return plan.changed(fault_ms=plan.heartbeat_timeout_ms + ACTS_MS)
+    is_noticed_at_once = plan.fault in KILLS or not plan.acting or plan.target != "master"
     if is_noticed_at_once:
         return plan.changed(fault_ms=LASTS_MS)
     fault_ms = plan.not_active_ms + ACTS_MS

@@ -9,7 +9,7 @@ this process can read it.
 """
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 from zlib import crc32
@@ -29,13 +29,18 @@ AGREE_PAUSE_S = 0.2
 Now = Callable[[], int]
 
 
-def read_queues(history: History, now_ms: Now, targets: Sequence[Target], topic: str, queues: int) -> None:
-    """Record a `read` row for each message of each replica, and an `end` row per queue."""
+def read_queues(
+    history: History, now_ms: Now, targets: Sequence[Target], masters: Collection[str], topic: str, queues: int
+) -> None:
+    """Record a `read` row for each message of each replica, and an `end` row per queue.
+
+    `masters` are the nodes that are masters now.
+    """
     for target in targets:
         for queue in range(queues):
             begun_ms = now_ms()
             plan = target.plan
-            role = "master" if plan.broker_id == 0 else "slave"
+            role = "master" if plan.node in masters else "slave"
             try:
                 with NodeClient(target.host, target.port, READ_S) as asked:
                     offset_min, end = asked.offsets(topic, queue)
@@ -107,10 +112,17 @@ def _agree(watch: ClusterWatch, targets: Sequence[Target]) -> bool:
     return all(len(offsets) == 1 for offsets in held.values())
 
 
-def read_logs(history: History, now_ms: Now, stores: Sequence[tuple[Target, Path]], ends: dict[str, int]) -> None:
+def read_logs(
+    history: History,
+    now_ms: Now,
+    stores: Sequence[tuple[Target, Path]],
+    masters: Collection[str],
+    ends: dict[str, int],
+) -> None:
     """Record a `log` row for each piece of each replica's log.
 
-    `ends` maps each node to the end of its log, as the node reports it.
+    `masters` are the nodes that are masters now. `ends` maps each node to the end of its log, as
+    the node reports it.
     """
     for broker in dict.fromkeys(target.plan.broker_name for target, _ in stores):
         members = [(target, store) for target, store in stores if target.plan.broker_name == broker]
@@ -120,7 +132,7 @@ def read_logs(history: History, now_ms: Now, stores: Sequence[tuple[Target, Path
         for target, store in members:
             begun_ms = now_ms()
             common: dict[str, Any] = {"client": target.plan.node, "broker": broker, "invoke_ms": begun_ms}
-            role = "master" if target.plan.broker_id == 0 else "slave"
+            role = "master" if target.plan.node in masters else "slave"
             try:
                 for offset, size, value in pieces(store / "commitlog", end):
                     history.add("log", value=value, offset=offset, role=role, size=size, **common)

@@ -21,7 +21,7 @@ from rmqkit.cluster.processes import last_lines
 from rmqkit.drill import runs
 from rmqkit.drill.engine import Engine, Outcome
 from rmqkit.drill.history import History
-from rmqkit.drill.plan import Plan, PlanError
+from rmqkit.drill.plan import CONTROLLERS, Plan, PlanError
 from rmqkit.drill.real.driver import RealDriver, plan_as_recorded, remove_left, settings_seen
 from rmqkit.drill.real.services.table import SETTINGS, default_load
 from rmqkit.settings.build import writable
@@ -132,6 +132,7 @@ def plan_for(description: Description, plan: Plan) -> Plan:
         groups=description.groups,
         replicas=description.replicas,
         nameservers=description.nameservers,
+        controllers=description.controllers,
         layout=description.layout,
         secure=description.secure,
         settings={key: show(value) for key, value in description.settings.items() if key not in OF_ACCESS},
@@ -152,6 +153,7 @@ def shape_of(plan: Plan) -> dict[str, Any]:
         "groups": plan.groups,
         "replicas": plan.replicas,
         "nameservers": plan.nameservers,
+        "controllers": plan.controllers or (CONTROLLERS if plan.elected else 0),
         "layout": plan.layout,
         "secure": plan.secure,
         "settings": settings_of(plan),
@@ -170,6 +172,7 @@ def settings_of(plan: Plan) -> dict[str, str]:
     settings |= {**plan.settings, **plan.seen}
     if plan.seen:
         settings = writable(settings)
+    settings.pop("enableControllerMode", None)  # the number of controllers says it
     if plan.breaks:
         settings["drillDefects"] = ",".join(plan.breaks)
     return settings

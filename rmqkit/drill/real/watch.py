@@ -20,6 +20,7 @@ from functools import partial
 from typing import Any
 
 from rmqkit.cluster.health.caller import NoAnswer
+from rmqkit.cluster.health.elections import election_of
 from rmqkit.cluster.health.readiness import Target
 from rmqkit.cluster.health.roles import role_of
 from rmqkit.drill.history import FAIL, FAULT_BEGINS, IN_SYNC_AGAIN, LOAD_ENDS, OK, History, HistoryRow
@@ -150,6 +151,7 @@ class ClusterWatch:
             gap=_number(facts.get("replicationGap")),
             end=_number(facts.get("commitLogMaxOffset")),
             boot=facts.get("bootTimestamp", ""),
+            **_elected(facts),
             **more,
         )
 
@@ -181,6 +183,7 @@ class ClusterWatch:
                 why=said.why,
                 boot=facts.get("bootTimestamp", ""),
                 since_ms=round(said.since_ms - self._wall_ms),
+                epoch=_elected(facts).get("epoch"),
             )
 
     # --- the name server's route
@@ -234,13 +237,14 @@ class ClusterWatch:
                     asked.close()
                     asked = None
                 address = members[min(members)]
-                asked = self._read_from(address, asked)
+                asked = self._read_from(min(members), address, asked)
             self._pause()
         if asked is not None:
             asked.close()
 
-    def _read_from(self, address: str, asked: NodeClient | None) -> NodeClient | None:
-        """Read the last message of a queue, over the open connection if there is one.
+    def _read_from(self, broker_id: int, address: str, asked: NodeClient | None) -> NodeClient | None:
+        """Read the last message of a queue from the broker that the route has under this id, over
+        the open connection if there is one.
 
         Return the connection, or None if the read failed.
         """
@@ -249,7 +253,7 @@ class ClusterWatch:
         target = self._nodes.get(address)
         known: dict[str, Any] = {"client": "probe", "invoke_ms": begun_ms, "broker": self.broker, "queue": 0}
         known["node"] = target.plan.node if target else address
-        known["broker_id"] = target.plan.broker_id if target else -1
+        known["broker_id"] = broker_id
         try:
             if asked is None:
                 host, port = Address.parse(address)
@@ -309,6 +313,12 @@ def wait_until(holds: Callable[[], bool], most_s: float, pause_s: float = 0.05) 
             return False
         time.sleep(pause_s)
     return True
+
+
+def _elected(facts: Mapping[str, str]) -> dict[str, int]:
+    """Return epoch and confirm offset of a broker in controller mode; {} for others."""
+    said = election_of(facts)
+    return {} if said is None else {"epoch": said.epoch, "confirm": said.confirm_offset or 0}
 
 
 def _number(text: str | None) -> int | None:

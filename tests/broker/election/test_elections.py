@@ -99,6 +99,18 @@ def test_an_isolated_master_refuses_messages_before_another_one_is_elected():
     assert group.settled() == new
 
 
+def test_a_leader_that_names_another_master_renews_no_lease():
+    group = ElectedGroup()
+    old = group.settled()
+    new = group.other(old)
+    group.world.pause(old)
+    group.until(lambda: group.election(new).state is election.MASTER)
+    since = len(group.world.log(old).events("lease-renewed"))
+    group.world.resume(old)
+    group.until(lambda: group.election(old).state is election.SLAVE)
+    assert len(group.world.log(old).events("lease-renewed")) == since
+
+
 def test_an_isolated_master_acknowledges_nothing_alone():
     group = ElectedGroup()
     old = group.settled()

@@ -49,6 +49,36 @@ def test_a_new_master_takes_newer_offsets_from_live_members():
     assert committed(group, group.master_names()[0]) == "4"
 
 
+def test_an_old_master_takes_offsets_only_once_its_log_is_the_masters():
+    """Else its truncation would take them back to the end of its queue."""
+    group = ElectedGroup()
+    old = group.settled()
+    new = group.other(old)
+    for _ in range(3):
+        group.send(node=old)
+    commit(group, old, 3)
+    group.world.run_for(1000)
+    group.world.net.partition([old], [new])
+    group.send(b"not acknowledged" * 1000, node=old)
+    group.world.kill(old)
+    group.world.net.heal()
+    group.until(lambda: group.master_names() == [new])
+    for _ in range(10):
+        assert group.send(node=new).code == OK
+    commit(group, new, 10)
+    group.world.restart(old)
+    held: list[int] = []
+
+    def is_done() -> bool:
+        table = group.node(old).view.offsets.table.get("T@TOOLS_CONSUMER", {})
+        held.append(table.get(0, -1))
+        return held[-1] == 10 and group.same_logs()
+
+    group.until(is_done)
+    assert group.world.log(old).events("log-cut")
+    assert held == sorted(held)
+
+
 def test_a_delayed_message_is_delivered_once_by_the_new_master():
     group = ElectedGroup()
     old = group.settled()

@@ -100,7 +100,7 @@ def brokers(at):
 
 def test_status_and_members(shell, at, brokers):
     shown = shell.json("controller", "status", NAME, "-a", at)
-    assert shown["controllers"] == [{"id": "n0", "address": f"127.0.0.1:{at}", "state": "leader"}]
+    assert shown["controllers"] == [{"id": "n0", "address": f"127.0.0.1:{at}", "state": "leader", "term": 1}]
     (row,) = shown["sets"]
     assert (row["master_id"], row["master_epoch"], row["in_sync"], row["dead"]) == (1, 1, [1, 2], [])
     assert "10.0.0.1:10911" in shell.run("controller", "status", NAME, "-a", f"127.0.0.1:{at}").stdout
@@ -234,7 +234,7 @@ def test_a_name_server_hosts_a_controller(shell, tmp_path):
     try:
         nameserver = ready_port(process, "nameserver")
         shown = shell.json("controller", "status", "-a", port, "-n", f"127.0.0.1:{nameserver}")
-        assert shown["controllers"] == [{"id": "n0", "address": f"127.0.0.1:{port}", "state": "leader"}]
+        assert shown["controllers"] == [{"id": "n0", "address": f"127.0.0.1:{port}", "state": "leader", "term": 1}]
     finally:
         process.send_signal(signal.SIGTERM)
         assert process.wait(20) == 0

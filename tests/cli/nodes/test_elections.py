@@ -97,7 +97,7 @@ def test_a_master_dies_sends_go_on_and_it_returns_as_a_slave(trio):
         trio.run("cluster", "start", old)
         returned = election(trio, old)
         assert (returned["state"], returned["epoch"], returned["in_set"]) == ("slave", group(trio)["epoch"], True)
-        (first, second) = trio.lines("consume", "elected", "--from", "first", "--count", "2")
+        (first, second) = trio.lines("consume", "elected", "--from", "first", "--max", "2")
         assert {first["body"], second["body"]} == {"before", "after"}
         assert {first["msg_id"], second["msg_id"]} == {before.msg_id, after.msg_id}
     finally:

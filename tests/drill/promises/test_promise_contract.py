@@ -4,9 +4,10 @@ import re
 
 import pytest
 
+from rmqkit.drill.plan import Mode
 from rmqkit.drill.promises import PROMISES, Judgement, judged
 from rmqkit.testing import PromiseContract
-from tests.drill.hand import MASTER, PLAN, QUIET_MS, SLAVE, Hand, whole
+from tests.drill.hand import MASTER, PLAN, QUIET_MS, SLAVE, Hand, elected, whole
 from tests.drill.service_hand import QUORUM, ServiceHand
 from tests.tidy.tree import ROOT
 
@@ -20,6 +21,8 @@ BREAK = {
     "commits-forward": lambda: whole().committed(1, QUIET_MS + 1),
     "logs-equal": lambda: whole().log(MASTER, 200, "p").log(SLAVE, 200, "q"),
     "one-master": lambda: whole().role("master/online", 1_200, node=SLAVE, until_ms=2_500),
+    "one-master-per-epoch": lambda: elected().role("master/online", 1_200, node=SLAVE, epoch=1),
+    "confirm-forward": lambda: elected().confirm(SLAVE, 3_000, epoch=2, offset=299),
     "locks-exclusive": lambda: whole().lock("locker-0", 1_400, node=SLAVE),
     "delay-kept": lambda: whole().delay("u", 400),
     "timer-kept": lambda: timer().timer("u"),
@@ -44,7 +47,18 @@ def popped():
 
 
 #: promise -> a history that keeps it, if `whole` has no such rows
-KEEP = {"timer-kept": timer, "transaction-atomic": transaction, "pop-kept": popped}
+KEEP = {
+    "timer-kept": timer,
+    "transaction-atomic": transaction,
+    "pop-kept": popped,
+    "one-master-per-epoch": elected,
+    "confirm-forward": elected,
+}
+#: promise -> a plan that makes it, if `PLAN` does not
+PLANS = {
+    **dict.fromkeys(("timer-kept", "transaction-atomic", "pop-kept"), QUORUM),
+    **dict.fromkeys(("one-master-per-epoch", "confirm-forward"), PLAN.changed(mode=Mode.parse("all-ack"))),
+}
 
 
 def progress(at_takeover):
@@ -61,7 +75,7 @@ def contract_of(name):
         "make": PROMISES[name],
         "kept": staticmethod(lambda: KEEP.get(name, whole)().history),
         "broken": staticmethod(lambda: BREAK[name]().history),
-        "plan": QUORUM if name in KEEP else PLAN,
+        "plan": PLANS.get(name, PLAN),
     }
     return type(f"Test_{name.replace('-', '_')}", (PromiseContract,), members)
 

@@ -11,7 +11,8 @@ from rmqkit.cluster.layout.description import Description
 from rmqkit.cluster.layout.presets import with_preset
 from rmqkit.drill import runs
 from rmqkit.drill.defects.table import DEFECTS
-from rmqkit.drill.plan import SEEN, Flush, Mode, Plan, ReplicationMode
+from rmqkit.drill.plan import SEEN, Mode, Plan
+from rmqkit.drill.promises.table import TABLE
 from rmqkit.drill.real.driver import plan_as_recorded
 from rmqkit.drill.real.runner import plan_for, shape_of
 from rmqkit.settings.table import show
@@ -25,7 +26,7 @@ SERIES = {
 }
 MODES = {
     f"{replication}+{flush}, {replicas}": Plan(mode=Mode(replication, flush), replicas=replicas)
-    for replication, flush, replicas in product(ReplicationMode, Flush, (1, 2, 3))
+    for (replication, flush), replicas in product(TABLE, (1, 2, 3))
 }
 BROKEN = {
     f"--break {name}": Plan(**{"replicas": 2, "mode": Mode(), **(each.plan or {})}, settings=each.settings, breaks=(name,))
@@ -53,6 +54,7 @@ CLUSTERS = {
     "fast failover": with_preset("fast-failover", {"groups": 2, "replicas": 3, "settings": {}}),
     "crosswise": with_preset("crosswise", {"settings": {}}),
     "three name servers": {"nameservers": 3},
+    "controllers": with_preset("controller", {"settings": {}}),
     "Apache's words": {"settings": {"lockInStrictMode": True, "enableRemoteEscape": True}},
     "no escape": {"groups": 2, "settings": {"enableRemoteEscape": False}},
     "defects": {"settings": {"drillDefects": "lost-queue-tail", "drillFaultsEnable": True}},
@@ -62,17 +64,22 @@ CLUSTERS = {
 
 def nodes_of(description):
     """Return node → all of its settings."""
-    nodefile.check_settings(description.settings, description.replicas)
+    nodefile.check_settings(description.settings, description.replicas, description.controllers)
+    controllers = ["127.0.0.1:1"] * description.controllers
     found = {}
     for node in description.nodes():
-        content = nodefile.contents(description, node, Path("/folder"), port=node.port, namesrv="127.0.0.1:9876", there={})
+        given = {"port": node.port, "namesrv": "127.0.0.1:9876", "controllers": controllers, "there": {}}
+        content = nodefile.contents(description, node, Path("/folder"), **given)
         found[node.node] = dict(config.from_values(node.kind, content).values)
     return found
 
 
 def recorded(plan, nodes, tmp_path, changed=None):
     """Save and load the plan of a drill; `changed`: settings of the master changed while it ran."""
-    master = nodes[f"{plan.group or 'broker-a'}-0"] | (changed or {})
+    name = plan.group or "broker-a"
+    # In controller mode any member may be master; all have the same settings.
+    master = nodes.get(f"{name}-0") or nodes[f"{name}-1"] | {"brokerRole": "SYNC_MASTER"}
+    master |= changed or {}
     made = plan_as_recorded(plan, {key: show(master[key]) for key in SEEN if key in master})
     loaded = runs.load_plan(runs.new_run(tmp_path, made))
     assert loaded == made
