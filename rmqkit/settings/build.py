@@ -227,6 +227,8 @@ NOT_ELECTED: tuple[tuple[str, Value, str], ...] = (
     ("transientStorePoolEnable", True, "a slave that becomes master needs its log in files"),
     ("lockMode", "strict", "the members of a group do not vote on locks in controller mode: use lockMode = loose"),
     ("lockInStrictMode", True, "the members of a group do not vote on locks in controller mode"),
+    ("aclEnable", True, "users of ACL 1.0 need a master that stays: create users with authenticationEnabled"),
+    ("migrateAuthFromV1Enabled", True, "users of ACL 1.0 need a master that stays: create them again"),
 )
 
 

@@ -563,3 +563,11 @@ def test_load_takes_its_defaults_from_this_machine(monkeypatch: pytest.MonkeyPat
     assert node.network.namesrv_addrs == ("ns:9876",)
     assert node.identity.broker_name
     assert node.network.broker_ip1.count(".") == 3
+
+
+def test_in_controller_mode_role_and_id_have_no_effect():
+    node = broker("enableControllerMode=true", "controllerAddr=h:1;h:2", "brokerRole=SYNC_MASTER", "brokerId=0")
+    assert node.election.controllers == ("h:1", "h:2")
+    assert (node.identity.broker_role, node.identity.broker_id) == (BrokerRole.SLAVE, 1)
+    elected = node.in_role(BrokerRole.SYNC_MASTER, 0).updated({"minInSyncReplicas": "1"})
+    assert (elected.identity.broker_role, elected.identity.broker_id) == (BrokerRole.SYNC_MASTER, 0)

@@ -39,7 +39,6 @@ REASONS: Mapping[str, Iterable[int]] = {
     "timers in RocksDB are not built": _codes("5001"),
     "the store of pop records in RocksDB is not built": _codes("200056"),
     "slaves do not record what their master has flushed (`syncMasterFlushOffsetWhenStartup`)": _codes("908"),
-    "controller mode is not built yet": _codes("1007 1008"),
     "cold data control is not built": _codes("2001-2004"),
     "lite topics (5.5) are not built": _codes("200070-200079"),
 }

@@ -207,15 +207,25 @@ class SyncStates:
             self.propose()
 
     def _wanted(self, now_ms: int) -> frozenset[int]:
-        limit_ms = now_ms - self._context.config.election.catch_up_ms
         wanted = {self.own_id}
-        for member in self.ids - {self.own_id}:
-            if self._acked(member) >= 0 and self._progress[member].caught_up_ms >= limit_ms:
-                wanted.add(member)
+        wanted.update(member for member in self.ids - {self.own_id} if self._is_current(member, now_ms))
         for member, (end, _) in self._joining.items():
             if self._acked(member) >= end:
                 wanted.add(member)
         return frozenset(wanted)
+
+    def _is_current(self, member: int, now_ms: int) -> bool:
+        """Whether a member may stay: it is connected, and was at the end of the log recently.
+
+        Without new messages it reports rarely, so a silent one is dropped late.
+        """
+        link = self.links.get(member)
+        if link is None or link.conn.closing or link.acked < 0:
+            return False
+        limit_ms = self._context.config.election.catch_up_ms
+        if link.acked >= self._store.offset_written:
+            return now_ms - link.read_ms <= 2 * self._context.config.ha.heartbeat_ms + limit_ms
+        return now_ms - self._progress[member].caught_up_ms <= limit_ms
 
     def propose(self) -> None:
         """Propose the set as it should be, unless it is or a proposal is in flight."""

@@ -112,3 +112,12 @@ def test_members_outside_of_the_set_acknowledge_nothing():
     group.world.restart(others[0])
     group.until(lambda: group.same_logs(master, others[0]))
     assert group.send(node=master).code == ResponseCode.FLUSH_SLAVE_TIMEOUT
+
+
+def test_a_member_that_is_idle_stays_in_the_set():
+    group = ElectedGroup(haMaxTimeSlaveNotCatchup=1000, haSendHeartbeatInterval=5000)
+    master = group.settled()
+    group.send(node=master)
+    version = group.data.version
+    group.world.run_for(30_000)
+    assert group.data.version == version
