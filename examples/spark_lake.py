@@ -1,4 +1,4 @@
-"""Topic → lake → aggregate: ingest orders into Parquet files and sum them up with Spark.
+"""Topic → lake → aggregate: ingest orders into a Delta table and sum them up with Spark.
 
 - `ingest` writes each message into the lake once, however often it is called and even after a
   crash. The second call here reads only the messages sent after the first.
@@ -57,7 +57,7 @@ def main(spark, folder) -> None:
     assert sum(orders for orders, _ in by_customer.values()) == before + first.rows + second.rows
 
     # By default only closed hours are compacted. `before_hour` includes the current one here.
-    done = compact(spark, folder, before_hour=lake.wall_ms() + lake.HOUR_MS)
+    done = compact(folder, before_hour=lake.wall_ms() + lake.HOUR_MS)
     print(f"{done.files_before} files compacted into {done.files_after}")
     assert revenue(spark, folder) == by_customer
 

@@ -68,10 +68,10 @@ class Latency:
 class MeasuredCall(Call[Any]):
     """A call that records its response time."""
 
-    began_ms: int = 0
-    latency: Latency | None = None
+    __slots__ = ("began_ms", "latency")
+    began_ms: int
+    latency: Latency
 
     def finish_framed(self, code: int) -> bool:
-        assert self.latency is not None
         self.latency.record(self, code, self.remoting.clock.mono_ms)
         return Call.finish_framed(self, code)

@@ -22,9 +22,8 @@ node.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
-
-import msgspec
 
 from rmqkit.errors import RmqkitError
 from rmqkit.runtime.connection import Address, Buffer, Connection
@@ -115,7 +114,8 @@ class CallerRights(Protocol):
 Answer = Callable[[Response], None]
 
 
-class Call(msgspec.Struct, Generic[E], eq=False):
+@dataclass(slots=True, eq=False)
+class Call(Generic[E]):
     """One request of a peer."""
 
     remoting: "Remoting"

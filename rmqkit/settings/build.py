@@ -175,6 +175,8 @@ def check_together(kind: Kind, values: Mapping[str, Value]) -> None:
     else:
         peers, self_id = values.get("controllerDLegerPeers"), values.get("controllerDLegerSelfId")
         check_controller(None if peers is None else str(peers), None if self_id is None else str(self_id))
+        if kind == "controller" and values["metricsExporterType"] == "PROM":
+            raise ConfigError("config: metricsExporterType = PROM is refused: a controller on its own has no metrics yet")
         if kind == "nameserver" and values["enableControllerInNamesrv"] and not peers:
             raise ConfigError(
                 "config: enableControllerInNamesrv = true needs controllerDLegerPeers and controllerDLegerSelfId: they "

@@ -122,8 +122,8 @@ def session(
 
 
 def check_installed() -> None:
-    """Raise SparkMissing unless pyspark, pyarrow and numpy can be imported."""
-    missing = [name for name in ("pyspark", "pyarrow", "numpy") if find_spec(name) is None]
+    """Raise SparkMissing unless the packages of the extra `spark` can be imported."""
+    missing = [name for name in ("pyspark", "pyarrow", "numpy", "deltalake") if find_spec(name) is None]
     if missing:
         are = "is" if len(missing) == 1 else "are"
         raise SparkMissing(f"{' and '.join(missing)} {are} not installed: pip install 'rmqkit[spark]'")

@@ -92,7 +92,7 @@ def test_list_says_which_command_finds_a_defect(kept):
     assert "in the page cache, on the master" in lines["async+async-flush"]
     for name, found_by in ((name, lines[name].partition("rmqkit ")[2]) for name in DEFECTS):
         kept.run(*found_by.split(), "--help")
-        plan = Plan(replicas=2, **(DEFECTS[name].plan or {}))
+        plan = Plan(**{"replicas": 2, **(DEFECTS[name].plan or {})})
         assert bool(drill_output.may_miss(name, plan)) is (DEFECTS[name].plan is None)
     told = drill_output.may_miss("slave-differs", Plan(replicas=2))
     assert "may not find the defect slave-differs. It needs a connection that stays open" in told

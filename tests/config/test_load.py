@@ -396,6 +396,7 @@ def test_our_key_and_apaches_for_the_same_choice_must_agree(ours: str, theirs: s
         ("broker", ["tls.server.mode=enforcing"]),
         ("nameserver", ["tls.server.mode=enforcing"]),
         ("controller", ["controllerType=jRaft"]),
+        ("controller", ["metricsExporterType=PROM"]),
         ("broker", ["drillDefects=ack-before-sync"]),
         ("broker", ["storeType=defaultRocksDB"]),
         ("broker", ["configManagerVersion=v2"]),

@@ -1,9 +1,15 @@
 """Rows and batches for tests of lakes: messages as the data source returns them, made by hand."""
 
+import json
 from datetime import UTC, datetime, timedelta
 
-from rmqkit.spark.columns import COLUMNS, ddl
-from rmqkit.spark.pipelines.batches import Offsets
+import pyarrow as pa
+from deltalake import Schema
+
+from rmqkit.spark.columns import COLUMNS, arrow_schema, ddl
+from rmqkit.spark.pipelines.lake_files import TaskWriter
+from rmqkit.spark.pipelines.lake_table import Batch, LakeTable
+from rmqkit.spark.pipelines.query_checkpoint import Offsets
 from rmqkit.spark.source import ranges
 from rmqkit.spark.source.ranges import OffsetRange
 
@@ -48,6 +54,50 @@ def queue_rows(spark, *parts, at=NOON, epoch="a"):
     return rows(
         spark, [message(each.topic, each.queue, offset, at=at, epoch=epoch) for each in parts for offset in offsets(each)]
     )
+
+
+def arrow_rows(*parts, at=NOON, epoch="a"):
+    """Return the same as one Arrow batch."""
+    made = [message(each.topic, each.queue, offset, at=at, epoch=epoch) for each in parts for offset in offsets(each)]
+    schema = arrow_schema(COLUMNS)
+    columns = zip(*made, strict=True) if made else [()] * len(schema)
+    return pa.RecordBatch.from_arrays(
+        [
+            pa.array([list(each.items()) if isinstance(each, dict) else each for each in column], field.type)
+            for column, field in zip(columns, schema, strict=True)
+        ],
+        schema=schema,
+    )
+
+
+def written(storage, *batches):
+    """Write Arrow batches as one task would; return the reports of the files."""
+    writer = TaskWriter(storage, 0)
+    for batch in batches:
+        writer.put(batch)
+    return writer.close()
+
+
+def batch_of(storage, number, *parts, query=QUERY, at=NOON, clusters=(), more=()):
+    """Write the rows of these ranges, without Spark, and return the batch that commits them.
+
+    `more` names columns to add, of type bigint.
+    """
+    rows = arrow_rows(*parts, at=at)
+    for name in more:
+        rows = rows.append_column(name, pa.array(range(rows.num_rows), pa.int64()))
+    schema = json.loads(Schema.from_arrow(rows.schema).to_json())
+    named = {each.topic: clusters for each in parts}
+    return Batch(query, number, parts, named, written(storage, rows), schema)
+
+
+def ingested(storage, *batches):
+    """Commit batches, each a tuple of the arguments of `batch_of`, and return the table."""
+    table = LakeTable(storage)
+    for number, (parts, named) in enumerate(batches):
+        made = batch_of(storage, number, *parts, **named)
+        table.commit(lambda state, made=made: made)
+    return table
 
 
 def offsets(part):

@@ -100,7 +100,7 @@ RETURN = Exchange(
 
 # rmqkit/spark/source/stream.py, rmqkit/spark/pipelines/{ingest,batches}.py
 INGEST = Exchange(
-    "A batch of an ingest: the executors read and write files, and one entry of the lake's log commits the batch",
+    "A batch of an ingest: the executors read and write files, and one commit of the Delta table adds them",
     ("brokers", "executors", "driver", "lake"),
     (
         Step("driver", "brokers", "where do the queues end?"),
@@ -109,11 +109,11 @@ INGEST = Exchange(
         Step("driver", "executors", "a range of each queue"),
         Step("executors", "brokers", "pulls, sent ahead"),
         Step("brokers", "executors", "messages", is_reply=True),
-        Step("executors", "lake", "Parquet files in a folder of this attempt"),
-        Step("executors", "driver", "tasks are done", is_reply=True),
-        Step("driver", "lake", "log entry: offsets\nand files (commit)"),
+        Step("executors", "lake", "Parquet files by topic and hour"),
+        Step("executors", "driver", "files, statistics", is_reply=True),
+        Step("driver", "lake", "commit: files\nand offsets"),
         Step("driver", "lake", "checkpoint:\nbatch N is done"),
-        Step("driver", "driver", "killed before the entry: the batch runs again\nafter it: nothing is written again"),
+        Step("driver", "driver", "killed before the commit: the batch runs again\nafter it: nothing is written again"),
     ),
     gap=175,
 )

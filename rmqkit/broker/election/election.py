@@ -31,7 +31,7 @@ Two hard cases:
 - **A master is isolated from the controllers, not from its slave, and the slave is elected.** The
   slave closes its HA connection when it learns of the election. The old master may not drop it from
   the set, since no controller agrees. So no put is acknowledged (with allAckInSyncStateSet), and
-  after the lease all puts are refused. At its next answer from a leader it is a slave.
+  after the lease all puts are refused, until a leader says who is master.
 - **An old master returns with a longer log of an old epoch.** It registers, gets the new epoch and
   the new master, and follows. The handshake shows where the new master's epoch begins. What is
   behind that in the log was never acknowledged under allAckInSyncStateSet: the broker copies it to
@@ -206,7 +206,7 @@ class Election(StateMachine[ElectionState]):
         self._controllers.stop()
         self._takeover.cancel()
         self._sync_states.end()
-        self._arm(NEVER_MS)
+        self._parts.lease_changed(NEVER_MS)
         if self.state is not STOPPED:
             self.move(STOPPED)
 
@@ -474,21 +474,19 @@ class Election(StateMachine[ElectionState]):
             self._lead_again(epoch, ids, version)
         elif self.state is MASTER:
             self._sync_states.adopt(epoch, ids, version)
+            self._check_lease(self._context.clock.mono_ms, is_named=True)
         elif epoch > self.epoch or self.state is not TAKEOVER:
             self._lead(where, epoch, ids, version)
 
     def _follow(self, master: int, address: Address, epoch: int) -> None:
         self._takeover.cancel()
         self._sync_states.end()
-        self._arm(NEVER_MS)
+        self._parts.lease_changed(NEVER_MS)
         self.epoch, self.master, self.is_lease_over = epoch, (master, address), False
         self.move(SLAVE)
         self._context.log.info("elected", master=master, address=str(address), epoch=epoch)
         self._parts.follow(self.own_id, address, f"member {master} is master in epoch {epoch}")
         self.on_refusal()
-        self.hint_later()
-
-    def hint_later(self) -> None:
         self._poll_ms = self._context.clock.mono_ms + self._context.config.election.poll_ms
         self._context.duties.wake(DUTY, self._context.clock.mono_ms)
 
@@ -517,7 +515,7 @@ class Election(StateMachine[ElectionState]):
         self._epoch_loaded = -1
         self.move(MASTER)
         self._sync_states.begin(self.own_id, self.epoch, ids, version)
-        self._check_lease(self._context.clock.mono_ms)
+        self._check_lease(self._context.clock.mono_ms, is_named=True)
         self._parts.serve(f"elected in epoch {self.epoch}" + (f"; {how}" if how else ""))
         self.hint()
 
@@ -529,6 +527,7 @@ class Election(StateMachine[ElectionState]):
         self.move(MASTER)
         self._context.log.info("elected-again", epoch=epoch)
         self._sync_states.adopt(epoch, ids, version)
+        self._check_lease(self._context.clock.mono_ms, is_named=True)
         self._parts.lead_again(epoch)
 
     def _yield_to(self, member: int) -> None:
@@ -544,7 +543,6 @@ class Election(StateMachine[ElectionState]):
         is_stuck = self.state is TAKEOVER and now_ms - self._began_ms > TAKEOVER_MS
         if not self.is_registered or is_stuck or store.is_broken:
             return None
-        election = self._context.config.election
         return BrokerHeartbeatRequest(
             cluster_name=self._cluster,
             broker_addr=self._context.address_text,
@@ -553,12 +551,14 @@ class Election(StateMachine[ElectionState]):
             epoch=max(self.epochs.last, 0),
             max_offset=store.offset_written,
             confirm_offset=self._sync_states.confirmed if self._sync_states.is_on else self._confirmed(),
-            heartbeat_timeout_mills=election.heartbeat_timeout_ms,
-            election_priority=election.priority,
+            heartbeat_timeout_mills=self._context.config.election.heartbeat_timeout_ms,
+            election_priority=self._context.config.election.priority,
         )
 
     def _answered_beat(self) -> None:
-        if self.state is MASTER:
+        if self.state is MASTER and self.is_lease_over:
+            self.hint()  # another one may be master by now: the leader must name this one first
+        elif self.state is MASTER:
             self._check_lease(self._context.clock.mono_ms)
 
     def lease_ended(self) -> None:
@@ -566,10 +566,11 @@ class Election(StateMachine[ElectionState]):
         self._check_lease(self._context.clock.mono_ms)
         self.hint()
 
-    def _check_lease(self, now_ms: int) -> None:
+    def _check_lease(self, now_ms: int, *, is_named: bool = False) -> None:
+        """`is_named`: the leader has just named this broker master, which renews an ended lease."""
         end_ms = self._controllers.lease_end_ms
-        is_over = now_ms >= end_ms
-        self._arm(NEVER_MS if is_over else end_ms)
+        is_over = now_ms >= end_ms or (self.is_lease_over and not is_named)
+        self._parts.lease_changed(NEVER_MS if is_over else end_ms)
         if is_over != self.is_lease_over:
             self.is_lease_over = is_over
             if is_over:
@@ -579,9 +580,6 @@ class Election(StateMachine[ElectionState]):
             self.on_refusal()
         if not is_over:
             self._context.duties.wake(DUTY, end_ms)
-
-    def _arm(self, end_ms: int) -> None:
-        self._parts.lease_changed(end_ms)
 
 
 def _members(reply: Reply | None, name: str, own_id: int) -> dict[int, tuple[Address, bool]]:

@@ -65,6 +65,7 @@ from rmqkit.broker.metadata.progress_copy import ProgressCopy
 from rmqkit.broker.metadata.request_modes import RequestModes
 from rmqkit.broker.metadata.table_pages import GROUPS, TOPICS, Pages
 from rmqkit.broker.replication.ha_client import HaClient
+from rmqkit.broker.replication.ha_state import FOLLOWING
 from rmqkit.broker.roles.role import RoleState
 from rmqkit.broker.special.contract import Snapshot
 from rmqkit.broker.tables.offsets import DUTY as OFFSETS_DUTY
@@ -233,8 +234,11 @@ class MetadataCopy(StateMachine[CopyState]):
         """Return the address of the master or, while it is away, of the live slave with the
         smallest id.
 
-        None if that is this broker, or if no such member is known.
+        None if that is this broker, or if no such member is known. In controller mode also None
+        until this log is the master's: a truncation would take newer offsets back to queue ends.
         """
+        if self._context.config.election.enable and self._follow.state != FOLLOWING:
+            return None
         master, group = self._follow.master, self._group()
         if self._role.is_enabled and self._return_ms < 0:
             own_id = self._context.config.identity.broker_id

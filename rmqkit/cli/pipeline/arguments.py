@@ -36,6 +36,14 @@ Options = Annotated[
     list[str] | None,
     typer.Option("--option", metavar="KEY=VALUE", help="An option of the data source (docs/spark.md); may be repeated."),
 ]
+StorageOptions = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--storage-option",
+        metavar="KEY=VALUE",
+        help="An option of the object store, such as AWS_ENDPOINT_URL=http://…; may be repeated.",
+    ),
+]
 ProgressJson = Annotated[
     bool, typer.Option("--json", help="Print JSON: one line for each step of progress, and a last line with the result.")
 ]
@@ -60,14 +68,19 @@ def pairs(given: Sequence[str] | None, flag: str) -> dict[str, str]:
     return found
 
 
+def check_installed() -> None:
+    """Raise SparkMissing unless the extra `spark` is installed."""
+    from rmqkit.spark.sessions import check_installed as check
+
+    check()
+
+
 def known(topics: list[str], namesrv: str | None, *, to_send: bool = False, more_advice: str = "") -> str:
     """Return the name servers, after a check that each topic exists.
 
     Raises Unreachable if no broker is registered, Failed for an unknown topic. The error suggests
     the closest topic and, with `to_send`, the command that creates the topic and `more_advice`.
     """
-    from rmqkit.spark.sessions import check_installed
-
     check_installed()
     with admin_of(namesrv) as admin:
         check_brokers(admin)

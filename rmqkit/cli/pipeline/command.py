@@ -22,8 +22,10 @@ from rmqkit.cli.pipeline.arguments import (
     Options,
     ProgressJson,
     Since,
+    StorageOptions,
     Until,
     bounds,
+    check_installed,
     check_options,
     check_rate,
     check_source,
@@ -38,7 +40,7 @@ from rmqkit.cli.times import time_of
 
 app = group("pipeline")
 
-Lake = Annotated[str, typer.Argument(metavar="PATH", help="The lake: a folder, or a URI that Spark can read.")]
+Lake = Annotated[str, typer.Argument(metavar="PATH", help="The lake: a folder, or a URI of an object store.")]
 Rate = Annotated[int | None, typer.Option("--rate", min=1, metavar="N", help="Limit in messages per second, in total.")]
 Order = Annotated[
     str, typer.Option("--order", help="Keep the order of each queue (queue), or of each sharding key or key (key).")
@@ -48,7 +50,7 @@ Order = Annotated[
 @app.command()
 def ingest(
     topics: Annotated[list[str], typer.Argument(metavar="TOPIC...", autocompletion=complete_topics)],
-    to: Annotated[str, typer.Option("--to", metavar="PATH", help="The lake: a folder, or a URI that Spark can write.")],
+    to: Annotated[str, typer.Option("--to", metavar="PATH", help="The lake: a folder, or a URI such as s3://…")],
     follow: Annotated[bool, typer.Option("--follow", help="Continue with new messages until Ctrl-C.")] = False,
     trigger: Annotated[str, typer.Option("--trigger", help="Interval at which --follow writes.")] = "10 seconds",
     since: Since = None,
@@ -64,20 +66,21 @@ def ingest(
         typer.Option(
             "--packages",
             metavar="MAVEN",
-            help="Write Delta or Iceberg with this Spark package (io.delta:delta-spark_2.13:4.1.0).",
+            help="Write Iceberg instead of Delta, with this Spark package (org.apache.iceberg:…).",
         ),
     ] = None,
     options: Options = None,
+    storage_options: StorageOptions = None,
     namesrv: Namesrv = None,
     master: Master = None,
     conf: Conf = None,
     json: ProgressJson = False,
 ) -> None:
-    """Write topics into Parquet files by topic and hour, each message once.
+    """Write topics into a Delta table by topic and hour, each message once.
 
     The command ends at the end of the topics; with --follow it continues until Ctrl-C. Run it again
-    to continue where it ended, also after a crash. A log in the folder lists the files that belong
-    to the lake: read them with `rmqkit.spark.pipelines.lake.read`.
+    to continue where it ended, also after a crash. Read the table with Spark
+    (`rmqkit.spark.pipelines.lake.read`, no jar), DuckDB, Polars or any reader of Delta tables.
     """
     given = pairs(options, "--option")
     if since is not None:
@@ -104,6 +107,7 @@ def ingest(
             checkpoint=checkpoint,
             packages=packages,
             trigger=trigger,
+            storage_options=pairs(storage_options, "--storage-option"),
             on_progress=tell,
             stop=ending,
         )
@@ -127,24 +131,21 @@ def compact(
         ),
     ] = None,
     topics: Annotated[list[str] | None, typer.Option("--topic", help="Only this topic; may be repeated.")] = None,
-    master: Master = None,
-    conf: Conf = None,
+    storage_options: StorageOptions = None,
     json: Json = False,
 ) -> None:
-    """Merge the many small files of past hours into few large ones.
+    """Merge the many small files of past hours into few large ones. Needs no Java.
 
     Readers see the same rows before, during and after it.
     """
-    before_hour = None
-    if before is not None:
-        from rmqkit.spark.pipelines.lake import hour_name
+    check_installed()
+    from rmqkit.spark.pipelines.compact import compact as run
+    from rmqkit.spark.pipelines.times import hour_name
 
-        before_hour = hour_name(time_of("--before", before))
-    check_source(path, "lake", master, conf)
-    with running("rmqkit compact", master, conf) as spark:
-        from rmqkit.spark.pipelines.compact import compact as run
-
-        done = run(spark, path, before_hour=before_hour, topics=topics)
+    before_hour = None if before is None else hour_name(time_of("--before", before))
+    options = pairs(storage_options, "--storage-option")
+    check_source(path, "lake", None, None)
+    done = run(path, before_hour=before_hour, topics=topics, storage_options=options)
     if json:
         output.document(builtins(done))
     elif done.hours:
@@ -152,6 +153,27 @@ def compact(
         print(f"{count_text(done.hours, 'hour')}: {files} merged into {done.files_after} ({size_text(done.bytes_after)})")
     else:
         print("nothing to do: the files of every past hour are merged already")
+
+
+@app.command()
+def migrate(
+    path: Annotated[str, typer.Argument(metavar="PATH", help="The folder of a lake that rmqkit 0.2 made.")],
+    json: Json = False,
+) -> None:
+    """Turn a lake of rmqkit 0.2 into a Delta table, in place. Needs no Java.
+
+    Data files stay where they are, and ingests continue at their checkpoints. Run it again if it
+    was interrupted. A lake with a missing file or entry is refused, and nothing is changed.
+    """
+    check_installed()
+    from rmqkit.spark.pipelines.migrate import migrate as run
+
+    done = run(path)
+    if json:
+        output.document(builtins(done))
+    else:
+        rows = f"{count_text(done.rows, 'row')} in {count_text(done.files, 'file')}"
+        print(f"{rows}: {done.path} {'is' if done.is_new else 'was already'} a Delta table")
 
 
 @app.command()

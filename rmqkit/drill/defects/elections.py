@@ -51,7 +51,7 @@ def _elects_itself(broker: Broker) -> None:
         if election.epoch < 0 or election.master is None:
             follow(master, address, epoch)
         else:
-            own = Address.parse(broker.view.context.address_text)
+            own = Address.parse(broker.context.address_text)
             election._lead(own, epoch, frozenset({election.own_id}), 0)
 
     replace(election, "_follow", heard)

@@ -6,13 +6,12 @@ from rmqkit.drill.promises.commits import CommitsForward
 from rmqkit.drill.promises.contract import Broken, Finding, Judgement, Promise, judged
 from rmqkit.drill.promises.delays import DelayKept
 from rmqkit.drill.promises.delivery import EverythingDelivered, NothingUnsent
-from rmqkit.drill.promises.elections import ConfirmForward, OneMasterPerEpoch
 from rmqkit.drill.promises.locks import LocksExclusive
 from rmqkit.drill.promises.logs import LogsEqual
 from rmqkit.drill.promises.offsets import OffsetsStable
 from rmqkit.drill.promises.order import QueueOrder
 from rmqkit.drill.promises.progress import ProgressForward
-from rmqkit.drill.promises.roles import OneMaster
+from rmqkit.drill.promises.roles import ConfirmForward, OneMaster, OneMasterPerEpoch
 from rmqkit.drill.promises.services.pops import PopKept
 from rmqkit.drill.promises.services.timers import TimerKept
 from rmqkit.drill.promises.services.transactions import TransactionAtomic

@@ -1,46 +1,39 @@
-"""Compaction: replaces the many small files of closed hours by a few large ones with the same rows.
+"""Compaction: merges the many small files of closed hours into few large ones with the same rows.
 
-    compact(spark, "/data/orders")            # every hour that ended at least one hour ago
+    compact("/data/orders")            # every hour that ended at least one hour ago
 
-New files are written beside the old ones. One log entry then swaps all hours at once. A reader has
-listed either the old files or the new ones, and both have the same rows.
+It runs in this process, without Spark. The files of an hour are read in the order of their queues
+and offsets, so the row groups of the new files have narrow statistics. One commit for each topic
+and hour swaps them. It is made only if the table still has all of the old files, and at exactly the
+next version: whatever another writer did, rows never get lost or doubled.
 
-- A compaction that dies before its entry leaves files that no reader sees; `vacuum` removes them.
-- An ingest that runs at the same time adds files beside the swapped ones. A later compaction takes
-  them in.
-- If two compactions choose the same hour, the second finds its input replaced. It discards its own
-  files and changes nothing.
+- An ingest may commit meanwhile: its files stay beside the swapped ones, for a later compaction.
+- Of two compactions of one hour, the second leaves its files to `vacuum` and changes nothing.
+- Afterwards `vacuum` removes files that were replaced, or never committed, before the grace.
+
+deltalake has `optimize.compact`, which is not used: in 1.6 two that run at once both commit, and
+each row is in the table twice (a test shows it).
 """
 
 import os
-import uuid
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
+from urllib.parse import unquote
 
 import msgspec
+import pyarrow as pa
 
 from rmqkit.spark.pipelines import lake
-from rmqkit.spark.pipelines.folders import Folder, open_folder
-from rmqkit.spark.pipelines.lake_writer import ORDER, attempt_folder, write
-from rmqkit.spark.pipelines.log import Compaction, DataFile, LakeError, LakeLog, LakeMissing, LakeState, merged_schema
-from rmqkit.spark.pipelines.progress import PipelineProgress
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
-FILE_BYTES = 128 * 1024 * 1024
-#: consecutive offsets of a queue that stay in one file when an hour is split over several files
-BLOCK = 65_536
-OF = "compaction"
-
-Hours = dict[tuple[str, str], list[DataFile]]
+from rmqkit.spark.pipelines.errors import LakeError
+from rmqkit.spark.pipelines.lake_files import FILE_BYTES, FileReport, TaskWriter, stored_batches
+from rmqkit.spark.pipelines.lake_table import PARTITIONS, LakeTable
+from rmqkit.spark.pipelines.storage import LakeStorage
 
 
 class CompactionResult(msgspec.Struct, frozen=True):
     """The result of a compaction.
 
     `hours` counts the swapped (topic, hour) pairs; the other counts are of these hours only.
-    `vacuumed` is what `vacuum` removed of files replaced earlier.
+    `vacuumed` counts files of earlier versions that were removed.
     """
 
     path: str
@@ -50,11 +43,21 @@ class CompactionResult(msgspec.Struct, frozen=True):
     files_after: int
     bytes_before: int
     bytes_after: int
-    vacuumed: lake.VacuumResult
+    vacuumed: int
+
+
+class _DataFile(msgspec.Struct, frozen=True):
+    """A file of the table. `order` is its lowest broker, queue and offset."""
+
+    path: str
+    topic: str
+    hour: str
+    size: int
+    rows: int
+    order: tuple[str, int, int]
 
 
 def compact(
-    spark: "SparkSession",
     path: str | os.PathLike[str],
     *,
     before_hour: str | lake.Time | None = None,
@@ -62,41 +65,25 @@ def compact(
     file_bytes: int = FILE_BYTES,
     grace_ms: int = lake.GRACE_MS,
     now_ms: int | None = None,
-    on_progress: Callable[[PipelineProgress], None] | None = None,
+    storage_options: lake.Options = None,
 ) -> CompactionResult:
     """Replace the files of every hour before `before_hour` that has more files than it needs.
 
     `before_hour` is an hour in UTC (`2026-11-22-13`) or a time; by default, hours that ended at
-    least one hour ago are compacted. Afterwards the files replaced longer than `grace_ms` ago are
-    removed.
-
-    Raises LakeMissing, LakeDamaged.
+    least one hour ago are compacted. Afterwards files out of use for longer than `grace_ms` are
+    removed. Raises LakeMissing, LakeError.
     """
     now_ms = lake.wall_ms() if now_ms is None else now_ms
-    folder = open_folder(path, spark)
-    log = LakeLog(folder)
-    state = log.state()
-    if not state.number:
-        raise LakeMissing(f"there is no lake at {folder.uri}")
-    hours = _hours(state, _before(before_hour, now_ms), topics, file_bytes)
-    old = [file for files in hours.values() for file in files]
-    new: list[DataFile] = []
-    if hours:
-        new = _swap(spark, log, state, hours, file_bytes, now_ms)
-        if on_progress and new:
-            on_progress(PipelineProgress(rows=sum(file.rows for file in new)))
-    if not new:
-        hours, old = {}, []
-    return CompactionResult(
-        path=folder.uri,
-        hours=len(hours),
-        rows=sum(file.rows for file in new),
-        files_before=len(old),
-        files_after=len(new),
-        bytes_before=sum(file.size for file in old),
-        bytes_after=sum(file.size for file in new),
-        vacuumed=lake.vacuum(path, spark, grace_ms=grace_ms, now_ms=now_ms),
-    )
+    table = LakeTable(LakeStorage(path, storage_options))
+    counts = [0] * 6
+    for files in _hours(table, _before(before_hour, now_ms), topics, file_bytes):
+        new = _swap(table, files, file_bytes)
+        if new:
+            before, after = sum(file.size for file in files), sum(file.size for file in new)
+            made = (1, sum(file.rows for file in new), len(files), len(new), before, after)
+            counts = [count + more for count, more in zip(counts, made, strict=True)]
+    vacuumed = lake.vacuum(path, grace_ms=grace_ms, storage_options=storage_options)
+    return CompactionResult(table.storage.uri, *counts, vacuumed)
 
 
 def _before(before_hour: str | lake.Time | None, now_ms: int) -> str:
@@ -105,72 +92,36 @@ def _before(before_hour: str | lake.Time | None, now_ms: int) -> str:
     return before_hour if isinstance(before_hour, str) else lake.hour_name(lake.millis(before_hour))
 
 
-def _hours(state: LakeState, before: str, topics: Iterable[str] | None, file_bytes: int) -> Hours:
+def _hours(table: LakeTable, before: str, topics: Iterable[str] | None, file_bytes: int) -> list[list[_DataFile]]:
     """Return the files of each (topic, hour) that has more files than its bytes need."""
-    hours: Hours = {}
-    for file in state.chosen(topics):
-        if file.hour < before:
-            hours.setdefault((file.topic, file.hour), []).append(file)
-    return {place: files for place, files in sorted(hours.items()) if len(files) > _files_for(files, file_bytes)}
+    wanted = None if topics is None else set(topics)
+    hours: dict[tuple[str, str], list[_DataFile]] = {}
+    for row in pa.table(table.opened().get_add_actions(flatten=True)).to_pylist():
+        topic, hour = (row[f"partition.{name}"] for name in PARTITIONS)
+        if hour < before and (wanted is None or topic in wanted):
+            order = (row.get("min.broker") or "", row.get("min.queue") or 0, row.get("min.offset") or 0)
+            file = _DataFile(unquote(row["path"]), topic, hour, row["size_bytes"], row["num_records"], order)
+            hours.setdefault((topic, hour), []).append(file)
+    return [
+        sorted(files, key=lambda file: file.order)
+        for _, files in sorted(hours.items())
+        if len(files) > max(1, -(-sum(file.size for file in files) // file_bytes))
+    ]
 
 
-def _files_for(files: Iterable[DataFile], file_bytes: int) -> int:
-    return max(1, -(-sum(file.size for file in files) // file_bytes))
-
-
-def _swap(
-    spark: "SparkSession", log: LakeLog, state: LakeState, hours: Hours, file_bytes: int, now_ms: int
-) -> list[DataFile]:
-    """Write and commit the new files. Return them, or [] if another compaction was first."""
-    folder = log.folder
-    rows = _rows(spark, folder, state, hours, file_bytes)
-    name = attempt_folder(OF, state.number)
-    new = write(rows, folder, name)
-    _check_rows(hours, new)
-    replaces = [file.path for files in hours.values() for file in files]
-    made: list[Compaction] = []
-
-    def entry(now: LakeState) -> Compaction | None:
-        made.clear()
-        if not now.files.keys() >= set(replaces):
-            return None
-        made.append(Compaction(replaces=replaces, files=new, written_ms=now_ms))
-        return made[0]
-
-    log.commit(entry, now_ms)
-    if made:
-        return new
-    folder.remove(name)
-    return []
-
-
-def _rows(spark: "SparkSession", folder: Folder, state: LakeState, hours: Hours, file_bytes: int) -> "DataFrame":
-    """Return the rows of these hours, partitioned so that each new file is one partition."""
-    from pyspark.sql import functions as F
-    from pyspark.sql.types import StructType
-
-    names = [f"{folder.uri}/{file.path}" for files in hours.values() for file in files]
-    rows = spark.read.schema(StructType.fromJson(merged_schema(state.schemas))).parquet(*names)
-    counts = [(topic, hour, _files_for(files, file_bytes)) for (topic, hour), files in hours.items()]
-    total = sum(count for _, _, count in counts)
-    topic, hour, parts, part = (f"_{uuid.uuid4().hex[:6]}_{name}" for name in ("topic", "hour", "parts", "part"))
-    wanted = spark.createDataFrame(counts, f"`{topic}` string, `{hour}` string, `{parts}` int")
-    here = (F.col("topic") == F.col(topic)) & (lake.hour_column(F.col("store_time")) == F.col(hour))
-    block = F.xxhash64(*ORDER[:-1], F.floor(F.col(ORDER[-1]) / BLOCK))
-    # A left join: a row in a file of the wrong hour must show in the row count, not disappear.
-    placed = rows.join(F.broadcast(wanted), here, "left").withColumn(part, F.pmod(block, F.col(parts)))
-    return placed.repartition(total, topic, hour, part).drop(topic, hour, parts, part)
-
-
-def _check_rows(hours: Hours, new: Iterable[DataFile]) -> None:
-    """Raise LakeError if the swap would change the number of rows of a topic and hour."""
-    before = {place: sum(file.rows for file in files) for place, files in hours.items()}
-    after: dict[tuple[str, str], int] = {}
-    for file in new:
-        after[file.topic, file.hour] = after.get((file.topic, file.hour), 0) + file.rows
-    if before != after:
-        place = next(place for place in sorted({*before, *after}) if before.get(place) != after.get(place))
+def _swap(table: LakeTable, files: list[_DataFile], file_bytes: int) -> list[FileReport]:
+    """Write and commit the new files of one hour; return none if another writer was first."""
+    writer = TaskWriter(table.storage, 0, file_bytes)
+    schema = table.stored_schema()
+    for file in files:
+        for batch in stored_batches(table.storage, file.path, schema):
+            topic = pa.repeat(pa.scalar(file.topic, pa.string()), batch.num_rows)
+            writer.put(batch.append_column("topic", topic))
+    new = writer.close()
+    rows, places = sum(file.rows for file in files), {(file.topic, file.hour) for file in new}
+    if rows != sum(file.rows for file in new) or places != {(files[0].topic, files[0].hour)}:
         raise LakeError(
-            f"compaction of {place[0]} {place[1]} would turn {before.get(place, 0)} rows into {after.get(place, 0)}: "
-            "nothing was changed; check whether its data files were modified"
+            f"compaction of {files[0].topic} {files[0].hour} would turn {rows} rows into {sum(file.rows for file in new)} "
+            f"of {len(places)} hours: nothing was changed; check whether its data files were modified"
         )
+    return new if table.swap([file.path for file in files], new) else []

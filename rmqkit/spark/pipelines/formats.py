@@ -1,18 +1,15 @@
-"""Lake formats of Spark packages: Delta and Iceberg instead of rmqkit's own lake.
+"""Iceberg tables instead of a lake, by a Spark package.
 
-    packages = "io.delta:delta-spark_2.13:4.1.0"
+    packages = "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0"
     spark = rmqkit.spark.session(conf=formats.conf(packages))
     ingest(spark, ["orders"], "/data/orders", packages=packages)
 
-The format's own commit makes a batch exactly-once:
+Iceberg stores query id and batch number as snapshot properties, which are checked before a batch is
+written. That makes a batch exactly-once while the checkpoint exists: a new query has another id.
 
-- Delta stores (txnAppId, txnVersion) = (query id, batch) in its log and skips a batch that it has.
-- Iceberg stores both as snapshot properties, which are checked before a batch is written.
-
-Both guarantees hold only while the checkpoint exists: a new query has another id.
+Delta needs no package: a lake is a Delta table (`lake_table`).
 """
 
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
@@ -25,42 +22,12 @@ if TYPE_CHECKING:
 QUERY_KEY, BATCH_KEY = "rmqkit-query", "rmqkit-batch"
 CATALOG = "rmqkit_lake"
 TABLE = f"{CATALOG}.messages"
+DELTA = "io.delta:"
 
 
-class LakeFormat(ABC):
-    """Writes batches in one lake format."""
+class Iceberg:
+    """Writes batches into an Iceberg table at PATH/messages."""
 
-    #: the Maven group of its packages
-    group: str
-    #: Spark settings that the session needs when it starts
-    settings: ClassVar[dict[str, str]]
-
-    @abstractmethod
-    def write(self, rows: "DataFrame", path: str, query: str, batch: int) -> None:
-        """Append a batch; do nothing if this (query, batch) has been appended."""
-
-
-class Delta(LakeFormat):
-    group = "io.delta"
-    settings: ClassVar = {
-        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
-        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-    }
-    source = "delta"
-
-    @staticmethod
-    def options(query: str, batch: int) -> dict[str, str]:
-        return {"txnAppId": query, "txnVersion": str(batch), "mergeSchema": "true"}
-
-    def write(self, rows: "DataFrame", path: str, query: str, batch: int) -> None:
-        from pyspark.sql import functions as F
-
-        dated = rows.withColumn("store_date", F.to_date("store_time"))
-        writer = dated.write.format(self.source).mode("append").partitionBy("topic", "store_date")
-        writer.options(**self.options(query, batch)).save(path)
-
-
-class Iceberg(LakeFormat):
     group = "org.apache.iceberg"
     settings: ClassVar = {"spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"}
 
@@ -84,6 +51,7 @@ class Iceberg(LakeFormat):
         return f"SELECT max(int({summary})) FROM {TABLE}.snapshots WHERE summary['{QUERY_KEY}'] = '{query}'"
 
     def write(self, rows: "DataFrame", path: str, query: str, batch: int) -> None:
+        """Append a batch; do nothing if this (query, batch) has been appended."""
         from pyspark.sql import functions as F
 
         session = rows.sparkSession
@@ -97,22 +65,19 @@ class Iceberg(LakeFormat):
             rows.sortWithinPartitions("topic", "store_time").writeTo(TABLE).options(**self.options(query, batch)).append()
 
 
-FORMATS: tuple[LakeFormat, ...] = (Delta(), Iceberg())
-
-
-def of_packages(packages: str | Sequence[str] | None) -> LakeFormat | None:
+def of_packages(packages: str | Sequence[str] | None) -> Iceberg | None:
     """Return the format of Maven coordinates (`group:artifact:version`), None for no packages.
 
-    Raises ConfigError unless exactly one format is among them.
+    Raises ConfigError unless Iceberg is among them.
     """
     names = _split(packages)
     if not names:
         return None
-    found = [each for each in FORMATS if any(name.startswith(f"{each.group}:") for name in names)]
-    if len(found) != 1:
-        known = " or ".join(f"{each.group}:…" for each in FORMATS)
-        raise ConfigError(f"{', '.join(names)}: exactly one lake format is needed among the packages: {known}")
-    return found[0]
+    if any(name.startswith(DELTA) for name in names):
+        raise ConfigError(f"{', '.join(names)}: omit packages, without any rmqkit writes a Delta table")
+    if not any(name.startswith(f"{Iceberg.group}:") for name in names):
+        raise ConfigError(f"{', '.join(names)}: Iceberg is needed among the packages: {Iceberg.group}:…")
+    return Iceberg()
 
 
 def conf(packages: str | Sequence[str] | None) -> dict[str, str]:

@@ -1,33 +1,38 @@
-"""Ingests topics into a lake: a streaming query whose batches are committed by the lake's own log.
+"""Ingests topics into a lake: a streaming query whose batches are commits of a Delta table.
 
     # read up to the current end of the topic
     ingest(spark, ["orders"], "/data/orders", namesrv="127.0.0.1:9876")
     # follow the topic until stopped
-    ingest(spark, ["orders"], "s3a://bucket/orders", follow=True, trigger="1 minute")
+    ingest(spark, ["orders"], "s3://bucket/orders", follow=True, storage_options={…})
 
 The same call continues where the last one ended: its checkpoint is stored in the lake, under the
 names of its topics. Without a checkpoint, the query begins where the lake ends. A message that is
 read twice is in the lake once (see `batches`).
 
-With `packages`, a lake format replaces rmqkit's lake. Then the format's own commit and its own
-readers are used (see `formats`).
+On an object store, which Spark cannot write without a jar, the checkpoint is temporary unless the
+caller names one: each run begins where the lake ends.
+
+With `packages`, an Iceberg table replaces the lake (see `formats`).
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
-from collections.abc import Callable, Mapping, Sequence
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from rmqkit.errors import ConfigError
 from rmqkit.spark.options import SourceOptions, parse
-from rmqkit.spark.pipelines import batches, formats, lake
-from rmqkit.spark.pipelines.folders import Folder, open_folder
-from rmqkit.spark.pipelines.log import LakeLog
+from rmqkit.spark.pipelines import batches, formats
+from rmqkit.spark.pipelines.lake_table import LakeTable
 from rmqkit.spark.pipelines.progress import PipelineProgress, check_alone, wait
+from rmqkit.spark.pipelines.query_checkpoint import QueryCheckpoint
+from rmqkit.spark.pipelines.storage import LakeStorage
 from rmqkit.spark.source.ranges import Ends
 
 if TYPE_CHECKING:
@@ -69,6 +74,7 @@ def ingest(
     checkpoint: str | os.PathLike[str] | None = None,
     packages: str | Sequence[str] | None = None,
     trigger: str = TRIGGER,
+    storage_options: Mapping[str, str] | None = None,
     on_progress: Callable[[PipelineProgress], None] | None = None,
     stop: Callable[[], bool] | None = None,
 ) -> IngestResult:
@@ -77,44 +83,54 @@ def ingest(
     Without `follow`, the ingest ends at the topics' current end. With it, a batch runs every
     `trigger` until `stop` returns True or the user presses Ctrl-C.
 
-    `options` are those of the data source (docs/spark.md). A `checkpoint` given by the caller must
-    always be used with the same `path`. Raises ConfigError, LakeConflict, LakeDamaged, and the
-    exception of the query (StreamingQueryException).
+    `options` are those of the data source (docs/spark.md), `storage_options` those of deltalake for
+    an object store. A `checkpoint` given by the caller must always be used with the same `path`.
+    Raises ConfigError, LakeConflict, LakeDamaged, and the exception of the query
+    (StreamingQueryException).
     """
     names = [topics] if isinstance(topics, str) else sorted(dict.fromkeys(topics))
     if not names or not all(names):
         raise ConfigError("name a topic to ingest")
     format_ = formats.of_packages(packages)
-    folder = open_folder(path, spark)
-    place = open_folder(checkpoint or f"{folder.uri}/{default_checkpoint(names)}", spark)
-    check_alone(spark, place.uri, batches.query_id(place))
-    log = LakeLog(folder)
-    given = _source_options(names, namesrv, options, log, format_)
-    parsed = parse(given, "stream")
-    # Resolve the name servers here: the environment of Spark's processes may name others.
-    given["namesrv"] = ";".join(parsed.namesrv)
-    starts = _starts(parsed)
-    rows = spark.readStream.format(SOURCE).options(**given).load()
-    done = IngestResult(path=folder.uri, checkpoint=place.uri, query="")
-    errors: list[Exception] = []
-    query = _start(rows, _sink(log, place, starts, done, errors, format_), place, trigger if follow else None)
-    done.query = str(query.id)
+    table = LakeTable(LakeStorage(path, storage_options))
+    with _checkpoint(spark, table.storage, checkpoint, names) as place:
+        check_alone(spark, place.uri, place.query_id())
+        given = _source_options(names, namesrv, options, table, format_)
+        parsed = parse(given, "stream")
+        # Resolve the name servers here: the environment of Spark's processes may name others.
+        given["namesrv"] = ";".join(parsed.namesrv)
+        rows = spark.readStream.format(SOURCE).options(**given).load()
+        run = _Run(table, place, _starts(parsed), format_)
+        query = _start(rows, run, place, trigger if follow else None)
+        run.done.query = str(query.id)
 
-    def report(progress: PipelineProgress) -> None:
-        done.offsets = progress.offsets
-        if format_:
-            done.rows = progress.rows
-        if on_progress:
-            on_progress(progress)
+        def report(progress: PipelineProgress) -> None:
+            run.done.offsets = progress.offsets
+            if format_:
+                run.done.rows = progress.rows
+            if on_progress:
+                on_progress(progress)
 
-    try:
-        wait(query, report, stop, endless=follow)
-    except Exception:
-        # Spark wraps a batch's exception in its own with a JVM stack trace. Raise the original.
-        if errors:
-            raise errors[0] from None
-        raise
-    return done
+        try:
+            wait(query, report, stop, endless=follow)
+        except Exception:
+            # Spark wraps a batch's exception in its own with a JVM stack trace. Raise the original.
+            if run.errors:
+                raise run.errors[0] from None
+            raise
+        return run.done
+
+
+@contextlib.contextmanager
+def _checkpoint(
+    spark: SparkSession, storage: LakeStorage, given: str | os.PathLike[str] | None, topics: Sequence[str]
+) -> Iterator[QueryCheckpoint]:
+    """Yield the checkpoint of a run; one that nobody could find again is removed at the end."""
+    if given is not None or storage.is_local:
+        yield QueryCheckpoint(os.fspath(given or storage.full(default_checkpoint(topics))), spark)
+        return
+    with tempfile.TemporaryDirectory(prefix="rmqkit-ingest-", ignore_cleanup_errors=True) as folder:
+        yield QueryCheckpoint(folder, is_kept=False)
 
 
 def default_checkpoint(topics: Sequence[str]) -> str:
@@ -127,8 +143,8 @@ def _source_options(
     topics: Sequence[str],
     namesrv: str | None,
     options: Mapping[str, str] | None,
-    log: LakeLog,
-    format_: formats.LakeFormat | None,
+    table: LakeTable,
+    format_: formats.Iceberg | None,
 ) -> dict[str, str]:
     given = {key: str(value) for key, value in (options or {}).items()}
     if namesrv:
@@ -136,7 +152,7 @@ def _source_options(
     given["subscribe"] = ",".join(topics)
     chosen = {key.lower() for key in given}
     if not chosen & {"startingoffsets", "startingtimestamp"}:
-        given["startingOffsets"] = "earliest" if format_ else batches.unread(log.state(), topics)
+        given["startingOffsets"] = "earliest" if format_ else batches.unread(table.state(), topics)
     return given
 
 
@@ -146,47 +162,46 @@ def _starts(options: SourceOptions) -> Ends:
     return {} if isinstance(chosen, str) else {key: offset for key, offset in chosen.items() if offset >= 0}
 
 
-def _sink(
-    log: LakeLog,
-    checkpoint: Folder,
-    starts: Ends,
-    done: IngestResult,
-    errors: list[Exception],
-    format_: formats.LakeFormat | None,
-) -> Callable[[DataFrame, int], None]:
-    """Return the function that Spark calls with each micro-batch.
+class _Run:
+    """What Spark calls with each micro-batch. It adds batches to `done` and keeps their errors."""
 
-    It adds the batch to `done`. An exception is appended to `errors` and raised.
-    """
+    def __init__(
+        self, table: LakeTable, checkpoint: QueryCheckpoint, starts: Ends, format_: formats.Iceberg | None
+    ) -> None:
+        self._table = table
+        self._checkpoint = checkpoint
+        self._starts = starts
+        self._format = format_
+        self.done = IngestResult(path=table.storage.uri, checkpoint=checkpoint.uri, query="")
+        self.errors: list[Exception] = []
 
-    def to_lake(rows: DataFrame, batch: int) -> None:
-        query = batches.query_id(checkpoint)
-        if query is None:
-            raise ConfigError(f"{checkpoint.uri} has no checkpoint any more: it was removed while the query ran")
-        if format_:
-            format_.write(rows, log.folder.uri, query, batch)
-            done.batches += 1
-            return
-        offsets = batches.offsets_of(checkpoint, batch, starts)
-        added = batches.add(log, rows, query=query, batch=batch, offsets=offsets, now_ms=lake.wall_ms())
-        done.batches += added.is_new
-        done.rows += added.rows
-        done.files += added.files
-        done.bytes += added.size
-        done.repeated += added.repeated
-
-    def sink(rows: DataFrame, batch: int) -> None:
+    def __call__(self, rows: DataFrame, batch: int) -> None:
         try:
-            to_lake(rows, batch)
+            self._add(rows, batch)
         except Exception as error:
-            errors.append(error)
+            self.errors.append(error)
             raise
 
-    return sink
+    def _add(self, rows: DataFrame, batch: int) -> None:
+        query = self._checkpoint.query_id()
+        if query is None:
+            raise ConfigError(f"{self._checkpoint.uri} has no checkpoint any more: it was removed while the query ran")
+        if self._format:
+            self._format.write(rows, self._table.storage.uri, query, batch)
+            self.done.batches += 1
+            return
+        offsets = self._checkpoint.offsets_of(batch, self._starts)
+        kept = query if self._checkpoint.is_kept else None
+        added = batches.add(self._table, rows, query=kept, batch=batch, offsets=offsets)
+        self.done.batches += added.is_new
+        self.done.rows += added.rows
+        self.done.files += added.files
+        self.done.bytes += added.size
+        self.done.repeated += added.repeated
 
 
 def _start(
-    rows: DataFrame, sink: Callable[[DataFrame, int], None], checkpoint: Folder, trigger: str | None
+    rows: DataFrame, sink: Callable[[DataFrame, int], None], checkpoint: QueryCheckpoint, trigger: str | None
 ) -> StreamingQuery:
     writer = rows.writeStream.foreachBatch(sink).option("checkpointLocation", checkpoint.uri)
     writer = writer.trigger(availableNow=True) if trigger is None else writer.trigger(processingTime=trigger)

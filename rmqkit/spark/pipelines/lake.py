@@ -1,52 +1,53 @@
-"""A lake: Parquet files by topic and hour, and a log that says which of them belong to it.
-
-    PATH/_lake/log/…                                               the log (`log`)
-    PATH/_lake/checkpoints/…                                       Spark's checkpoints of ingests
-    PATH/files/QUERY/BATCH/ATTEMPT/lake_topic=T/hour=H/part-….parquet
+"""A lake: a Delta table of messages, partitioned by topic and hour (`lake_table`).
 
     orders = lake.read(spark, "/data/orders", since=1_730_000_000_000)
 
-Readers use only the files that the log names. They never see files that a dead ingest left behind
-or that a running one has not committed. Each file has all columns, so other tools can read the
-files that `files` lists.
+Any reader of Delta tables sees the same rows. `read` needs no jar: deltalake lists the files, of
+the topics and hours asked for and whose statistics allow a row, and Spark reads these as Parquet.
+From an object store the tasks read them with PyArrow (`lake_files`).
 """
 
 from __future__ import annotations
 
+import json
 import os
-import time
-from collections.abc import Iterable
-from datetime import UTC, datetime
+from collections.abc import Collection, Iterable, Mapping
+from datetime import datetime
+from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from rmqkit.spark.pipelines import coverage
-from rmqkit.spark.pipelines.folders import Folder, open_folder
-from rmqkit.spark.pipelines.log import LakeLog, LakeMissing, LakeState, merged_schema
+from rmqkit.spark.pipelines import coverage, lake_table
+from rmqkit.spark.pipelines.errors import LakeMissing
+from rmqkit.spark.pipelines.lake_table import LakeTable
+from rmqkit.spark.pipelines.storage import LakeStorage
+from rmqkit.spark.pipelines.times import HOUR_MS, NO_HOUR, Time, hour_name, millis, wall_ms
 
 if TYPE_CHECKING:
+    from deltalake import DeltaTable
     from pyspark.sql import Column, DataFrame, SparkSession
 
-FILES = "files"
-HOUR_MS = 3_600_000
-#: the hour of rows without a store time
-NO_HOUR = "none"
-#: how long replaced and uncommitted files are kept before `vacuum` removes them
-GRACE_MS = 24 * HOUR_MS
+__all__ = ["HOUR_MS", "Time", "describe", "files", "hour_name", "is_lake", "millis", "read", "vacuum", "wall_ms"]
 
-#: a time: ms since 1970, or a datetime (UTC if it names no zone)
-Time = int | datetime
+HOUR = "hour"
+#: how long replaced and uncommitted files are kept before `vacuum` removes them; Delta's default
+GRACE_MS = 7 * 24 * HOUR_MS
+
+Options = Mapping[str, str] | None
+#: conditions on columns: (column, operator, value)
+Filters = list[tuple[str, str, Any]]
 
 
 class LakeDescription(msgspec.Struct, frozen=True):
-    """The content of a lake.
+    """The content of a lake at a version of its table.
 
     `covered` maps topic -> broker -> queue -> [[begin, end], …]. `gaps` has one text per gap
     between covered intervals.
     """
 
     path: str
+    version: int
     topics: list[str]
     hours: int
     rows: int
@@ -56,14 +57,6 @@ class LakeDescription(msgspec.Struct, frozen=True):
     gaps: list[str]
 
 
-class VacuumResult(msgspec.Struct, frozen=True):
-    """What `vacuum` removed: data files, their bytes, and log entries including snapshots."""
-
-    files: int
-    bytes: int
-    entries: int
-
-
 def read(
     spark: SparkSession,
     path: str | os.PathLike[str],
@@ -71,115 +64,128 @@ def read(
     topics: Iterable[str] | None = None,
     since: Time | None = None,
     until: Time | None = None,
+    version: int | datetime | None = None,
+    storage_options: Options = None,
 ) -> DataFrame:
-    """Return the current rows of a lake, of these topics and store times [since, until).
+    """Return the rows of a lake, of these topics and store times [since, until).
 
-    Files of other topics and hours are not opened. Later ingests do not change the result, and
-    `vacuum` keeps its files for the grace time. Raises LakeMissing, LakeDamaged.
+    `version` is a version of the table, or a datetime: the newest version of that time. By default
+    the newest version is read; later ingests do not change the result, and `vacuum` keeps its files
+    for the grace time. Raises LakeMissing, LakeError.
     """
-    from pyspark.sql.types import StructType
-
-    folder = open_folder(path, spark)
-    state = _state(folder)
-    first = "" if since is None else hour_name(millis(since))
-    last = "" if until is None else hour_name(millis(until) - 1)
-    schema = StructType.fromJson(merged_schema(state.schemas))
-    names = [f"{folder.uri}/{file.path}" for file in state.chosen(topics, first, last)]
-    if not names:
-        return spark.createDataFrame([], schema)
-    rows = spark.read.schema(schema).parquet(*names)
+    table = LakeTable(LakeStorage(path, storage_options))
+    rows = rows_of(spark, table, table.opened(version), topics, time_bounds(since, until))
     return rows.where(stored(since, until)) if since is not None or until is not None else rows
 
 
-def is_lake(path: str | os.PathLike[str], spark: SparkSession | None = None) -> bool:
-    return LakeLog(open_folder(path, spark)).state().number > 0
+def rows_of(
+    spark: SparkSession, table: LakeTable, opened: DeltaTable, topics: Iterable[str] | None, bounds: Filters
+) -> DataFrame:
+    """Return the rows of all files that may have rows within these bounds."""
+    from pyspark.sql import functions as F
+    from pyspark.sql.types import StructType
+
+    schema = StructType.fromJson(json.loads(opened.schema().to_json()))
+    names = [name for name in schema.names if name != HOUR]
+    # Delta's files do not have the columns of their partition.
+    stored_schema = StructType([field for field in schema.fields if field.name not in lake_table.PARTITIONS])
+    parts = []
+    for topic in _chosen(opened, topics):
+        found = opened.file_uris(file_pruning_predicate=[("topic", "=", topic), *bounds])
+        if found and table.storage.is_local:
+            rows = spark.read.schema(stored_schema).parquet(*[f"file://{name}" for name in found])
+        elif found:
+            from rmqkit.spark.pipelines import lake_files
+
+            names_found = [name.removeprefix(f"{table.storage.uri}/") for name in found]
+            rows = lake_files.read(spark, table.storage, names_found, stored_schema)
+        else:
+            continue
+        parts.append(rows.withColumn("topic", F.lit(topic)).select(*names))
+    if not parts:
+        return spark.createDataFrame([], StructType([schema[name] for name in names]))
+    return reduce(lambda one, other: one.union(other), parts)
+
+
+def is_lake(path: str | os.PathLike[str], *, storage_options: Options = None) -> bool:
+    """Return whether there is a lake. Raises LakeError for a lake that must be migrated first."""
+    try:
+        LakeTable(LakeStorage(path, storage_options)).opened()
+    except LakeMissing:
+        return False
+    return True
 
 
 def files(
-    path: str | os.PathLike[str], spark: SparkSession | None = None, *, topics: Iterable[str] | None = None
+    path: str | os.PathLike[str],
+    *,
+    topics: Iterable[str] | None = None,
+    since: Time | None = None,
+    until: Time | None = None,
+    storage_options: Options = None,
 ) -> list[str]:
-    """Return the URIs of the lake's current files, for tools other than Spark.
+    """Return the files that have all rows of these topics and times, as paths or URIs.
 
-    Raises LakeMissing, LakeDamaged.
+    Topic and hour are in the table, not in the files. Raises LakeMissing, LakeError.
     """
-    folder = open_folder(path, spark)
-    return [f"{folder.uri}/{file.path}" for file in _state(folder).chosen(topics)]
+    opened = LakeTable(LakeStorage(path, storage_options)).opened()
+    bounds = time_bounds(since, until)
+    return [
+        name
+        for topic in _chosen(opened, topics)
+        for name in opened.file_uris(file_pruning_predicate=[("topic", "=", topic), *bounds])
+    ]
 
 
-def describe(path: str | os.PathLike[str], spark: SparkSession | None = None) -> LakeDescription:
+def describe(path: str | os.PathLike[str], *, storage_options: Options = None) -> LakeDescription:
     """Return the topics, counts and covered offsets of a lake. Raises LakeMissing, LakeDamaged."""
-    folder = open_folder(path, spark)
-    state = _state(folder)
+    table = LakeTable(LakeStorage(path, storage_options))
+    opened = table.opened()
+    state = table.state_of(opened)
+    partitions = opened.partitions()
+    added = opened.get_add_actions(flatten=True)
+    sizes = {name: added.column(name).to_pylist() for name in ("num_records", "size_bytes")}
     return LakeDescription(
-        path=folder.uri,
-        topics=state.topics,
-        hours=len({file.hour for file in state.files.values()}),
-        rows=state.rows,
-        files=len(state.files),
-        bytes=sum(file.size for file in state.files.values()),
+        path=table.storage.uri,
+        version=state.version,
+        topics=sorted({each["topic"] for each in partitions} | {key.topic for key in state.covered}),
+        hours=len({each[HOUR] for each in partitions}),
+        rows=sum(sizes["num_records"]),
+        files=len(sizes["num_records"]),
+        bytes=sum(sizes["size_bytes"]),
         covered=coverage.nested(state.covered),
         gaps=[f"{gap.key} {gap.begin} to {gap.end}" for gap in coverage.gaps(state.covered)],
     )
 
 
-def vacuum(
-    path: str | os.PathLike[str],
-    spark: SparkSession | None = None,
-    *,
-    grace_ms: int = GRACE_MS,
-    now_ms: int | None = None,
-) -> VacuumResult:
-    """Remove data files that are not in the lake, and log entries that a snapshot covers.
+def vacuum(path: str | os.PathLike[str], *, grace_ms: int = GRACE_MS, storage_options: Options = None) -> int:
+    """Remove files that are in no version of the table since `grace_ms`; return their number.
 
-    Only files and entries older than `grace_ms` are removed. The grace must be longer than any
-    reader runs, and longer than any batch takes from its first file to its commit. Raises
-    LakeMissing, LakeDamaged.
+    The grace must be longer than any reader runs, and longer than any batch takes from its first
+    file to its commit. Older versions cannot be read afterwards. Raises LakeMissing.
     """
-    now_ms = wall_ms() if now_ms is None else now_ms
-    folder = open_folder(path, spark)
-    before_ms = now_ms - grace_ms
-    log = LakeLog(folder)
-    _state(folder, log)
-    # Read the log after listing the files, so that files committed in between are kept.
-    old = {name: file for name, file in folder.list(FILES).items() if file.changed_ms <= before_ms}
-    kept = log.state().files.keys() | log.replaced_since(before_ms)
-    removed = {name: file for name, file in old.items() if _data_name(name) not in kept}
-    for name in removed:
-        folder.remove(name)
-    log.write_snapshot(now_ms)
-    data = [file for name, file in removed.items() if name == _data_name(name)]
-    return VacuumResult(files=len(data), bytes=sum(file.size for file in data), entries=log.forget(before_ms))
+    opened = LakeTable(LakeStorage(path, storage_options)).opened()
+    hours = -(-grace_ms // HOUR_MS)
+    removed = opened.vacuum(retention_hours=hours, dry_run=False, enforce_retention_duration=False, full=True)
+    return len(removed)
 
 
-def _data_name(name: str) -> str:
-    """Return the data file of a checksum file; any other name is returned unchanged."""
-    folder, _, last = name.rpartition("/")
-    return f"{folder}/{last[1:-4]}" if last.startswith(".") and last.endswith(".crc") else name
-
-
-def _state(folder: Folder, log: LakeLog | None = None) -> LakeState:
-    state = (log or LakeLog(folder)).state()
-    if not state.number:
-        raise LakeMissing(f"there is no lake at {folder.uri}: `rmqkit pipeline ingest TOPIC --to PATH` makes one")
-    return state
+def _chosen(opened: DeltaTable, topics: Iterable[str] | None) -> Collection[str]:
+    there = {each["topic"] for each in opened.partitions()}
+    return sorted(there if topics is None else there & set(topics))
 
 
 # --- time
 
 
-def wall_ms() -> int:
-    return time.time_ns() // 1_000_000
-
-
-def millis(moment: Time) -> int:
-    if isinstance(moment, int):
-        return moment
-    return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
-
-
-def hour_name(time_ms: int) -> str:
-    """Return the hour in UTC, such as `2026-11-22-13`; names sort in the order of time."""
-    return datetime.fromtimestamp(time_ms // 1000, UTC).strftime("%Y-%m-%d-%H")
+def time_bounds(since: Time | None, until: Time | None) -> Filters:
+    """Return what partitions and statistics can say about store times [since, until)."""
+    bounds: Filters = []
+    if since is not None:
+        bounds.append((HOUR, ">=", hour_name(millis(since))))
+    if until is not None:
+        bounds.append((HOUR, "<=", hour_name(millis(until) - 1)))
+    return bounds
 
 
 def hour_column(moment: Column) -> Column:

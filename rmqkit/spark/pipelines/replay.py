@@ -100,7 +100,7 @@ def rows_of(
     from pyspark.sql import functions as F
 
     if isinstance(source, str | os.PathLike):
-        if lake.is_lake(source, spark):
+        if lake.is_lake(source):
             return forwarder.without_delays(lake.read(spark, source, topics=topics, since=since, until=until))
         rows = spark.read.parquet(os.fspath(source))
     else:

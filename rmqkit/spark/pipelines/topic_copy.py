@@ -22,9 +22,9 @@ import msgspec
 
 from rmqkit.errors import ConfigError
 from rmqkit.spark.options import parse
-from rmqkit.spark.pipelines import batches, forwarder
-from rmqkit.spark.pipelines.folders import Folder, open_folder
+from rmqkit.spark.pipelines import forwarder
 from rmqkit.spark.pipelines.progress import PipelineProgress, check_alone, wait
+from rmqkit.spark.pipelines.query_checkpoint import QueryCheckpoint
 from rmqkit.spark.source import ranges
 
 if TYPE_CHECKING:
@@ -87,8 +87,8 @@ def copy(
     if topic == to_topic and servers == to_servers:
         raise ConfigError(f"{topic} cannot be copied into itself: each copy would be copied again")
     temporary = tempfile.mkdtemp(prefix="rmqkit-copy-") if checkpoint is None else None
-    place = open_folder(checkpoint or temporary or "", spark)
-    check_alone(spark, place.uri, batches.query_id(place))
+    place = QueryCheckpoint(os.fspath(checkpoint or temporary or ""), spark)
+    check_alone(spark, place.uri, place.query_id())
     done = CopyResult(topic=topic, to_topic=to_topic, checkpoint=None if temporary else place.uri)
     sending = _CopySender(place, done, ";".join(to_servers), order, rate, sink_options)
 
@@ -122,7 +122,7 @@ class _CopySender:
 
     def __init__(
         self,
-        checkpoint: Folder,
+        checkpoint: QueryCheckpoint,
         done: CopyResult,
         namesrv: str,
         order: str,
@@ -145,8 +145,8 @@ class _CopySender:
             raise
 
     def _send(self, rows: "DataFrame", batch: int) -> None:
-        query = batches.query_id(self._checkpoint)
-        queues = list(ranges.flat(batches.offsets_of(self._checkpoint, batch).end))
+        query = self._checkpoint.query_id()
+        queues = list(ranges.flat(self._checkpoint.offsets_of(batch).end))
         rows = forwarder.without_delays(rows)
         tasks = forwarder.tasks_of(rows, len(queues))
         if self._order == "queue":

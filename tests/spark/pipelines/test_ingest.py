@@ -5,6 +5,7 @@ The tests repeat batches, kill drivers, and lose or restore checkpoints.
 
 import json
 import shutil
+from pathlib import Path
 
 import pytest
 
@@ -12,16 +13,18 @@ pytest.importorskip("pyspark")
 
 from rmqkit import Message
 from rmqkit.errors import ConfigError
-from rmqkit.spark.pipelines import batches, formats, lake
-from rmqkit.spark.pipelines.batches import NOTHING, add, offsets_of, query_id, unread
+from rmqkit.spark.pipelines import formats, lake, lake_files
+from rmqkit.spark.pipelines.batches import NOTHING, add, unread
 from rmqkit.spark.pipelines.compact import compact
-from rmqkit.spark.pipelines.folders import open_folder
+from rmqkit.spark.pipelines.errors import LakeConflict, LakeDamaged, LakeError
 from rmqkit.spark.pipelines.ingest import default_checkpoint, ingest
-from rmqkit.spark.pipelines.log import LakeConflict, LakeDamaged, LakeError, LakeLog
+from rmqkit.spark.pipelines.lake_table import LakeTable
 from rmqkit.spark.pipelines.progress import of_query
+from rmqkit.spark.pipelines.query_checkpoint import Offsets, QueryCheckpoint
+from rmqkit.spark.pipelines.storage import LakeStorage
 from rmqkit.spark.source import ranges
 from rmqkit.spark.source.ranges import QueueKey
-from tests.spark.lakes import NOON_MS, QUERY, batch_offsets, expected, part, places, queue_rows
+from tests.spark.lakes import QUERY, batch_offsets, expected, part, places, queue_rows
 
 pytestmark = pytest.mark.xdist_group("spark")
 
@@ -34,30 +37,38 @@ OTHER = "3c1d4b0e-0000-4000-8000-000000000002"
 class TestCheckpoint:
     @pytest.fixture
     def checkpoint(self, tmp_path):
-        folder = open_folder(tmp_path)
-        folder.create("metadata", b'{"id":"abc"}')
-        folder.create("offsets/0", b'v1\n{"batchWatermarkMs":0}\n{"@clusters":{"c":{}},"T":{"broker-a":{"0":5,"1":0}}}')
-        folder.create("offsets/1", b'v1\n{"batchWatermarkMs":0}\n{"@clusters":{"c":{}},"T":{"broker-a":{"0":9,"1":3}}}')
-        return folder
+        (tmp_path / "offsets").mkdir()
+        (tmp_path / "metadata").write_bytes(b'{"id":"abc"}')
+        for batch, ends in enumerate(('{"0":5,"1":0}', '{"0":9,"1":3}')):
+            offsets = f'v1\n{{"batchWatermarkMs":0}}\n{{"@clusters":{{"c":{{}}}},"T":{{"broker-a":{ends}}}}}'
+            (tmp_path / "offsets" / str(batch)).write_text(offsets)
+        return QueryCheckpoint(str(tmp_path))
 
     def test_offsets_of_a_batch(self, checkpoint):
-        assert query_id(checkpoint) == "abc"
-        found = offsets_of(checkpoint, 1)
+        assert checkpoint.query_id() == "abc"
+        found = checkpoint.offsets_of(1)
         assert ranges.between(*found) == [part("T", 0, 5, 9), part("T", 1, 0, 3)]
         assert ranges.clusters(found.end) == ("c",)
 
     def test_the_first_batch_begins_where_it_was_told_to(self, checkpoint):
-        assert offsets_of(checkpoint, 0).begin == {}
+        assert checkpoint.offsets_of(0).begin == {}
         starts = {QueueKey("T", "broker-a", 0): 2, QueueKey("T", "broker-a", 1): 7, QueueKey("T", "broker-b", 0): 1}
-        assert offsets_of(checkpoint, 0, starts).begin == {"T": {"broker-a": {"0": 2, "1": 0}}}
+        assert checkpoint.offsets_of(0, starts).begin == {"T": {"broker-a": {"0": 2, "1": 0}}}
 
     def test_what_is_not_there_is_named(self, checkpoint, tmp_path):
-        assert query_id(open_folder(tmp_path / "new")) is None
+        assert QueryCheckpoint(str(tmp_path / "new")).query_id() is None
         with pytest.raises(LakeDamaged, match="offsets/2 is missing"):
-            offsets_of(checkpoint, 2)
-        checkpoint.create("offsets/2", b"v1\n{}\n{}\n{}")
+            checkpoint.offsets_of(2)
+        (tmp_path / "offsets" / "2").write_bytes(b"v1\n{}\n{}\n{}")
         with pytest.raises(LakeDamaged, match="offsets/2 does not have Spark's format"):
-            offsets_of(checkpoint, 2)
+            checkpoint.offsets_of(2)
+
+    def test_elsewhere_the_jvm_reads_it(self, spark, tmp_path):
+        (tmp_path / "metadata").write_bytes(b'{"id":"abc"}')
+        checkpoint = QueryCheckpoint(str(tmp_path), spark)
+        checkpoint._local = None
+        assert checkpoint.query_id() == "abc"
+        assert QueryCheckpoint("hdfs://127.0.0.1:1/x", spark).uri == "hdfs://127.0.0.1:1/x"
 
 
 def test_every_set_of_topics_has_its_checkpoint():
@@ -91,22 +102,17 @@ class TestFormats:
     def test_packages_choose_the_format(self):
         assert formats.of_packages(None) is None
         assert formats.of_packages("") is None
-        assert isinstance(formats.of_packages(f"org.example:x:1, {self.DELTA}"), formats.Delta)
-        assert isinstance(formats.of_packages([self.ICEBERG]), formats.Iceberg)
+        assert isinstance(formats.of_packages(f"org.example:x:1, {self.ICEBERG}"), formats.Iceberg)
         assert formats.conf(None) == {}
-        assert formats.conf([self.DELTA, "a:b:1"])["spark.jars.packages"] == f"{self.DELTA},a:b:1"
+        assert formats.conf([self.ICEBERG, "a:b:1"])["spark.jars.packages"] == f"{self.ICEBERG},a:b:1"
 
-    @pytest.mark.parametrize("packages", ["org.example:x:1", [DELTA, ICEBERG]])
-    def test_one_format_is_needed(self, packages):
-        with pytest.raises(ConfigError, match="one lake format is needed"):
+    @pytest.mark.parametrize(
+        ("packages", "says"),
+        [("org.example:x:1", "Iceberg is needed among the packages"), ([DELTA], "omit packages")],
+    )
+    def test_one_format_is_needed(self, packages, says):
+        with pytest.raises(ConfigError, match=says):
             formats.of_packages(packages)
-
-    @pytest.mark.long
-    def test_delta_is_told_which_batch_it_is(self, spark, tmp_path, monkeypatch):
-        assert formats.Delta.options("q", 7) == {"txnAppId": "q", "txnVersion": "7", "mergeSchema": "true"}
-        monkeypatch.setattr(formats.Delta, "source", "parquet")
-        formats.Delta().write(queue_rows(spark, part("T", 0, 0, 3)), str(tmp_path / "out"), "q", 7)
-        assert list((tmp_path / "out" / "topic=T" / "store_date=2026-11-22").glob("*.parquet"))
 
     @pytest.mark.long
     def test_iceberg_is_asked_for_its_last_batch(self, spark):
@@ -129,176 +135,177 @@ class TestFormats:
 
 class TestBatches:
     @pytest.fixture
-    def log(self, tmp_path):
-        return LakeLog(open_folder(tmp_path / "lake"))
+    def table(self, tmp_path):
+        return LakeTable(LakeStorage(tmp_path / "lake"))
 
     @staticmethod
-    def bring(spark, log, batch, *parts, query=QUERY, epoch="a", clusters=(), offsets=None):
+    def bring(spark, table, batch, *parts, query=QUERY, epoch="a", clusters=(), offsets=None):
         rows = queue_rows(spark, *parts, epoch=epoch)
         offsets = offsets or batch_offsets(*parts, clusters=clusters)
-        return add(log, rows, query=query, batch=batch, offsets=offsets, now_ms=NOON_MS)
+        return add(table, rows, query=query, batch=batch, offsets=offsets)
 
     @staticmethod
-    def data(log):
-        return {name for name in log.folder.list("files") if name.endswith(".parquet")}
+    def data(table):
+        """Return the data files in the folder, committed or not."""
+        return {str(path) for path in Path(table.storage.uri).rglob("*.parquet") if "_delta_log" not in path.parts}
 
-    def test_a_batch_that_runs_again_is_there_once(self, spark, log):
+    def test_a_batch_that_runs_again_is_there_once(self, spark, table):
         """The driver is killed after the lake's entry, before Spark records the batch as done."""
-        first = self.bring(spark, log, 0, part("T", 0, 0, 10))
+        first = self.bring(spark, table, 0, part("T", 0, 0, 10))
         assert (first.rows, first.is_new) == (10, True)
-        assert self.bring(spark, LakeLog(log.folder), 0, part("T", 0, 0, 10)) == NOTHING
-        assert places(lake.read(spark, log.folder.uri)) == expected(part("T", 0, 0, 10))
-        assert self.data(log) == set(log.state().files)
+        assert self.bring(spark, LakeTable(table.storage), 0, part("T", 0, 0, 10)) == NOTHING
+        assert places(lake.read(spark, table.storage.uri)) == expected(part("T", 0, 0, 10))
+        assert self.data(table) == set(lake.files(table.storage.uri))
 
     @pytest.mark.long
-    def test_a_checkpoint_that_was_put_back(self, spark, log):
+    def test_a_checkpoint_that_was_put_back(self, spark, table):
         """After an old checkpoint is restored, batch 1 is planned again with more messages."""
-        self.bring(spark, log, 0, part("T", 0, 0, 10))
-        self.bring(spark, log, 1, part("T", 0, 10, 15))
-        added = self.bring(spark, log, 1, part("T", 0, 10, 20))
+        self.bring(spark, table, 0, part("T", 0, 0, 10))
+        self.bring(spark, table, 1, part("T", 0, 10, 15))
+        added = self.bring(spark, table, 1, part("T", 0, 10, 20))
         assert (added.rows, added.repeated, added.is_new) == (5, 5, True)
-        assert self.bring(spark, log, 1, part("T", 0, 10, 20)) == NOTHING
-        assert places(lake.read(spark, log.folder.uri)) == expected(part("T", 0, 0, 20))
-        assert self.data(log) == set(LakeLog(log.folder).state().files)
+        assert self.bring(spark, table, 1, part("T", 0, 10, 20)) == NOTHING
+        assert places(lake.read(spark, table.storage.uri)) == expected(part("T", 0, 0, 20))
+        assert self.data(table) == set(lake.files(table.storage.uri))
 
-    def test_killed_between_files_and_entry(self, spark, log, monkeypatch):
-        self.bring(spark, log, 0, part("T", 0, 0, 10))
+    def test_killed_between_files_and_entry(self, spark, table, monkeypatch):
+        self.bring(spark, table, 0, part("T", 0, 0, 10))
 
         def die(*_):
             raise KeyboardInterrupt
 
         with monkeypatch.context() as patch:
-            patch.setattr(LakeLog, "commit", die)
+            patch.setattr(LakeTable, "commit", die)
             with pytest.raises(KeyboardInterrupt):
-                self.bring(spark, log, 1, part("T", 0, 10, 20))
-        assert places(lake.read(spark, log.folder.uri)) == expected(part("T", 0, 0, 10))
-        assert self.data(log) > set(log.state().files)
-        self.bring(spark, LakeLog(log.folder), 1, part("T", 0, 10, 20))
-        assert places(lake.read(spark, log.folder.uri)) == expected(part("T", 0, 0, 20))
-        # the new entry removes the leftovers of the killed driver
-        assert self.data(log) == set(log.state().files)
+                self.bring(spark, table, 1, part("T", 0, 10, 20))
+        assert places(lake.read(spark, table.storage.uri)) == expected(part("T", 0, 0, 10))
+        left = self.data(table) - set(lake.files(table.storage.uri))
+        assert left
+        self.bring(spark, LakeTable(table.storage), 1, part("T", 0, 10, 20))
+        assert places(lake.read(spark, table.storage.uri)) == expected(part("T", 0, 0, 20))
+        # vacuum removes the leftovers of the killed driver
+        assert lake.vacuum(table.storage.uri, grace_ms=0) == len(left)
+        assert self.data(table) == set(lake.files(table.storage.uri))
 
     @pytest.mark.long
-    def test_who_was_believed_dead_comes_second(self, spark, log, monkeypatch):
+    def test_who_was_believed_dead_comes_second(self, spark, table, monkeypatch):
         """Two drivers run the same batch; the second to commit finds it done."""
-        commit = LakeLog.commit
+        commit = LakeTable.commit
 
-        def other_first(self_, make, now_ms):
-            monkeypatch.setattr(LakeLog, "commit", commit)
-            self.bring(spark, LakeLog(log.folder), 0, part("T", 0, 0, 10))
-            return commit(self_, make, now_ms)
+        def other_first(self_, make):
+            monkeypatch.setattr(LakeTable, "commit", commit)
+            self.bring(spark, LakeTable(table.storage), 0, part("T", 0, 0, 10))
+            return commit(self_, make)
 
-        monkeypatch.setattr(LakeLog, "commit", other_first)
-        assert not self.bring(spark, log, 0, part("T", 0, 0, 10)).is_new
-        assert places(lake.read(spark, log.folder.uri)) == expected(part("T", 0, 0, 10))
-        assert self.data(log) == set(log.state().files)
+        monkeypatch.setattr(LakeTable, "commit", other_first)
+        assert not self.bring(spark, table, 0, part("T", 0, 0, 10)).is_new
+        assert places(lake.read(spark, table.storage.uri)) == expected(part("T", 0, 0, 10))
 
     @pytest.mark.long
-    def test_a_lost_checkpoint_brings_nothing_twice(self, spark, log):
-        self.bring(spark, log, 0, part("T", 0, 0, 10), part("T", 1, 0, 4))
-        compact(spark, log.folder.uri, before_hour="2026-11-22-13")
-        assert json.loads(unread(log.state(), ["T"])) == {"T": {"broker-a": {"0": 10, "1": 4}}}
-        assert unread(log.state(), ["other"]) == "earliest"
+    def test_a_lost_checkpoint_brings_nothing_twice(self, spark, table):
+        self.bring(spark, table, 0, part("T", 0, 0, 10), part("T", 1, 0, 4))
+        compact(table.storage.uri, before_hour="2026-11-22-13")
+        assert json.loads(unread(table.state(), ["T"])) == {"T": {"broker-a": {"0": 10, "1": 4}}}
+        assert unread(table.state(), ["other"]) == "earliest"
         # a new query that begins at the earliest offsets anyway
-        added = self.bring(spark, log, 0, part("T", 0, 0, 15), part("T", 1, 2, 6), query=OTHER)
+        added = self.bring(spark, table, 0, part("T", 0, 0, 15), part("T", 1, 2, 6), query=OTHER)
         assert (added.rows, added.repeated) == (5 + 2, 10 + 2)
-        assert places(lake.read(spark, log.folder.uri)) == expected(part("T", 0, 0, 15), part("T", 1, 0, 6))
+        assert places(lake.read(spark, table.storage.uri)) == expected(part("T", 0, 0, 15), part("T", 1, 0, 6))
 
     @pytest.mark.long
-    def test_a_first_batch_that_does_not_say_where_it_began(self, spark, log):
+    def test_a_first_batch_that_does_not_say_where_it_began(self, spark, table):
         end = batch_offsets(part("T", 0, 0, 9), part("T", 1, 0, 50)).end
-        self.bring(spark, log, 0, part("T", 0, 3, 9), offsets=batches.Offsets({}, end))
-        assert log.state().covered == {QueueKey("T", "broker-a", 0): [[3, 9]]}
+        self.bring(spark, table, 0, part("T", 0, 3, 9), offsets=Offsets({}, end))
+        assert table.state().covered == {QueueKey("T", "broker-a", 0): [[3, 9]]}
         end = batch_offsets(part("T", 0, 0, 12)).end
-        added = self.bring(spark, log, 0, part("T", 0, 1, 12), query=OTHER, offsets=batches.Offsets({}, end))
+        added = self.bring(spark, table, 0, part("T", 0, 1, 12), query=OTHER, offsets=Offsets({}, end))
         assert (added.rows, added.repeated) == (5, 6)
-        assert places(lake.read(spark, log.folder.uri)) == expected(part("T", 0, 1, 12))
+        assert places(lake.read(spark, table.storage.uri)) == expected(part("T", 0, 1, 12))
 
-    def test_a_topic_that_was_made_anew_is_refused(self, spark, log):
-        self.bring(spark, log, 0, part("T", 0, 0, 10))
+    def test_a_topic_that_was_made_anew_is_refused(self, spark, table):
+        self.bring(spark, table, 0, part("T", 0, 0, 10))
         with pytest.raises(LakeConflict, match="T broker-a:0 0 is message b-T-0-0, the lake has a-T-0-0 there"):
-            self.bring(spark, log, 0, part("T", 0, 0, 12), query=OTHER, epoch="b")
-        assert log.state().number == 1
+            self.bring(spark, table, 0, part("T", 0, 0, 12), query=OTHER, epoch="b")
+        assert table.state().version == 0
 
-    def test_what_a_filter_left_out_is_not_silently_missing(self, spark, log):
+    def test_what_a_filter_left_out_is_not_silently_missing(self, spark, table):
         """The first query filters by tags, the second does not.
 
         The lake counts the filtered offsets as covered, but has no rows for them.
         """
         add(
-            log,
+            table,
             queue_rows(spark, part("T", 0, 0, 3)),
             query=QUERY,
             batch=0,
             offsets=batch_offsets(part("T", 0, 0, 10)),
-            now_ms=NOON_MS,
         )
         with pytest.raises(LakeConflict, match="T broker-a:0 3 is message a-T-0-3, the lake has no such row"):
-            self.bring(spark, log, 0, part("T", 0, 0, 10), query=OTHER)
+            self.bring(spark, table, 0, part("T", 0, 0, 10), query=OTHER)
 
-    def test_another_cluster_is_refused(self, spark, log):
-        self.bring(spark, log, 0, part("T", 0, 0, 3), clusters=["east"])
+    def test_another_cluster_is_refused(self, spark, table):
+        self.bring(spark, table, 0, part("T", 0, 0, 3), clusters=["east"])
         with pytest.raises(LakeConflict, match="the lake has topic T of cluster east, this is west"):
-            self.bring(spark, log, 1, part("T", 0, 3, 6), clusters=["west"])
-        self.bring(spark, log, 1, part("U", 0, 3, 6), clusters=["west"])
+            self.bring(spark, table, 1, part("T", 0, 3, 6), clusters=["west"])
+        self.bring(spark, table, 1, part("U", 0, 3, 6), clusters=["west"])
 
     @pytest.mark.long
-    def test_two_ingests_at_once(self, spark, log, monkeypatch):
+    def test_two_ingests_at_once(self, spark, table, monkeypatch):
         """Another ingest commits some of the same offsets while this one writes its files.
 
         This one fails; a second try adds only the new offsets.
         """
-        commit = LakeLog.commit
+        commit = LakeTable.commit
 
-        def other_first(self_, make, now_ms):
-            monkeypatch.setattr(LakeLog, "commit", commit)
-            self.bring(spark, LakeLog(log.folder), 0, part("T", 0, 0, 10), query=OTHER)
-            return commit(self_, make, now_ms)
+        def other_first(self_, make):
+            monkeypatch.setattr(LakeTable, "commit", commit)
+            self.bring(spark, LakeTable(table.storage), 0, part("T", 0, 0, 10), query=OTHER)
+            return commit(self_, make)
 
-        monkeypatch.setattr(LakeLog, "commit", other_first)
+        monkeypatch.setattr(LakeTable, "commit", other_first)
         with pytest.raises(LakeConflict, match="another ingest has committed T broker-a:0 5 to 10"):
-            self.bring(spark, log, 0, part("T", 0, 5, 12))
-        added = self.bring(spark, log, 0, part("T", 0, 5, 12))
+            self.bring(spark, table, 0, part("T", 0, 5, 12))
+        added = self.bring(spark, table, 0, part("T", 0, 5, 12))
         assert (added.rows, added.repeated) == (2, 5)
-        assert places(lake.read(spark, log.folder.uri)) == expected(part("T", 0, 0, 12))
+        assert places(lake.read(spark, table.storage.uri)) == expected(part("T", 0, 0, 12))
 
-    def test_a_batch_without_rows_counts(self, spark, log):
+    def test_a_batch_without_rows_counts(self, spark, table):
         """A batch has no rows if a filter drops all, or if only a new queue appeared."""
         added = add(
-            log,
+            table,
             queue_rows(spark),
             query=QUERY,
             batch=0,
             offsets=batch_offsets(part("T", 0, 0, 10)),
-            now_ms=NOON_MS,
         )
         assert (added.rows, added.files, added.is_new) == (0, 0, True)
-        assert log.state().has(QUERY, 0)
-        assert lake.read(spark, log.folder.uri).count() == 0
+        assert table.state().has(QUERY, 0)
+        assert lake.read(spark, table.storage.uri).count() == 0
 
-    def test_files_that_executors_wrote_elsewhere(self, spark, log, monkeypatch):
+    def test_files_that_executors_wrote_elsewhere(self, spark, table, tmp_path, monkeypatch):
         """With a local path on a Spark cluster, each machine has its own folder of that name."""
-        monkeypatch.setattr(log.folder, "list", lambda _under="": {})
+        elsewhere = lake_files.write
+        monkeypatch.setattr(lake_files, "write", lambda rows, storage: elsewhere(rows, LakeStorage(tmp_path / "other")))
         with pytest.raises(LakeError, match=r"10 rows were written to .*, and 0 are there: do all executors see"):
-            self.bring(spark, log, 0, part("T", 0, 0, 10))
+            self.bring(spark, table, 0, part("T", 0, 0, 10))
         monkeypatch.undo()
-        assert log.state().number == 0
+        assert table.state().version == -1
 
-    def test_columns_that_a_lake_needs(self, spark, log):
+    def test_columns_that_a_lake_needs(self, spark, table):
         rows = queue_rows(spark, part("T", 0, 0, 1)).drop("store_time")
         with pytest.raises(ConfigError, match="needs the columns store_time too"):
-            add(log, rows, query=QUERY, batch=0, offsets=batch_offsets(part("T", 0, 0, 1)), now_ms=NOON_MS)
+            add(table, rows, query=QUERY, batch=0, offsets=batch_offsets(part("T", 0, 0, 1)))
 
     @pytest.mark.long
-    def test_columns_may_come_and_not_change(self, spark, log):
-        self.bring(spark, log, 0, part("T", 0, 0, 2))
+    def test_columns_may_come_and_not_change(self, spark, table):
+        self.bring(spark, table, 0, part("T", 0, 0, 2))
         more = queue_rows(spark, part("T", 0, 2, 4)).selectExpr("*", "offset AS id")
-        add(log, more, query=QUERY, batch=1, offsets=batch_offsets(part("T", 0, 2, 4)), now_ms=NOON_MS)
-        found = lake.read(spark, log.folder.uri).orderBy("offset").select("id").collect()
+        add(table, more, query=QUERY, batch=1, offsets=batch_offsets(part("T", 0, 2, 4)))
+        found = lake.read(spark, table.storage.uri).orderBy("offset").select("id").collect()
         assert [row[0] for row in found] == [None, None, 2, 3]
         other = queue_rows(spark, part("T", 0, 4, 5)).selectExpr("*", "'x' AS id")
         with pytest.raises(LakeConflict, match="column id is long in the lake, string in new rows"):
-            add(log, other, query=QUERY, batch=2, offsets=batch_offsets(part("T", 0, 4, 5)), now_ms=NOON_MS)
+            add(table, other, query=QUERY, batch=2, offsets=batch_offsets(part("T", 0, 4, 5)))
 
 
 # --- from a topic
@@ -353,18 +360,18 @@ class TestIngest:
         topic, path = own.topic(), tmp_path / "lake"
         send(own, topic, 0, 30)
         options = {"maxMessagesPerTrigger": "10"}
-        commit, calls = LakeLog.commit, []
+        commit, calls = LakeTable.commit, []
 
-        def dies(log, make, now_ms):
-            calls.append(now_ms)
+        def dies(table, make):
+            calls.append(make)
             if len(calls) == 2:
                 raise RuntimeError("killed before the entry")
-            commit(log, make, now_ms)
+            state = commit(table, make)
             if len(calls) == 4:
                 raise RuntimeError("killed after the entry")
-            return log.state()
+            return state
 
-        monkeypatch.setattr(LakeLog, "commit", dies)
+        monkeypatch.setattr(LakeTable, "commit", dies)
         for reason, rows in (("before", 10), ("after", 30)):
             with pytest.raises(RuntimeError, match=f"killed {reason} the entry"):
                 ingest(spark, topic, path, namesrv=own.namesrv, options=options)
@@ -373,8 +380,7 @@ class TestIngest:
         done = ingest(spark, topic, path, namesrv=own.namesrv, options=options)
         assert (done.rows, done.batches) == (0, 0)
         assert numbers(lake.read(spark, path)) == list(range(30))
-        log = LakeLog(open_folder(path))
-        assert {name for name in log.folder.list("files") if name.endswith(".parquet")} == set(log.state().files)
+        assert lake.describe(path).gaps == []
 
     @pytest.mark.long
     def test_follow_until_told_to_stop(self, spark, own, tmp_path):

@@ -22,11 +22,12 @@ from rmqkit.cli.pipeline import arguments, command, figures, session_run
 from rmqkit.drill import runs
 from rmqkit.drill.promises import Judgement
 from rmqkit.spark import audit, package, probe, sessions
-from rmqkit.spark.pipelines import compact, ingest, log, replay, stats, topic_copy
+from rmqkit.spark.pipelines import compact, errors, ingest, migrate, replay, stats, topic_copy
 from rmqkit.spark.pipelines.progress import PipelineProgress
 from tests.spark import histories
 
 ROOT = Path(__file__).resolve().parents[3]
+ICEBERG = "org.apache.iceberg:iceberg-spark-runtime-4.0_2.13:1.10.0"
 
 
 @pytest.fixture
@@ -80,7 +81,7 @@ def send(own, topic, bodies):
         ("ingest t --to x --option tagz=A", "option tagz is not known; did you mean tags?"),
         ("ingest t --to x --trigger 5", "--trigger 5: must be an interval, as in '10 seconds'"),
         ("ingest t --to /dev/null/x", "--to /dev/null/x: /dev/null is a file, not a folder"),
-        ("ingest t --to x --packages org.x:y:1", "exactly one lake format is needed"),
+        ("ingest t --to x --packages org.x:y:1", "Iceberg is needed among the packages"),
         ("stats t --option tagz=A", "option tagz is not known; did you mean tags?"),
         ("stats t --plot x.gif", "a plot is one of .svg, .png, .pdf"),
         ("stats t --plot nowhere/x.svg", "the folder nowhere does not exist"),
@@ -90,7 +91,8 @@ def send(own, topic, bodies):
         ("audit", "RUN"),
         ("audit nothing", "there is no run 'nothing'"),
         ("compact x --before soon", "--before soon: must be a time"),
-        ("compact . --conf a", "--conf a: must be KEY=VALUE"),
+        ("compact . --storage-option a", "--storage-option a: must be KEY=VALUE"),
+        ("ingest t --to x --packages io.delta:delta-spark_2.13:4.1.0", "omit packages"),
     ],
 )
 def test_a_wrong_command_line_is_one_line(words, says, run):
@@ -164,10 +166,10 @@ def test_triggers_are_intervals_of_spark(text):
 
 def test_without_the_extra_it_is_said_how_to_get_it(run, monkeypatch):
     found = sessions.find_spec
-    monkeypatch.setattr(sessions, "find_spec", lambda name: None if name in ("pyspark", "pyarrow") else found(name))
-    for words in (("ingest", "t", "--to", "x"), ("compact", ".")):
+    monkeypatch.setattr(sessions, "find_spec", lambda name: None if name in ("pyspark", "deltalake") else found(name))
+    for words in (("ingest", "t", "--to", "x"), ("compact", "."), ("migrate", ".")):
         told = run(*words, code=FAILED)
-        assert told.err == "error: pyspark and pyarrow are not installed: pip install 'rmqkit[spark]'\n"
+        assert told.err == "error: pyspark and deltalake are not installed: pip install 'rmqkit[spark]'\n"
 
 
 class Called:
@@ -206,7 +208,7 @@ def test_ingest_hands_everything_on(run, no_spark, monkeypatch):
     called = Called(done)
     monkeypatch.setattr(ingest, "ingest", called)
     words = "t u --to lake --namesrv n --since 1767225600000 --option tags=A --follow --checkpoint c --master yarn"
-    words += " --conf spark.x=1=2 --packages io.delta:delta-spark_2.13:4.1.0 --trigger"
+    words += f" --conf spark.x=1=2 --packages {ICEBERG} --storage-option AWS_REGION=here --trigger"
     told = run("ingest", *words.split(), "1 minute")
     assert told.out == "3 messages in 2 files, 2.0 KiB → file:/lake\n"
     assert called.words == ("spark", ["t", "u"], "lake")
@@ -217,12 +219,13 @@ def test_ingest_hands_everything_on(run, no_spark, monkeypatch):
         "follow": True,
         "options": {"tags": "A", "startingTimestamp": "1767225600000"},
         "checkpoint": "c",
-        "packages": "io.delta:delta-spark_2.13:4.1.0",
+        "packages": ICEBERG,
         "trigger": "1 minute",
+        "storage_options": {"AWS_REGION": "here"},
     }
     app, master, conf, more = no_spark[0]
     assert (app, master, conf) == ("rmqkit ingest", "yarn", ["spark.x=1=2"])
-    assert more["spark.jars.packages"] == "io.delta:delta-spark_2.13:4.1.0"
+    assert more["spark.jars.packages"] == ICEBERG
     assert arguments.pairs(conf, "--conf") == {"spark.x": "1=2"}
     assert json.loads(run("ingest", "t", "--to", "lake", "--json").out)["done"]["rows"] == 3
 
@@ -244,7 +247,7 @@ def test_the_metrics_of_an_ingest_are_served_while_it_runs(run, no_spark, monkey
     assert "nowhere is not an address" in run("ingest", "t", "--to", "lake", "--metrics", "nowhere", code=USAGE).err
 
 
-def test_compact_says_what_became_of_the_files(run, no_spark, monkeypatch):
+def test_compact_says_what_became_of_the_files(run, monkeypatch):
     fields = dict.fromkeys(compact.CompactionResult.__struct_fields__, 0)
     fields |= {"path": "p", "hours": 1, "files_before": 8, "files_after": 1, "bytes_before": 4096, "bytes_after": 1024}
     made = compact.CompactionResult(**fields)
@@ -253,11 +256,21 @@ def test_compact_says_what_became_of_the_files(run, no_spark, monkeypatch):
     called = Called(made)
     monkeypatch.setattr(compact, "compact", called)
     assert run("compact", "lake", "--before", "1767225600000").out == "1 hour: 8 files (4.0 KiB) merged into 1 (1.0 KiB)\n"
-    assert called.named == {"before_hour": "2026-01-01-00", "topics": None}
+    assert called.named == {"before_hour": "2026-01-01-00", "topics": None, "storage_options": {}}
     assert json.loads(run("compact", "lake", "--topic", "t", "--json").out)["files_before"] == 8
     assert called.named["topics"] == ["t"]
-    monkeypatch.setattr(compact, "compact", Called(log.LakeMissing("there is no lake at x")))
+    monkeypatch.setattr(compact, "compact", Called(errors.LakeMissing("there is no lake at x")))
     assert run("compact", "x", code=FAILED).err == "error: there is no lake at x\n"
+
+
+def test_migrate_says_whether_it_was_needed(run, monkeypatch):
+    called = Called(migrate.MigrationResult(path="/lake", files=2, rows=7, is_new=True))
+    monkeypatch.setattr(migrate, "migrate", called)
+    assert run("migrate", "lake").out == "7 rows in 2 files: /lake is a Delta table\n"
+    assert called.words == ("lake",)
+    called.answer = migrate.MigrationResult(path="/lake", files=2, rows=7, is_new=False)
+    assert run("migrate", "lake").out == "7 rows in 2 files: /lake was already a Delta table\n"
+    assert json.loads(run("migrate", "lake", "--json").out)["is_new"] is False
 
 
 def test_replay_hands_everything_on(run, no_spark, monkeypatch):
@@ -569,7 +582,7 @@ def test_what_is_wrong_is_said_in_one_line(run, spark, own):
 def test_a_topic_is_followed_until_ctrl_c(run, own, spark, heeds_ctrl_c):
     topic = own.topic()
     send(own, topic, ["one", "two", "three"])
-    entry = Path("lake", *log.LOG.split("/"), f"{1:020}.json").absolute()
+    entry = Path("lake", "_delta_log", f"{0:020}.json").absolute()
 
     def press() -> None:
         while not entry.exists() and not gone.wait(0.05):

@@ -9,10 +9,10 @@ pytest.importorskip("pyspark")
 from rmqkit.errors import ConfigError
 from rmqkit.spark.pipelines import forwarder
 from rmqkit.spark.pipelines.batches import add
-from rmqkit.spark.pipelines.folders import open_folder
 from rmqkit.spark.pipelines.forwarder import ID, OF, placed, tasks_of
-from rmqkit.spark.pipelines.log import LakeLog
+from rmqkit.spark.pipelines.lake_table import LakeTable
 from rmqkit.spark.pipelines.replay import replay, rows_of
+from rmqkit.spark.pipelines.storage import LakeStorage
 from rmqkit.spark.sink.pace import serve_pace
 from rmqkit.spark.source.ranges import QueueKey
 from rmqkit.wire.fastjson import MessageQueue
@@ -114,11 +114,11 @@ def test_keys_keep_their_order(spark, own):
 
 @pytest.mark.long
 def test_a_bad_hour_of_a_lake(spark, own, tmp_path):
-    log = LakeLog(open_folder(tmp_path))
+    table = LakeTable(LakeStorage(tmp_path))
     for number in range(3):
         each = part("T", 0, 4 * number, 4 * number + 4)
         made = queue_rows(spark, each, at=NOON + timedelta(hours=number))
-        add(log, made, query=QUERY, batch=number, offsets=batch_offsets(each), now_ms=NOON_MS)
+        add(table, made, query=QUERY, batch=number, offsets=batch_offsets(each))
     topic, told = own.topic(), []
     since, until = NOON_MS + HOUR_MS, NOON_MS + 2 * HOUR_MS
     done = replay(spark, tmp_path, topic, namesrv=own.namesrv, since=since, until=until, on_progress=told.append)

@@ -11,10 +11,10 @@ pytest.importorskip("pyspark")
 from rmqkit import Message
 from rmqkit.errors import ConfigError
 from rmqkit.spark.pipelines.batches import add
-from rmqkit.spark.pipelines.folders import open_folder
-from rmqkit.spark.pipelines.log import LakeLog
+from rmqkit.spark.pipelines.lake_table import LakeTable
 from rmqkit.spark.pipelines.stats import Hour, Spread, Stats, stats, stats_of
-from tests.spark.lakes import NOON, NOON_MS, QUERY, batch_offsets, part, queue_rows
+from rmqkit.spark.pipelines.storage import LakeStorage
+from tests.spark.lakes import NOON, QUERY, batch_offsets, part, queue_rows
 
 TABLE = "topic string, keys string, body binary, born_time timestamp, store_time timestamp"
 
@@ -55,11 +55,11 @@ def test_hours_are_counted(spark):
 
 @pytest.mark.long
 def test_of_a_lake(spark, tmp_path):
-    log = LakeLog(open_folder(tmp_path / "lake"))
+    table = LakeTable(LakeStorage(tmp_path / "lake"))
     for number in range(2):
         each = part("T", 0, 10 * number, 10 * number + 10)
         made = queue_rows(spark, each, at=NOON + timedelta(hours=number))
-        add(log, made, query=QUERY, batch=number, offsets=batch_offsets(each), now_ms=NOON_MS)
+        add(table, made, query=QUERY, batch=number, offsets=batch_offsets(each))
     found = stats(spark, path=tmp_path / "lake", since=NOON + timedelta(hours=1))
     assert [(hour.hour, hour.messages) for hour in found.hours] == [("2026-11-22-13", 10)]
     assert found.hours[0].latency_ms.max == 20

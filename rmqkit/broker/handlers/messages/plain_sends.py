@@ -105,9 +105,8 @@ class PlainSends:
                 put = topic, queue_id, user_flag, sys_flag | v6, born_ms, born_host, store_host, reconsume_times, 0
                 result = append(_new(Put, (*put, body, head + known[0] + own, known[1])))
                 if result[0] is _PUT_OK:
-                    call = make_call(
-                        remoting, conn, _CODE, pattern.ext, b"", opaque, flag, version, language, codec, False, True
-                    )
+                    call = make_call(remoting, conn, _CODE, pattern.ext, b"", opaque, flag, version, language, codec)
+                    call.changed = True
                     park(call, queue_id, head[UNIQ_SIZE:], result, True)
                     continue
             whole, row = whole_send(parts), peer.rows.get(_CODE)

@@ -1,0 +1,213 @@
+"""Turns a lake of rmqkit 0.2, which had its own table format, into a Delta table in the same place.
+
+    migrate("/data/orders")
+
+The old lake is Parquet files under `files/`, and numbered JSON entries in `_lake/log` that name
+them: batches, compactions, and snapshots of what the entries before come to. `read_old` applies
+them and checks that each file is there with its size and rows. Files are not moved; Delta's first
+commit adds them where they lie, with the statistics of their footers, the covered offsets, and the
+queries' last batches. So ingests continue with their checkpoints.
+
+Before that commit, an entry with a newer format is put at the end of the old log. An old rmqkit
+that still runs, or is started again, refuses it and stops. A migration that dies in between is run
+again: the Delta table is there as a whole, or not at all.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import uuid
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from rmqkit.errors import ConfigError
+from rmqkit.spark.pipelines import coverage, lake, lake_table, transactions
+from rmqkit.spark.pipelines.errors import LakeDamaged, LakeError, LakeMissing
+from rmqkit.spark.pipelines.lake_files import FileReport, statistics
+from rmqkit.spark.pipelines.lake_table import OLD_LOG, LakeTable
+from rmqkit.spark.pipelines.storage import LakeStorage
+from rmqkit.spark.source import ranges
+
+ENTRY = re.compile(r"(\d{20})(\.snapshot)?\.json")
+#: format of the entries that are read, and of the last one, which an old rmqkit refuses
+FORMAT, ENDED = 1, 2
+
+
+class MigrationResult(msgspec.Struct, frozen=True):
+    """What the Delta table has now. `is_new` is False if an earlier run had made it."""
+
+    path: str
+    files: int
+    rows: int
+    is_new: bool
+
+
+class OldFile(msgspec.Struct, frozen=True, rename={"size": "bytes"}):
+    path: str
+    topic: str
+    hour: str
+    size: int
+    rows: int
+
+
+class OldEntry(msgspec.Struct, frozen=True):
+    """An entry of any kind; each kind has some of these fields."""
+
+    kind: str
+    files: list[OldFile]
+    format: int
+    replaces: list[str] = []
+    query: str = ""
+    batch: int = 0
+    begin: dict[str, Any] = {}
+    end: dict[str, Any] = {}
+    clusters: dict[str, list[str]] = {}
+    schema: str = ""
+    batches: dict[str, int] = {}
+    covered: dict[str, Any] = {}
+    schemas: list[str] = []
+
+
+class OldLake:
+    """The state of an old lake after its last entry, `number`."""
+
+    def __init__(self) -> None:
+        self.number = 0
+        self.is_ended = False
+        self.files: dict[str, OldFile] = {}
+        self.batches: dict[str, int] = {}
+        self.covered: coverage.Covered = {}
+        self.clusters: dict[str, list[str]] = {}
+        self.schema: lake_table.Schema = {"type": "struct", "fields": []}
+
+    def apply(self, number: int, entry: OldEntry) -> None:
+        if entry.kind == "snapshot":
+            # It is the first entry that is read.
+            self.batches, self.covered = dict(entry.batches), coverage.flat(entry.covered)
+        elif entry.kind == "batch":
+            self.batches[entry.query] = max(entry.batch, self.batches.get(entry.query, -1))
+            self.covered = coverage.added(self.covered, ranges.between(entry.begin, entry.end))
+        for path in entry.replaces:
+            if self.files.pop(path, None) is None:
+                raise LakeDamaged(f"entry {number} replaces {path}, which the lake does not have")
+        self.files |= {file.path: file for file in entry.files}
+        for topic, names in entry.clusters.items():
+            self.clusters[topic] = sorted({*self.clusters.get(topic, []), *names})
+        for text in [*entry.schemas, *([entry.schema] if entry.schema else [])]:
+            self.schema = lake_table.merged_schema(self.schema, json.loads(text))
+        self.number, self.is_ended = number, entry.format == ENDED
+
+
+def migrate(path: str | os.PathLike[str]) -> MigrationResult:
+    """Turn the old lake at `path` into a Delta table. No ingest may run; an old one stops.
+
+    Raises LakeMissing, LakeDamaged for a log or files that are not whole, ConfigError for a path
+    that is not local.
+    """
+    storage = LakeStorage(path)
+    if not storage.is_local:
+        raise ConfigError(f"{storage.uri}: only a lake in a local or mounted folder can be migrated; ingest it anew")
+    root = Path(storage.uri)
+    if not (root / OLD_LOG).is_dir():
+        raise LakeMissing(f"there is no lake of rmqkit 0.2 at {root}")
+    table = LakeTable(storage)
+    is_new = not table.exists()
+    if is_new:
+        old = _ended(root)
+        actions = [lake_table.add_action(_report(root, file)) for file in old.files.values()]
+        table.create(old.schema, lake_table.description(old.clusters), actions, _transactions(old))
+        storage.sync([f"{transactions.LOG}/{0:020}.json"])
+    now = lake.describe(storage.uri)
+    return MigrationResult(path=storage.uri, files=now.files, rows=now.rows, is_new=is_new)
+
+
+def _ended(root: Path) -> OldLake:
+    """Read the old lake, and end its log. Whoever is first at a number of the log keeps it."""
+    while True:
+        old = read_old(root)
+        if old.is_ended or _create(root / OLD_LOG / f"{old.number + 1:020}.json"):
+            return old
+
+
+def _create(path: Path) -> bool:
+    """Create the last entry as a whole; return False if there is a file of this name."""
+    writing = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
+    last = {"kind": "compaction", "replaces": [], "files": [], "written_ms": 0, "format": ENDED}
+    with writing.open("x") as file:
+        json.dump(last, file)
+        file.flush()
+        os.fsync(file.fileno())
+    try:
+        os.link(writing, path)
+    except FileExistsError:
+        return False
+    finally:
+        writing.unlink()
+    return True
+
+
+def read_old(root: Path) -> OldLake:
+    """Return the state of the old lake. Raises LakeDamaged if an entry is missing or invalid."""
+    old = OldLake()
+    found = {name: ENTRY.fullmatch(name) for name in os.listdir(root / OLD_LOG)}
+    entries = {int(match[1]): name for name, match in found.items() if match and not match[2]}
+    snapshots = {int(match[1]): name for name, match in found.items() if match and match[2]}
+    if not entries and not snapshots:
+        raise LakeMissing(f"there is no lake of rmqkit 0.2 at {root}: its log is empty")
+    first = max(snapshots, default=0)
+    names = [(first, snapshots[first])] if first else []
+    for number in range(first + 1, max(entries, default=0) + 1):
+        if number not in entries:
+            raise LakeDamaged(f"{root}/{OLD_LOG}: entry {number} is missing")
+        names.append((number, entries[number]))
+    for number, name in names:
+        where = f"{root}/{OLD_LOG}/{name}"
+        try:
+            entry = msgspec.json.decode((root / OLD_LOG / name).read_bytes(), type=OldEntry)
+            if entry.format > ENDED:
+                raise LakeError(f"{where} has format {entry.format}: a newer rmqkit wrote it")
+            old.apply(number, entry)
+        except (msgspec.DecodeError, ValueError, LakeDamaged) as error:
+            raise LakeDamaged(f"{where} is not a valid entry of a lake's log ({error}): restore the file") from None
+    return old
+
+
+def _report(root: Path, file: OldFile) -> FileReport:
+    """Return the file for Delta. Raises LakeDamaged if it is not as the log says."""
+    from pyarrow import ArrowException, parquet
+
+    try:
+        status = (root / file.path).stat()
+        metadata = parquet.read_metadata(root / file.path)
+    except (OSError, ArrowException) as error:
+        raise LakeDamaged(f"{root}/{file.path}: {error}; restore the file, nothing was changed") from None
+    if (status.st_size, metadata.num_rows) != (file.size, file.rows):
+        raise LakeDamaged(
+            f"{root}/{file.path} has {status.st_size} bytes and {metadata.num_rows} rows, the log says {file.size} and "
+            f"{file.rows}: restore the file, nothing was changed"
+        )
+    return FileReport(
+        path=file.path,
+        topic=file.topic,
+        hour=file.hour,
+        size=file.size,
+        rows=file.rows,
+        written_ms=status.st_mtime_ns // 1_000_000,
+        stats=statistics(metadata, leave_out=lake_table.PARTITIONS),
+    )
+
+
+def _transactions(old: OldLake) -> Mapping[str, int]:
+    nothing = transactions.Known({}, {}, {})
+    return transactions.encode(nothing, _covered(old), old.clusters, None, 0) | old.batches
+
+
+def _covered(old: OldLake) -> Iterator[ranges.OffsetRange]:
+    for key, intervals in old.covered.items():
+        for begin, end in intervals:
+            yield ranges.OffsetRange(*key, begin, end)

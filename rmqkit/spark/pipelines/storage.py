@@ -1,0 +1,96 @@
+"""Where a lake lies: a folder of this machine, or a URI of an object store.
+
+The library `deltalake` opens both, and so do the tasks: `files` gives PyArrow's view of the same
+place, with the same options. Object stores need no jar. Their options are those of deltalake
+(`AWS_ENDPOINT_URL`, …); they may hold credentials, so they are never logged and `repr` hides them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO
+from urllib.parse import urlsplit
+
+from rmqkit.errors import ConfigError
+
+if TYPE_CHECKING:
+    import pyarrow.fs
+
+#: Spark reads a path with one of these characters as a pattern
+PATTERN = frozenset("*?[]{}\\")
+
+
+class LakeStorage:
+    """The root folder of a lake; it need not exist yet. Names are relative to it and use `/`."""
+
+    def __init__(self, path: str | os.PathLike[str], options: Mapping[str, str] | None = None) -> None:
+        """Raises ConfigError if Spark would read the path as a pattern."""
+        text = os.fspath(path)
+        if not text or PATTERN.intersection(text):
+            raise ConfigError(f"{text!r} cannot be a lake's path: it must not be empty or hold {' '.join(sorted(PATTERN))}")
+        parts = urlsplit(text)
+        # A single letter is a drive, not a scheme.
+        self.is_local = len(parts.scheme) <= 1 or parts.scheme == "file"
+        local = parts.path if parts.scheme == "file" else text
+        #: an absolute path, or a URI
+        self.uri = str(Path(local).absolute()) if self.is_local else text.rstrip("/")
+        self.options = {key: str(value) for key, value in (options or {}).items()}
+
+    def __repr__(self) -> str:
+        return f"LakeStorage({self.uri!r})"
+
+    def files(self) -> pyarrow.fs.FileSystem:
+        """Return PyArrow's file system of the folder."""
+        from pyarrow import fs
+
+        if self.is_local:
+            return fs.SubTreeFileSystem(self.uri, fs.LocalFileSystem())
+        from deltalake.fs import DeltaStorageHandler
+
+        return fs.PyFileSystem(DeltaStorageHandler(self.uri, self.options))
+
+    def full(self, name: str) -> str:
+        return f"{self.uri}/{name}"
+
+    @contextlib.contextmanager
+    def create(self, name: str) -> Iterable[BinaryIO]:
+        """Open a new file for writing. It is durable when the block ends."""
+        if not self.is_local:
+            with self.files().open_output_stream(name) as stream:
+                yield stream
+            return
+        path = Path(self.full(name))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("xb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        self.sync_folders([name])
+
+    def sync(self, names: Iterable[str]) -> None:
+        """Make files that a library wrote durable across a power loss.
+
+        A write to an object store is durable once it has returned.
+        """
+        if self.is_local:
+            names = list(names)
+            for name in names:
+                _sync(Path(self.full(name)))
+            self.sync_folders(names)
+
+    def sync_folders(self, names: Iterable[str]) -> None:
+        root = Path(self.uri)
+        folders = {folder for name in names for folder in (root / name).parents if folder.is_relative_to(root)}
+        for folder in sorted(folders, reverse=True):
+            _sync(folder)
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
