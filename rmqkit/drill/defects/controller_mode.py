@@ -195,7 +195,7 @@ def _half_record_kept(broker: Broker) -> None:
 )
 def _no_lease(broker: Broker) -> None:
     election, _, _ = _parts(broker)
-    replace(election, "_check_lease", lambda now_ms: None)
+    replace(election, "_check_lease", lambda now_ms, **more: None)
 
 
 @_elected(
@@ -218,4 +218,4 @@ def _obeys_notice(broker: Broker) -> None:
     code = int(RequestCode.NOTIFY_BROKER_ROLE_CHANGED)
     for tag, rows in broker.remoting.tables.items():
         if code in rows:
-            broker.remoting.tables[tag] = {**rows, code: rows[code]._replace(function=obey)}
+            broker.remoting.tables[tag] = {**rows, code: rows[code]._replace(handler=obey)}

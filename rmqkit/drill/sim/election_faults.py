@@ -177,7 +177,9 @@ def flapping(draw: Drawing) -> None:
 
 def together(draw: Drawing) -> None:
     """All brokers fail, perhaps with all controllers, and return at times of their own."""
-    chance, kinds = draw.chance, draw.chance.choice((AWAY, ("kill",), ("power-cut",) if draw.is_synced else ("kill",)))
+    chance = draw.chance
+    dark = [("power-cut",), ("power-cut",), ("kill", "power-cut")] if draw.is_synced else [("kill",)]
+    kinds = chance.choice((AWAY, *dark))
     spread_ms = chance.choice((0, 50, 1_000))
     for node in draw.brokers:
         draw.add(chance.randint(0, spread_ms), draw.some_ms(), node, chance.choice(kinds))
