@@ -72,7 +72,7 @@ TAKEOVER: Sequence[Kept] = (
     Kept(
         "epochs-equal",
         "controller mode",
-        "two logs with the same epoch have the same start of it and the same bytes in it, at every moment (simulated drills)",
+        "two logs with the same epoch have the same start and the same bytes of it, at every moment (simulated drills)",
         "",
     ),
     Kept(
