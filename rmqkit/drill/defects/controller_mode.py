@@ -1,30 +1,27 @@
 """Defects of groups whose master is elected by controllers; see `table.py`.
 
-Simulated drills find them, in part with the disks that they alone have. Most of them are bugs
-that Apache's brokers have or had: the numbers are issues of apache/rocketmq.
+Simulated drills find them. Most of them are bugs that Apache's brokers have or had: the numbers are
+issues of apache/rocketmq.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from rmqkit.broker.election.election import Election
 from rmqkit.broker.election.sync_states import SyncStates
-from rmqkit.broker.replication.epoch_client import EpochClient
-from rmqkit.broker.replication.epochs import Epochs
 from rmqkit.drill.defects.defect import Defect, Plant, replace
 from rmqkit.runtime.calls import Call, Response
 from rmqkit.runtime.connection import Address
 from rmqkit.wire.codes import RequestCode
-from rmqkit.wire.ha.epochs import EpochStart, encode_epoch_report
 from rmqkit.wire.schemas.controller import NotifyBrokerRoleChangedRequest
 
 if TYPE_CHECKING:
     from rmqkit.broker.node import Broker
 
 FAMILY = "elections"
-SURVIVE, EPOCHS, LEASE, RECOVERS = "acknowledged-survive", "epochs-equal", "lease-kept", "recovers"
+SURVIVE, LEASE, RECOVERS = "acknowledged-survive", "lease-kept", "recovers"
 
 ELECTED: list[Defect] = []
 
@@ -37,15 +34,11 @@ def _elected(name: str, promise: str, text: str, *, needs: str, issues: tuple[st
     return made
 
 
-def _parts(broker: Broker) -> tuple[Election, SyncStates, EpochClient]:
-    election, states, follow = broker.view.election, broker.replication.sync_states, broker.replication.follow
+def _parts(broker: Broker) -> tuple[Election, SyncStates]:
+    election, states = broker.view.election, broker.replication.sync_states
     assert election is not None
     assert states is not None
-    assert isinstance(follow, EpochClient)
-    return election, states, follow
-
-
-# --- the set of members in sync
+    return election, states
 
 
 @_elected(
@@ -53,10 +46,10 @@ def _parts(broker: Broker) -> tuple[Election, SyncStates, EpochClient]:
     SURVIVE,
     "a master that loses a member acknowledges without it at once, before the controllers have agreed",
     needs="a master that loses its members and then the controllers",
-    issues=("#9897",),
+    issues=("#9897", "#5663"),
 )
 def _set_shrinks_alone(broker: Broker) -> None:
-    _, states, _ = _parts(broker)
+    _, states = _parts(broker)
     gone = states.gone
 
     def alone(member: int) -> None:
@@ -73,117 +66,15 @@ def _set_shrinks_alone(broker: Broker) -> None:
     SURVIVE,
     "with allAckInSyncStateSet a message is acknowledged once its master has it",
     needs="an election",
-    issues=("#5663",),
 )
 def _acks_alone(broker: Broker) -> None:
-    _, states, _ = _parts(broker)
+    _, states = _parts(broker)
 
     def everything() -> None:
         if states.is_on:
             states._confirmed = broker.store.offset_confirmed = broker.store.offset_written
 
     replace(states, "update", everything)
-
-
-@_elected(
-    "reports-unsynced",
-    SURVIVE,
-    "with SYNC_FLUSH a slave acknowledges what is not on its disk yet, as Apache's slaves do",
-    needs="a power cut of a slave that is elected",
-)
-def _reports_unsynced(broker: Broker) -> None:
-    _, _, follow = _parts(broker)
-
-    def report() -> None:
-        conn, follow._report_due = follow._conn, False
-        if conn is not None and not conn.closing and follow.state == "following":
-            broker.outbox.send(conn, encode_epoch_report(broker.store.offset_written))
-
-    replace(follow, "_report", report)
-
-
-@_elected(
-    "confirms-all-at-restart",
-    SURVIVE,
-    "a master that was restarted in its epoch goes on, although a member has more of the log",
-    needs="ASYNC_FLUSH, and a power cut of a master that is back before the controllers notice",
-)
-def _confirms_all_at_restart(broker: Broker) -> None:
-    takeover = _parts(broker)[0]._takeover
-    begin = takeover.begin
-
-    def trusting(epoch: int, members: Mapping[int, Address], rivals: Mapping[int, Address]) -> None:
-        begin(epoch, members, {})
-
-    replace(takeover, "begin", trusting)
-
-
-# --- epochs
-
-
-def _epochs(broker: Broker) -> Epochs:
-    return _parts(broker)[0].epochs
-
-
-@_elected(
-    "epoch-moves",
-    EPOCHS,
-    "a master that is restarted in its epoch notes the end of its log as the start of that epoch",
-    needs="a restart that the controllers do not notice",
-)
-def _epoch_moves(broker: Broker) -> None:
-    epochs, takeover = _epochs(broker), _parts(broker)[0]._takeover
-    begin = epochs.begin
-
-    def moved(epoch: int, start: int) -> bool:
-        if takeover.is_on and epochs.last == epoch and epochs.entries[-1].start < start:
-            epochs.entries[-1] = EpochStart(epoch, start)
-            return True
-        return begin(epoch, start)
-
-    replace(epochs, "begin", moved)
-
-
-@_elected(
-    "stale-epochs",
-    RECOVERS,
-    "a log that is cut keeps the epochs of what was removed",
-    needs="an old master that returns with a longer log",
-    issues=("#9942",),
-)
-def _stale_epochs(broker: Broker) -> None:
-    replace(_epochs(broker), "cut", lambda offset: None)
-
-
-@_elected(
-    "cut-by-length",
-    RECOVERS,
-    "a slave compares only the ends of the logs, not their epochs",
-    needs="an old master that returns with other messages",
-)
-def _cut_by_length(broker: Broker) -> None:
-    replace(_epochs(broker), "common_end", lambda theirs, their_end, own_end: min(their_end, own_end))
-
-
-@_elected(
-    "half-record-kept",
-    RECOVERS,
-    "a new master keeps half a record at the end of its log, and waits for its dispatch without an end",
-    needs="an election while a record is under way in two transfers",
-)
-def _half_record_kept(broker: Broker) -> None:
-    takeover = _parts(broker)[0]._takeover
-    replace(takeover, "_cut", lambda number, error: None)
-    truncate: Any = broker.store.truncate
-
-    def kept(offset: int, then: Callable[[OSError | None], None]) -> None:
-        if not takeover.is_on:
-            truncate(offset, then)
-
-    replace(broker.store, "truncate", kept)
-
-
-# --- who is master
 
 
 @_elected(
@@ -194,7 +85,7 @@ def _half_record_kept(broker: Broker) -> None:
     issues=("#7017", "#6662"),
 )
 def _no_lease(broker: Broker) -> None:
-    election, _, _ = _parts(broker)
+    election, _ = _parts(broker)
     replace(election, "_check_lease", lambda now_ms, **more: None)
 
 
@@ -205,7 +96,7 @@ def _no_lease(broker: Broker) -> None:
     needs="a stranger that sends one",
 )
 def _obeys_notice(broker: Broker) -> None:
-    election, _, _ = _parts(broker)
+    election, _ = _parts(broker)
 
     def obey(view: Any, call: Call[NotifyBrokerRoleChangedRequest]) -> Response:
         told = call.args
