@@ -40,6 +40,8 @@ The kinds of rows:
                sees alive), broker_id, why, boot, since (ms, of the last change), and in controller
                mode epoch (the one in which it has this role). There is a row
                for the first and the last poll of each state (`roles.py`)
+    epoch      the log of node `client` has the bytes [extra.begin, extra.end) with the checksum
+               `value` under epoch `key`, which starts at `offset`; extra: boot
     route      what a name server (`client`) returns for a broker group: `key` is the node with id
                0, `value` the ids that it lists; extra: members (the same ids), writable. There is
                a row for each change
@@ -105,6 +107,7 @@ KINDS = (
     "lock",
     "unlock",
     "role",
+    "epoch",
     "route",
     "event",
     "pop",

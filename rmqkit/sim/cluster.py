@@ -18,6 +18,9 @@ to masters. With `acting`, slaves act for a failed master, and name servers publ
 the brokers. A slave takes over after 10 s without heartbeats from the master; with `fast` as well,
 after 2 s.
 
+With `controllers`, that many of our controllers elect the master of each group, and every broker is
+in controller mode. `masters` and `slaves_of` then name the brokers with these roles now.
+
 `containers` lists brokers that share a process. As with the real driver, they know each other as
 neighbours, and each turn of one settles all of them. Inject a fault into all of them:
 `together(name)` returns their names.
@@ -27,6 +30,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from rmqkit.broker.election.election import MASTER, Election
 from rmqkit.broker.escape import ESCAPE_STRATEGIES, chosen
 from rmqkit.broker.filters.built_in import FILTERS
 from rmqkit.broker.locks import LOCK_MODES
@@ -42,6 +46,9 @@ from rmqkit.client.message import Message, SendResult
 from rmqkit.client.producers.outgoing_message import Prepare
 from rmqkit.client.producers.producer import ProducerCore, ProducerSettings, SendOutcome
 from rmqkit.config import from_values
+from rmqkit.controller.group import log_type_of
+from rmqkit.controller.node import Controller
+from rmqkit.controller.plugin import rmqkit_controller_logs
 from rmqkit.errors import RmqkitError
 from rmqkit.nameserver.node import NameServer
 from rmqkit.runtime.connection import Address
@@ -56,6 +63,7 @@ if TYPE_CHECKING:
     from rmqkit.tls.node_tls import NodeTls
 
 NAMESERVER_PORT = 9876
+CONTROLLER_PORT = 19876
 BROKER_PORT = 10911
 VIP_PORT = BROKER_PORT - 2
 HA_PORT = BROKER_PORT + 1
@@ -115,6 +123,7 @@ class SimCluster:
         world: World,
         *,
         nameservers: int = 1,
+        controllers: int = 0,
         groups: int = 1,
         replicas: int = 1,
         acting: bool = False,
@@ -122,6 +131,7 @@ class SimCluster:
         containers: Sequence[Sequence[str]] = (),
         settings: Mapping[str, Any] | None = None,
         nameserver_settings: Mapping[str, Any] | None = None,
+        controller_settings: Mapping[str, Any] | None = None,
         client_settings: Mapping[str, Any] | None = None,
         prepared: Callable[[Broker], None] | None = None,
         lock_mode: Callable[[BrokerView], LockMode] | None = None,
@@ -148,12 +158,21 @@ class SimCluster:
             **(users.SETTINGS if secure else {}),
             **(settings or {}),
         }
+        self.controllers = [f"ctl-{number}" for number in range(controllers)]
+        self._controller_addresses = [Address(f"10.0.3.{number + 1}", CONTROLLER_PORT) for number in range(controllers)]
+        self.controller_settings = dict(controller_settings or {})
+        if controllers:
+            addresses = ";".join(map(str, self._controller_addresses))
+            self.settings |= {"enableControllerMode": True, "controllerAddr": addresses}
         self._containers = [tuple(each) for each in containers]
         self._prepared = prepared
         self._machines = 0
         for number, address in enumerate(self.nameservers):
             self.add_node(f"ns-{number}", self._nameserver(number), address.host)
             world.listen(f"ns-{number}", "remoting", address)
+        for name, address in zip(self.controllers, self._controller_addresses, strict=True):
+            self.add_node(name, self._controller(name), address.host)
+            world.listen(name, "remoting", address)
         self.brokers: list[str] = []
         for number in range(groups * replicas):
             group, broker_id = divmod(number, replicas)
@@ -165,7 +184,7 @@ class SimCluster:
         for container in self._containers:
             world.share_turns(container)
         if secure:
-            names = [name.rpartition("-")[0] for name in self.masters]
+            names = [name.rpartition("-")[0] for name in self.brokers[::replicas]]
             again = not self.nameserver_settings.get("supportActingMaster")
             self.client("operator", lambda client: users.keep_app(client, names, again=again), is_operator=True)
 
@@ -183,11 +202,36 @@ class SimCluster:
 
     @property
     def masters(self) -> list[str]:
-        return self.brokers[:: self.replicas]
+        """Return the master of each group; in controller mode the one elected last.
+
+        A group without a live master has the first of its brokers in its place.
+        """
+        first = self.brokers[:: self.replicas]
+        return [self._elected(name) for name in first] if self.controllers else first
 
     def slaves_of(self, master: str) -> list[str]:
-        at = self.brokers.index(master)
-        return self.brokers[at + 1 : at + self.replicas]
+        return [name for name in self._group_of(master) if name != master]
+
+    def _group_of(self, name: str) -> list[str]:
+        begin = self.brokers.index(name) // self.replicas * self.replicas
+        return self.brokers[begin : begin + self.replicas]
+
+    def election(self, name: str) -> Election:
+        """Return a broker's side of controller mode."""
+        election = self.broker(name).view.election
+        assert election is not None
+        return election
+
+    def _elected(self, name: str) -> str:
+        found = [name for name in self._group_of(name) if self.world.is_alive(name) and self.election(name).state is MASTER]
+        return max(found, key=lambda each: self.election(each).epoch, default=name)
+
+    @property
+    def leader(self) -> str:
+        """The controller that leads, the first one if none does."""
+        nodes = [name for name in self.controllers if self.world.is_alive(name)]
+        leading = [name for name in nodes if self.world.node(name).log.leadership.is_self]
+        return max(leading, key=lambda name: self.world.node(name).log.leadership.term, default=self.controllers[0])
 
     def broker(self, name: str) -> Broker:
         """Return the broker object created at the last start."""
@@ -243,11 +287,15 @@ class SimCluster:
     def is_in_sync(self) -> bool:
         alive = self.world.is_alive
         return all(
-            self.broker(master).serving
-            and self.broker(master).replication.in_sync_count() == 1 + sum(map(alive, self.slaves_of(master)))
+            self.broker(master).serving and self.in_sync_count(master) == 1 + sum(map(alive, self.slaves_of(master)))
             for master in self.masters
             if alive(master)
         )
+
+    def in_sync_count(self, name: str) -> int:
+        """Return how many copies of a master's log are in sync, its own included."""
+        replication = self.broker(name).replication
+        return replication.in_sync_count() if replication.sync_states is None else len(replication.sync_states.ids)
 
     def replication(self) -> dict[str, str]:
         """Return the replication state and its reason, as each live broker reports them."""
@@ -328,6 +376,21 @@ class SimCluster:
         files = {"kvConfigPath": "kvConfig.json", "configStorePath": "namesrv.properties"}
         config = from_values("nameserver", {**files, **self.nameserver_settings})
         return lambda ports: NameServer(f"ns-{number}", ports, config)
+
+    def _controller(self, name: str) -> Callable[[Ports], Controller]:
+        addresses = self._controller_addresses
+        peers = (f"n{number}-{address.host}:{address.port}" for number, address in enumerate(addresses))
+        values = {
+            "controllerDLegerGroup": "controllers",
+            "controllerDLegerPeers": ";".join(peers),
+            "controllerDLegerSelfId": f"n{self.controllers.index(name)}",
+            "controllerStorePath": "/controller",
+            "configStorePath": "/controller/controller.properties",
+            **self.controller_settings,
+        }
+        config = from_values("controller", values)
+        make_log = rmqkit_controller_logs()[log_type_of(config.controller)]
+        return lambda ports: Controller(name, ports, config, make_log, CONTROLLER_PORT)
 
     def _broker(self, name: str, broker_id: int, host: str) -> Callable[[Ports], Broker]:
         values = {

@@ -130,6 +130,20 @@ class Hand:
         self.history.add("node", client=node, invoke_ms=at_ms, broker=BROKER, **more)
         return self
 
+    def epoch(self, node, epoch, start, end, value, *, at_ms=900):
+        """Add the checksum of the bytes of an epoch of a node's log."""
+        told = {"begin": start, "end": end, "boot": "1"}
+        self.history.add(
+            "epoch", client=node, key=str(epoch), value=value, invoke_ms=at_ms, broker=BROKER, offset=start, **told
+        )
+        return self
+
+    def takes(self, node, at_ms, *, epoch):
+        """Add a poll of a master that takes messages."""
+        more = {"role": "master", "epoch": epoch, "takes": True, "in_sync": 2}
+        self.history.add("node", client=node, invoke_ms=at_ms, broker=BROKER, **more)
+        return self
+
     def role(self, value, at_ms, *, node=MASTER, members=(0, 1), until_ms=None, boot="1", epoch=None):
         """Add a poll of a node's role; "" means no answer. `until_ms`: last poll with this role."""
         broker_id = int(node.rpartition("-")[2])

@@ -22,7 +22,6 @@ from rmqkit.drill.plan import Mode, Plan
 from rmqkit.drill.promises.heads import heads
 from rmqkit.drill.promises.progress import changes_of
 from rmqkit.drill.promises.table import Harm
-from tests.drill.hand import PLAN, SLAVE, elected
 
 FILE = Path(__file__).with_name("histories.jsonl.xz")
 
@@ -290,14 +289,6 @@ LIES: tuple[Lie, ...] = (
     another_fault,
     slower,
 )
-
-
-def elections() -> Iterator[Recorded]:
-    """Yield hand-made histories of controller mode: one keeps its promises, two do not."""
-    plan = PLAN.changed(mode=Mode.parse("all-ack"))
-    yield "elections-kept", elected().history, plan
-    yield "elections-epoch", elected().role("master/online", 1_200, node=SLAVE, epoch=1).history, plan
-    yield "elections-confirm", elected().confirm(SLAVE, 3_000, epoch=2, offset=299).history, plan
 
 
 if __name__ == "__main__":

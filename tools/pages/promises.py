@@ -70,6 +70,24 @@ TAKEOVER: Sequence[Kept] = (
         "",
     ),
     Kept(
+        "epochs-equal",
+        "controller mode",
+        "two logs with the same epoch have the same start and the same bytes of it, at every moment (simulated drills)",
+        "",
+    ),
+    Kept(
+        "lease-kept",
+        "controller mode",
+        "once the next master takes messages, the old one refuses them when its lease is over (simulated drills)",
+        "how long both took messages",
+    ),
+    Kept(
+        "election-ends",
+        "controller mode",
+        "after the faults a group has one master, and all members are in sync with it (simulated drills)",
+        "",
+    ),
+    Kept(
         "locks-exclusive",
         "`lockMode=strict`, 3 replicas or more",
         "leases of a queue never overlap, whichever broker grants them",

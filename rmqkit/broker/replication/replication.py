@@ -127,6 +127,11 @@ class Replication:
         """Return the number of copies in sync, this master's own included; 0 on a slave."""
         return 0 if self.is_slave else 1 + len(self.members.in_sync())
 
+    @property
+    def sync_states(self) -> SyncStates | None:
+        """The members in sync in controller mode; None without it."""
+        return None if self._elected is None else self._elected.sync_states
+
     # --- life and turns ---------------------------------------------------------------------------
 
     def load(self) -> None:

@@ -281,7 +281,12 @@ def simulate(
     seeds: Annotated[int, typer.Option("--seeds", min=1, help="Number of drills; each has its own seed.")] = 100,
     first: Annotated[int, typer.Option("--from", min=0, help="The first seed.")] = 1,
     family: Annotated[
-        str, typer.Option("--family", help="The kind of drills: replicas, acting, acting-3x3.", show_default="replicas")
+        str,
+        typer.Option(
+            "--family",
+            help="The kind of drills: replicas, acting, acting-3x3, elections, timers, transactions, pop.",
+            show_default="replicas",
+        ),
     ] = "",
     mode: Annotated[str, typer.Option("--mode", help="The mode of all drills; by default random.")] = "",
     defect: Annotated[

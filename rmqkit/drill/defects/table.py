@@ -14,11 +14,10 @@ among its runtime facts (code 28).
 - `needs` says what a drill must do for the defect to have an effect.
 - `plan` has the fields of a plan (`rmqkit.drill.plan.Plan`) with which a drill on real processes
   finds it. It is None if only a simulated cluster can: power cuts, lost disks, rogue replicas.
-- `family` is the family of simulated drills that must find it. Defects of `elections` are found by
-  drills on real processes only.
+- `family` is the family of simulated drills that must find it.
 
 The defects of acting masters are in `acting_master.py`, those of timers, transactions and pop in
-`services.py`, those of controller mode in `elections.py`.
+`services.py`, those of controller mode in `elections.py` and `controller_mode.py`.
 """
 
 from __future__ import annotations
@@ -28,6 +27,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from rmqkit.drill.defects.acting_master import ACTING
+from rmqkit.drill.defects.controller_mode import ELECTED
 from rmqkit.drill.defects.defect import DEFECTS, at_restart, check, defect, is_drilled, plant, replace
 from rmqkit.drill.defects.elections import ELECTIONS
 from rmqkit.drill.defects.services import SERVICES
@@ -448,4 +448,4 @@ def _no_comeback(broker: Broker) -> None:
     at_restart(broker, lambda: store.refuse("defect", "the store does not take puts after a restart"))
 
 
-DEFECTS.update({each.name: each for each in (*ACTING, *SERVICES, *ELECTIONS)})
+DEFECTS.update({each.name: each for each in (*ACTING, *SERVICES, *ELECTIONS, *ELECTED)})

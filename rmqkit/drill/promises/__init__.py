@@ -6,6 +6,7 @@ from rmqkit.drill.promises.commits import CommitsForward
 from rmqkit.drill.promises.contract import Broken, Finding, Judgement, Promise, judged
 from rmqkit.drill.promises.delays import DelayKept
 from rmqkit.drill.promises.delivery import EverythingDelivered, NothingUnsent
+from rmqkit.drill.promises.epochs import ElectionEnds, EpochsEqual, LeaseKept
 from rmqkit.drill.promises.locks import LocksExclusive
 from rmqkit.drill.promises.logs import LogsEqual
 from rmqkit.drill.promises.offsets import OffsetsStable
@@ -33,6 +34,9 @@ PROMISES: Mapping[str, Factory] = {
         OneMaster,
         OneMasterPerEpoch,
         ConfirmForward,
+        EpochsEqual,
+        LeaseKept,
+        ElectionEnds,
         LocksExclusive,
         DelayKept,
         TimerKept,

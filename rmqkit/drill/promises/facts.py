@@ -169,8 +169,8 @@ def allowed_ahead(history: History, plan: Plan) -> list[str]:
     master (`start` identifies the run, if the driver records it).
     """
     fault = fault_of(history)
-    if fault is None or not fault.hits_master:
-        return []
+    if fault is None or not fault.hits_master or plan.elected:
+        return []  # in controller mode a slave cuts its log, and follows
     rewound = [
         row.invoke_ms
         for row in history.events

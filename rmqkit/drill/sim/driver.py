@@ -201,7 +201,7 @@ class SimDriver:
 
     def lacking(self) -> str:
         since_ms = self.now_ms() - FRESH_MS
-        halted = [name for name in self.cluster.brokers if self._state(name) in HALTED]
+        halted = self._halted()
         # A slave that is ahead does not follow its master again by itself. If the quorum then
         # refuses puts, the cluster is as steady as it can be, so do not wait for sends.
         if not halted or self._takes_puts():
@@ -217,10 +217,13 @@ class SimDriver:
                 return f"{name} does not serve"
         for master in self.cluster.masters:
             wanted = self.plan.replicas - sum(slave in halted for slave in self.cluster.slaves_of(master))
-            count = self.cluster.broker(master).replication.in_sync_count()
+            count = self.cluster.in_sync_count(master)
             if count < wanted:
                 return f"{master} has {count} of {wanted} replicas in sync"
         return ""
+
+    def _halted(self) -> list[str]:
+        return [name for name in self.cluster.brokers if self._state(name) in HALTED]
 
     def _state(self, name: str) -> str:
         return self.cluster.broker(name).replication.state if self.world.is_alive(name) else ""
@@ -381,17 +384,16 @@ class SimDriver:
             return
         broker, boot = self.cluster.broker(name), str(process.incarnation)
         replication = broker.replication
-        self._last[name] = self.history.add(
-            "node",
-            role="slave" if replication.is_slave else "master",
-            state=replication.state,
-            why=replication.why if more else "",
-            in_sync=replication.in_sync_count(),
-            end=broker.store.offset_written,
-            boot=boot,
-            start=replication.follow.divergence.start_id if replication.is_slave else replication.start_id,
-            **common,
-        )
+        told: dict[str, Any] = {
+            "role": "slave" if replication.is_slave else "master",
+            "state": replication.state,
+            "why": replication.why if more else "",
+            "in_sync": replication.in_sync_count(),
+            "end": broker.store.offset_written,
+            "boot": boot,
+            "start": replication.follow.divergence.start_id if replication.is_slave else replication.start_id,
+        }
+        self._last[name] = self.history.add("node", **{**told, **self._elected(broker), **common})
         disk = self._disks.get(name, 0)
         for group in self._groups:
             for queue in range(self.plan.queues):
@@ -400,9 +402,13 @@ class SimDriver:
                 known = self._held.get(place)
                 if (offset >= 0 or known is not None) and (known != (offset, boot) or more):
                     self._held[place] = (offset, boot)
-                    told: dict[str, Any] = {"boot": boot, "disk": disk, "by_member": place in self._lowered}
+                    of_run: dict[str, Any] = {"boot": boot, "disk": disk, "by_member": place in self._lowered}
                     self._lowered.discard(place)
-                    self.history.add("committed", key=group, queue=queue, offset=offset, **told, **common)
+                    self.history.add("committed", key=group, queue=queue, offset=offset, **of_run, **common)
+
+    def _elected(self, broker: Broker) -> dict[str, Any]:
+        """Return what a broker reports in controller mode."""
+        return {}
 
     def _agree(self) -> bool:
         """Return whether all replicas of each broker group hold the same group offsets."""

@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+from rmqkit.drill.history import IN_SYNC_AGAIN
 from rmqkit.drill.plan import Mode
 from rmqkit.drill.promises import PROMISES, Judgement, judged
 from rmqkit.testing import PromiseContract
@@ -23,6 +24,9 @@ BREAK = {
     "one-master": lambda: whole().role("master/online", 1_200, node=SLAVE, until_ms=2_500),
     "one-master-per-epoch": lambda: elected().role("master/online", 1_200, node=SLAVE, epoch=1),
     "confirm-forward": lambda: elected().confirm(SLAVE, 3_000, epoch=2, offset=299),
+    "epochs-equal": lambda: epochs().epoch(SLAVE, 2, 300, 400, "r"),
+    "lease-kept": lambda: leases().takes(MASTER, 60_000, epoch=1),
+    "election-ends": lambda: leases().in_sync(QUIET_MS, 1, node=MASTER, final=True),
     "locks-exclusive": lambda: whole().lock("locker-0", 1_400, node=SLAVE),
     "delay-kept": lambda: whole().delay("u", 400),
     "timer-kept": lambda: timer().timer("u"),
@@ -36,6 +40,20 @@ BREAK = {
 
 def timer():
     return ServiceHand().timer().timer_due()
+
+
+def epochs():
+    """Return a history: both logs have the epochs 1 and 2, and the old master's has more of 1."""
+    hand = Hand().epoch(MASTER, 1, 0, 300, "p").epoch(SLAVE, 1, 0, 300, "p").epoch(MASTER, 1, 0, 350, "s")
+    return hand.epoch(SLAVE, 2, 300, 400, "q").epoch(MASTER, 2, 300, 400, "q")
+
+
+def leases():
+    """Return a history: the next master takes messages from 2,500 ms on, and all ends well."""
+    hand = Hand().takes(MASTER, 900, epoch=1).fault().takes(SLAVE, 2_500, epoch=2).takes(MASTER, 2_600, epoch=1)
+    slave = {"role": "slave", "epoch": 2, "in_sync": 0}
+    hand.history.add("node", client=MASTER, invoke_ms=QUIET_MS, broker="broker-a", **slave)
+    return hand.takes(SLAVE, QUIET_MS, epoch=2).event(IN_SYNC_AGAIN, QUIET_MS)
 
 
 def transaction():
@@ -53,11 +71,18 @@ KEEP = {
     "pop-kept": popped,
     "one-master-per-epoch": elected,
     "confirm-forward": elected,
+    "epochs-equal": epochs,
+    "lease-kept": leases,
+    "election-ends": leases,
 }
 #: promise -> a plan that makes it, if `PLAN` does not
 PLANS = {
     **dict.fromkeys(("timer-kept", "transaction-atomic", "pop-kept"), QUORUM),
     **dict.fromkeys(("one-master-per-epoch", "confirm-forward"), PLAN.changed(mode=Mode.parse("all-ack"))),
+    **{
+        name: PLAN.changed(mode=Mode.parse("all-ack"), promises=(name,))
+        for name in ("epochs-equal", "lease-kept", "election-ends")
+    },
 }
 
 

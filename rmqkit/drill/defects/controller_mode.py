@@ -1,0 +1,112 @@
+"""Defects of groups whose master is elected by controllers; see `table.py`.
+
+Simulated drills find them. Most of them are bugs that Apache's brokers have or had: the numbers are
+issues of apache/rocketmq.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from rmqkit.broker.election.election import Election
+from rmqkit.broker.election.sync_states import SyncStates
+from rmqkit.drill.defects.defect import Defect, Plant, replace
+from rmqkit.runtime.calls import Call, Response
+from rmqkit.runtime.connection import Address
+from rmqkit.wire.codes import RequestCode
+from rmqkit.wire.schemas.controller import NotifyBrokerRoleChangedRequest
+
+if TYPE_CHECKING:
+    from rmqkit.broker.node import Broker
+
+FAMILY = "elections"
+SURVIVE, LEASE, RECOVERS = "acknowledged-survive", "lease-kept", "recovers"
+
+ELECTED: list[Defect] = []
+
+
+def _elected(name: str, promise: str, text: str, *, needs: str, issues: tuple[str, ...] = ()) -> Callable[[Plant], Plant]:
+    def made(plant: Plant) -> Plant:
+        ELECTED.append(Defect(name, promise, text, issues, needs, None, plant, FAMILY))
+        return plant
+
+    return made
+
+
+def _parts(broker: Broker) -> tuple[Election, SyncStates]:
+    election, states = broker.view.election, broker.replication.sync_states
+    assert election is not None
+    assert states is not None
+    return election, states
+
+
+@_elected(
+    "set-shrinks-alone",
+    SURVIVE,
+    "a master that loses a member acknowledges without it at once, before the controllers have agreed",
+    needs="a master that loses its members and then the controllers",
+    issues=("#9897", "#5663"),
+)
+def _set_shrinks_alone(broker: Broker) -> None:
+    _, states = _parts(broker)
+    gone = states.gone
+
+    def alone(member: int) -> None:
+        gone(member)
+        states.ids -= {member}
+        states.update()
+        states.on_change()
+
+    replace(states, "gone", alone)
+
+
+@_elected(
+    "acks-alone",
+    SURVIVE,
+    "with allAckInSyncStateSet a message is acknowledged once its master has it",
+    needs="an election",
+)
+def _acks_alone(broker: Broker) -> None:
+    _, states = _parts(broker)
+
+    def everything() -> None:
+        if states.is_on:
+            states._confirmed = broker.store.offset_confirmed = broker.store.offset_written
+
+    replace(states, "update", everything)
+
+
+@_elected(
+    "no-lease",
+    LEASE,
+    "a master that no controller answers goes on taking messages",
+    needs="a master that is isolated from the controllers for longer than an election takes",
+    issues=("#7017", "#6662"),
+)
+def _no_lease(broker: Broker) -> None:
+    election, _ = _parts(broker)
+    replace(election, "_check_lease", lambda now_ms, **more: None)
+
+
+@_elected(
+    "obeys-notice",
+    RECOVERS,
+    "a notice of an election (1008) is believed, whoever sends it",
+    needs="a stranger that sends one",
+)
+def _obeys_notice(broker: Broker) -> None:
+    election, _ = _parts(broker)
+
+    def obey(view: Any, call: Call[NotifyBrokerRoleChangedRequest]) -> Response:
+        told = call.args
+        master, address, epoch = told.master_broker_id, told.master_address, told.master_epoch or 0
+        is_settled = election.state in ("slave", "master")
+        if is_settled and master is not None and master != election.own_id and address and epoch > election.epoch:
+            election._follow(master, Address.parse(address), epoch)
+        return call.ok()
+
+    code = int(RequestCode.NOTIFY_BROKER_ROLE_CHANGED)
+    for tag, rows in broker.remoting.tables.items():
+        if code in rows:
+            broker.remoting.tables[tag] = {**rows, code: rows[code]._replace(handler=obey)}

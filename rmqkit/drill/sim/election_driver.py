@@ -1,0 +1,199 @@
+"""The driver of simulated drills in which controllers elect the master: `driver.py`, and elections.
+
+It records roles with their epochs every `LOOK_MS` and at each change of a role, so no master is too
+short to be seen. With the same polls it records each epoch of each log (`epoch` rows): where it
+starts and ends, and the checksum of its bytes.
+"""
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+from zlib import crc32
+
+from rmqkit.broker.election.election import MASTER, SETTLED
+from rmqkit.broker.node import Broker
+from rmqkit.broker.roles import Online
+from rmqkit.client.client import Client
+from rmqkit.drill.contract import DrillNode
+from rmqkit.drill.plan import Plan
+from rmqkit.drill.roles import RoleRows
+from rmqkit.drill.sim.driver import TOPIC, SimDriver
+from rmqkit.drill.sim.election_load import ElectionLoad
+from rmqkit.drill.sim.election_plans import ElectionExtras
+from rmqkit.drill.sim.load import SimLoad
+from rmqkit.runtime.connection import Address
+from rmqkit.sim.cluster import BROKER_PORT, SimCluster
+from rmqkit.wire.codes import RequestCode
+from rmqkit.wire.schemas.controller import NotifyBrokerRoleChangedRequest
+
+#: how often clients send heartbeats to brokers
+CLIENT_HEARTBEAT_MS = 1_000
+#: how often a stranger sends a forged notice
+FORGE_MS = 700
+
+
+class ElectionDriver(SimDriver):
+    """As `SimDriver`, with controllers. Masters and slaves are those of the moment."""
+
+    def __init__(self, plan: Plan, *, keep_trace: bool = False) -> None:
+        self.elections = ElectionExtras.of(plan)
+        self._rows: RoleRows | None = None
+        #: (node, boot, epoch, start, end) whose checksum is recorded
+        self._epochs: set[tuple[str, int, int, int, int]] = set()
+        super().__init__(plan, keep_trace=keep_trace)
+        self._rows = RoleRows(self.history)
+
+    def _drawn(self, plan: Plan) -> Any:
+        return self.elections
+
+    def _made_cluster(self, settings: Mapping[str, Any]) -> SimCluster:
+        plan, extras = self.plan, self.elections
+        return SimCluster(
+            self.world,
+            controllers=plan.controllers,
+            replicas=plan.replicas,
+            settings=settings,
+            controller_settings=extras.of_controllers(),
+            client_settings={"route_refresh_ms": extras.route_ms, "heartbeat_ms": CLIENT_HEARTBEAT_MS},
+            prepared=self._prepared,
+            secure=plan.secure,
+            tls=self._tls(),
+        )
+
+    def _made_load(self) -> SimLoad:
+        return ElectionLoad(self.cluster, self.plan, self.history, self.now_ms, name=TOPIC, broker=self._broker)
+
+    def _prepared(self, broker: Broker) -> None:
+        super()._prepared(broker)
+        broker.roles.state.on_change.append(partial(self._role_changed, broker.name))
+
+    # --- the course
+
+    def nodes(self, selector: str) -> Sequence[DrillNode]:
+        if selector == "leader":
+            return [DrillNode(self.cluster.leader)]
+        return super().nodes(selector) or [DrillNode(name) for name in self.cluster.controllers if selector == name]
+
+    def all_nodes(self) -> list[DrillNode]:
+        masters = self.cluster.masters
+        return [node._replace(is_master=node.name in masters) for node in super().all_nodes()]
+
+    def begin_load(self) -> None:
+        super().begin_load()
+        if self.elections.is_forged:
+            self.cluster.client("forger", self._forge)
+
+    def _forge(self, client: Client) -> None:
+        """Send notices of elections that nobody has decided, as anybody can."""
+        chance = client.ports.entropy
+
+        def send() -> None:
+            if not self._is_watching:
+                return
+            masters = [self.world.process(name) for name in self.cluster.brokers]
+            target, named = masters[chance.randrange(len(masters))], masters[chance.randrange(len(masters))]
+            notice = NotifyBrokerRoleChangedRequest(
+                master_address=str(Address(named.host, BROKER_PORT)),
+                master_broker_id=1 + chance.randrange(len(masters)),
+                master_epoch=chance.randrange(1, 1_000),
+            )
+            where = Address(target.host, BROKER_PORT)
+            client.remoting.oneway(where, RequestCode.NOTIFY_BROKER_ROLE_CHANGED, notice)
+            client.timers.after(FORGE_MS, send)
+
+        client.timers.after(FORGE_MS, send)
+
+    def lacking(self) -> str:
+        lacks = super().lacking()
+        if lacks:
+            return lacks
+        for name in self.cluster.brokers:
+            election, roles = self.cluster.election(name), self.cluster.broker(name).roles
+            if election.state not in SETTLED or roles.online is not Online.ONLINE:
+                return f"{name} is {election.state}, {roles.online}: {election.facts()['electionWhy']}"
+        return ""
+
+    def _halted(self) -> list[str]:
+        return []  # a slave is ahead only until it has cut its log
+
+    # --- watching
+
+    def close(self) -> None:
+        if self._rows is not None:
+            self._rows.flush()
+        super().close()
+
+    def _record_state(self, name: str, **more: Any) -> None:
+        super()._record_state(name, **more)
+        self._record_role(name)
+        self._record_epochs(name)
+
+    def _elected(self, broker: Broker) -> dict[str, Any]:
+        election, states = self.cluster.election(broker.name), broker.replication.sync_states
+        assert states is not None
+        takes = election.state is MASTER and not broker.view.send_blocked
+        told: dict[str, Any] = {
+            "epoch": election.epoch,
+            "in_sync": self.cluster.in_sync_count(broker.name),
+            "takes": takes,
+        }
+        return {**told, "confirm": states.confirmed} if states.is_on else told
+
+    def _role_changed(self, name: str) -> None:
+        if self._is_watching:
+            self._record_role(name)
+
+    def _record_role(self, name: str) -> None:
+        if self._rows is None:
+            return
+        process = self.world.process(name)
+        group, _, number = name.rpartition("-")
+        if not process.is_alive or process.is_paused:
+            self._rows.silent(name, group, self.now_ms())
+            return
+        roles, election = self.cluster.broker(name).roles, self.cluster.election(name)
+        self._rows.told(
+            name,
+            group,
+            int(number),
+            role=str(roles.role),
+            online=str(roles.online),
+            members=roles.members,
+            invoke_ms=self.now_ms(),
+            why=roles.state.why,
+            boot=str(process.incarnation),
+            epoch=election.epoch,
+        )
+
+    def _record_epochs(self, name: str) -> None:
+        """Record each epoch of a log that has an end, or a new one."""
+        if not self._serves(name):
+            return
+        boot, store = self.world.process(name).incarnation, self.cluster.broker(name).store
+        entries = self.cluster.election(name).epochs.entries
+        ends = [each.start for each in entries[1:]] + [store.offset_written]
+        for (epoch, start), end in zip(entries, ends, strict=True):
+            begin = max(start, store.offset_min)
+            key = (name, boot, epoch, start, end)
+            if begin >= end or end > store.offset_written or key in self._epochs:
+                continue
+            self._epochs.add(key)
+            value, position = 0, begin
+            while position < end:
+                data = bytes(store.read_log(position, end - position))
+                if not data:
+                    break
+                value, position = crc32(data, value), position + len(data)
+            if position == end:
+                told: dict[str, Any] = {"begin": begin, "end": end, "boot": str(boot)}
+                group = name.rpartition("-")[0]
+                self.history.add(
+                    "epoch",
+                    client=name,
+                    broker=group,
+                    key=str(epoch),
+                    offset=start,
+                    value=f"{value:08x}",
+                    invoke_ms=self.now_ms(),
+                    **told,
+                )
