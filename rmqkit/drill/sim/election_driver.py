@@ -95,7 +95,7 @@ class ElectionDriver(SimDriver):
             notice = NotifyBrokerRoleChangedRequest(
                 master_address=str(Address(named.host, BROKER_PORT)),
                 master_broker_id=1 + chance.randrange(len(masters)),
-                master_epoch=chance.randrange(1, 1_000),
+                master_epoch=1 + chance.randrange(999),
             )
             where = Address(target.host, BROKER_PORT)
             client.remoting.oneway(where, RequestCode.NOTIFY_BROKER_ROLE_CHANGED, notice)

@@ -59,7 +59,7 @@ def _chosen(driver: Driver, node: DrillNode) -> DrillNode:
     return next((each for each in driver.nodes(node.name)), node)
 
 
-class Drawing:
+class StoryDraws:
     """The steps of one plan, while they are drawn."""
 
     def __init__(self, plan: Plan, brokers: Sequence[DrillNode], controllers: Sequence[DrillNode]) -> None:
@@ -106,7 +106,7 @@ def isolate_from(name: str, nodes: Sequence[DrillNode]) -> Isolate:
     return Isolate(name, text, [{"peer": each.name} for each in nodes], silent=False)
 
 
-def takeover(draw: Drawing) -> None:
+def takeover(draw: StoryDraws) -> None:
     """The master is away long enough for an election; perhaps the next one, too."""
     at_ms = 0
     for _ in range(draw.chance.choice((1, 1, 2, 3))):
@@ -115,14 +115,14 @@ def takeover(draw: Drawing) -> None:
         at_ms += draw.chance.choice((lasts_ms + draw.chance.randint(0, 2_000), draw.chance.randint(100, lasts_ms)))
 
 
-def leader_too(draw: Drawing) -> None:
+def leader_too(draw: StoryDraws) -> None:
     """The leader of the controllers and the master are away together."""
     chance = draw.chance
     draw.add(chance.randint(0, 800), draw.some_ms(), LEADER, chance.choice(OF_CONTROLLERS))
     draw.add(chance.randint(0, 800), draw.long_ms(), MASTER, draw.anything())
 
 
-def no_controllers(draw: Drawing) -> None:
+def no_controllers(draw: StoryDraws) -> None:
     """No controller is there for longer than a lease, and brokers may fail meanwhile."""
     chance, lasts_ms = draw.chance, draw.long_ms()
     kind = chance.choice(("kill", "pause", "isolate", "power-cut"))
@@ -132,7 +132,7 @@ def no_controllers(draw: Drawing) -> None:
         draw.add(chance.randint(0, lasts_ms), draw.some_ms(), chance.choice((MASTER, SLAVE)), draw.anything())
 
 
-def cut_off(draw: Drawing) -> None:
+def cut_off(draw: StoryDraws) -> None:
     """The master reaches its members and clients, but no controller: another one is elected."""
     lasts_ms = draw.long_ms()
     draw.add(0, lasts_ms, MASTER, "isolate-controllers")
@@ -140,7 +140,7 @@ def cut_off(draw: Drawing) -> None:
         draw.add(draw.chance.randint(0, lasts_ms), draw.some_ms(), draw.chance.choice((MASTER, SLAVE)), draw.anything())
 
 
-def link_lost(draw: Drawing) -> None:
+def link_lost(draw: StoryDraws) -> None:
     """The master loses its members, and soon after the controllers: it may acknowledge nothing."""
     chance, at_ms = draw.chance, draw.chance.choice((0, draw.chance.randint(10, 600)))
     node = chance.choice(draw.brokers)
@@ -150,7 +150,7 @@ def link_lost(draw: Drawing) -> None:
     draw.add(at_ms, draw.long_ms(), node, chance.choice(("isolate", "isolate", "pause", "kill")))
 
 
-def silence(draw: Drawing) -> None:
+def silence(draw: StoryDraws) -> None:
     """The master reaches clients alone: neither members nor controllers."""
     rest = [*draw.brokers, *draw.controllers]
     fault = isolate_from("isolate-cluster", rest)
@@ -159,14 +159,14 @@ def silence(draw: Drawing) -> None:
         draw.add(draw.chance.randint(500, 5_000), draw.some_ms(), draw.chance.choice((MASTER, SLAVE)), draw.anything())
 
 
-def joining(draw: Drawing) -> None:
+def joining(draw: StoryDraws) -> None:
     """A slave falls behind, and the master fails when the slave is about to be in sync again."""
     chance, lasts_ms = draw.chance, draw.long_ms()
     draw.add(0, lasts_ms, SLAVE, chance.choice((draw.away(), "isolate-members")))
     draw.add(lasts_ms + chance.randint(0, 1_500), draw.long_ms(), MASTER, draw.away())
 
 
-def flapping(draw: Drawing) -> None:
+def flapping(draw: StoryDraws) -> None:
     """The master fails and returns several times, faster than an election or slower."""
     at_ms = 0
     for _ in range(draw.chance.randint(3, 6)):
@@ -175,7 +175,7 @@ def flapping(draw: Drawing) -> None:
         at_ms += lasts_ms + draw.chance.randint(50, 1_500)
 
 
-def together(draw: Drawing) -> None:
+def together(draw: StoryDraws) -> None:
     """All brokers fail, perhaps with all controllers, and return at times of their own."""
     chance = draw.chance
     dark = [("power-cut",), ("power-cut",), ("kill", "power-cut")] if draw.is_synced else [("kill",)]
@@ -188,7 +188,7 @@ def together(draw: Drawing) -> None:
             draw.add(chance.randint(0, spread_ms), draw.some_ms(), node, chance.choice(("kill", "power-cut")))
 
 
-def anything(draw: Drawing) -> None:
+def anything(draw: StoryDraws) -> None:
     """Three to eight random faults of random nodes."""
     chance, at_ms = draw.chance, 0
     for _ in range(chance.randint(3, 8)):
@@ -197,12 +197,12 @@ def anything(draw: Drawing) -> None:
         at_ms += chance.randint(50, 2_500)
 
 
-def one_machine(draw: Drawing) -> None:
+def one_machine(draw: StoryDraws) -> None:
     """One broker loses its power, and no other fails: possible with ASYNC_FLUSH, too."""
     draw.add(0, draw.some_ms(), draw.chance.choice((MASTER, SLAVE)), "power-cut")
 
 
-STORIES: Sequence[Callable[[Drawing], None]] = (
+STORIES: Sequence[Callable[[StoryDraws], None]] = (
     takeover,
     takeover,
     leader_too,
@@ -228,7 +228,7 @@ def draw_steps(plan: Plan, brokers: Sequence[DrillNode], controllers: Sequence[D
 
     A step on a node that is broken when it begins does nothing.
     """
-    draw = Drawing(plan, brokers, controllers)
+    draw = StoryDraws(plan, brokers, controllers)
     chance = draw.chance
     story = chance.choice(STORIES if draw.is_synced else (*STORIES, *[one_machine] * 4))
     story(draw)
