@@ -7,7 +7,7 @@ import pyarrow as pa
 from deltalake import Schema
 
 from rmqkit.spark.columns import COLUMNS, arrow_schema, ddl
-from rmqkit.spark.delta.lake_files import TaskWriter
+from rmqkit.spark.delta.data_files import TaskWriter
 from rmqkit.spark.delta.lake_table import Batch, LakeTable
 from rmqkit.spark.pipelines.query_checkpoint import Offsets
 from rmqkit.spark.source import ranges
@@ -86,6 +86,11 @@ def batch_of(storage, number, *parts, query=QUERY, at=NOON, clusters=(), more=()
     rows = arrow_rows(*parts, at=at)
     for name in more:
         rows = rows.append_column(name, pa.array(range(rows.num_rows), pa.int64()))
+    return batch_of_rows(storage, number, rows, *parts, query=query, clusters=clusters)
+
+
+def batch_of_rows(storage, number, rows, *parts, query=QUERY, clusters=()):
+    """Write an Arrow batch that has the offsets of these ranges; return what commits it."""
     schema = json.loads(Schema.from_arrow(rows.schema).to_json())
     named = {each.topic: clusters for each in parts}
     return Batch(query, number, parts, named, written(storage, rows), schema)

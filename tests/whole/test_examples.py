@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "examples"
 LIMIT_S = 90
 
-OF_SPARK = sorted(EXAMPLES.glob("spark_*.py"))
+OF_SPARK = sorted([*EXAMPLES.glob("spark_*.py"), *EXAMPLES.glob("lake_*.py")])
 SCRIPTS = sorted(path for path in EXAMPLES.glob("*.py") if path not in OF_SPARK)
 #: scripts that start their own cluster and break it, or that wait for redeliveries
 LONG = {EXAMPLES / "demo.py", EXAMPLES / "pop_workers.py"}

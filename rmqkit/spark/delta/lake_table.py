@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from deltalake import DeltaTable
 
-    from rmqkit.spark.delta.lake_files import FileReport
+    from rmqkit.spark.delta.data_files import FileReport
 
 PARTITIONS = ["topic", "hour"]
 COMPRESSION = "zstd"

@@ -38,7 +38,7 @@ from rmqkit.spark.source.ranges import OffsetRange
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-    from rmqkit.spark.delta.lake_files import FileReport
+    from rmqkit.spark.delta.data_files import FileReport
 
 IDENTITY = ("topic", "broker", "queue", "offset", "message_id")
 NEEDED = (*IDENTITY, "store_time")

@@ -31,7 +31,7 @@ from rmqkit.spark.delta.lake_table import LakeTable
 from rmqkit.spark.delta.storage import LakeStorage
 from rmqkit.spark.options import SourceOptions, parse
 from rmqkit.spark.pipelines import batches, formats
-from rmqkit.spark.pipelines.progress import PipelineProgress, check_alone, wait
+from rmqkit.spark.pipelines.progress import BatchFunction, PipelineProgress, check_alone, wait
 from rmqkit.spark.pipelines.query_checkpoint import QueryCheckpoint
 from rmqkit.spark.source.ranges import Ends
 
@@ -101,7 +101,8 @@ def ingest(
         given["namesrv"] = ";".join(parsed.namesrv)
         rows = spark.readStream.format(SOURCE).options(**given).load()
         run = _Run(table, place, _starts(parsed), format_)
-        query = _start(rows, run, place, trigger if follow else None)
+        batch = BatchFunction(run.add)
+        query = _start(rows, batch, place, trigger if follow else None)
         run.done.query = str(query.id)
 
         def report(progress: PipelineProgress) -> None:
@@ -114,9 +115,8 @@ def ingest(
         try:
             wait(query, report, stop, endless=follow)
         except Exception:
-            # Spark wraps a batch's exception in its own with a JVM stack trace. Raise the original.
-            if run.errors:
-                raise run.errors[0] from None
+            if batch.error is not None:
+                raise batch.error from None
             raise
         return run.done
 
@@ -163,7 +163,7 @@ def _starts(options: SourceOptions) -> Ends:
 
 
 class _Run:
-    """What Spark calls with each micro-batch. It adds batches to `done` and keeps their errors."""
+    """Writes each micro-batch, and adds it to `done`."""
 
     def __init__(
         self, table: LakeTable, checkpoint: QueryCheckpoint, starts: Ends, format_: formats.Iceberg | None
@@ -173,16 +173,8 @@ class _Run:
         self._starts = starts
         self._format = format_
         self.done = IngestResult(path=table.storage.uri, checkpoint=checkpoint.uri, query="")
-        self.errors: list[Exception] = []
 
-    def __call__(self, rows: DataFrame, batch: int) -> None:
-        try:
-            self._add(rows, batch)
-        except Exception as error:
-            self.errors.append(error)
-            raise
-
-    def _add(self, rows: DataFrame, batch: int) -> None:
+    def add(self, rows: DataFrame, batch: int) -> None:
         query = self._checkpoint.query_id()
         if query is None:
             raise ConfigError(f"{self._checkpoint.uri} has no checkpoint any more: it was removed while the query ran")

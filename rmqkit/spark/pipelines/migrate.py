@@ -27,8 +27,8 @@ import msgspec
 
 from rmqkit.errors import ConfigError
 from rmqkit.spark.delta import coverage, lake_table, transactions
+from rmqkit.spark.delta.data_files import FileReport, statistics
 from rmqkit.spark.delta.errors import LakeDamaged, LakeError, LakeMissing
-from rmqkit.spark.delta.lake_files import FileReport, statistics
 from rmqkit.spark.delta.lake_table import OLD_LOG, LakeTable
 from rmqkit.spark.delta.storage import LakeStorage
 from rmqkit.spark.pipelines import lake

@@ -1,6 +1,11 @@
 """Reports the progress of a pipeline, and waits for a streaming query to end.
 
 A query's progress is polled every LOOK_S seconds. Each micro-batch is reported once.
+
+`BatchFunction` is what Spark calls with each micro-batch. It keeps the error of a batch and gives
+Spark one short line instead. For Spark searches the text of the error with a regular expression
+that recurses for each character. On the stack traces of a batch that `stop` cancelled the stack
+overflows, and the JVM prints a thousand lines.
 """
 
 import json
@@ -11,11 +16,11 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from rmqkit.errors import ConfigError
+from rmqkit.errors import ConfigError, RmqkitError
 from rmqkit.spark.source import ranges
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
 #: poll interval in seconds; typed Any, since PySpark declares int although it accepts fractions
@@ -39,6 +44,28 @@ class PipelineProgress(msgspec.Struct, frozen=True):
     #: only for jobs that are not streams: tasks of the stages that run now
     tasks_done: int = 0
     tasks: int = 0
+
+
+class BatchFailed(RmqkitError):
+    """A micro-batch failed; its function has the error. The text is one line."""
+
+
+class BatchFunction:
+    """Calls `process` with the rows and the number of each micro-batch.
+
+    `error` is the exception of the batch that failed, None if none has.
+    """
+
+    def __init__(self, process: "Callable[[DataFrame, int], None]") -> None:
+        self._process = process
+        self.error: Exception | None = None
+
+    def __call__(self, rows: "DataFrame", batch: int) -> None:
+        try:
+            self._process(rows, batch)
+        except Exception as error:
+            self.error = error
+            raise BatchFailed(f"batch {batch} failed: {type(error).__name__}") from None
 
 
 def check_alone(spark: "SparkSession", checkpoint: str, query_id: str | None) -> None:

@@ -23,7 +23,7 @@ import msgspec
 from rmqkit.errors import ConfigError
 from rmqkit.spark.options import parse
 from rmqkit.spark.pipelines import forwarder
-from rmqkit.spark.pipelines.progress import PipelineProgress, check_alone, wait
+from rmqkit.spark.pipelines.progress import BatchFunction, PipelineProgress, check_alone, wait
 from rmqkit.spark.pipelines.query_checkpoint import QueryCheckpoint
 from rmqkit.spark.source import ranges
 
@@ -90,7 +90,7 @@ def copy(
     place = QueryCheckpoint(os.fspath(checkpoint or temporary or ""), spark)
     check_alone(spark, place.uri, place.query_id())
     done = CopyResult(topic=topic, to_topic=to_topic, checkpoint=None if temporary else place.uri)
-    sending = _CopySender(place, done, ";".join(to_servers), order, rate, sink_options)
+    batch = BatchFunction(_CopySender(place, done, ";".join(to_servers), order, rate, sink_options).send)
 
     def report(progress: PipelineProgress) -> None:
         done.offsets = progress.offsets
@@ -100,13 +100,12 @@ def copy(
     try:
         rows = spark.readStream.format(SOURCE).options(**given).load()
         forwarder.check(rows)
-        writer = rows.writeStream.foreachBatch(sending).option("checkpointLocation", place.uri)
+        writer = rows.writeStream.foreachBatch(batch).option("checkpointLocation", place.uri)
         writer = writer.trigger(processingTime=trigger) if follow else writer.trigger(availableNow=True)
         wait(writer.start(), report, stop, endless=follow)
     except Exception:
-        # Spark wraps a batch's exception in its own with a JVM stack trace. Raise the original.
-        if sending.error is not None:
-            raise sending.error from None
+        if batch.error is not None:
+            raise batch.error from None
         raise
     finally:
         if temporary:
@@ -115,10 +114,7 @@ def copy(
 
 
 class _CopySender:
-    """The function that Spark calls with each micro-batch; it sends the batch.
-
-    `error` is the exception of the batch that failed, None if none has.
-    """
+    """Sends each micro-batch, and adds it to `done`."""
 
     def __init__(
         self,
@@ -135,16 +131,8 @@ class _CopySender:
         self._order = order
         self._rate = rate
         self._options = options
-        self.error: Exception | None = None
 
-    def __call__(self, rows: "DataFrame", batch: int) -> None:
-        try:
-            self._send(rows, batch)
-        except Exception as error:
-            self.error = error
-            raise
-
-    def _send(self, rows: "DataFrame", batch: int) -> None:
+    def send(self, rows: "DataFrame", batch: int) -> None:
         query = self._checkpoint.query_id()
         queues = list(ranges.flat(self._checkpoint.offsets_of(batch).end))
         rows = forwarder.without_delays(rows)

@@ -12,7 +12,7 @@ from deltalake import DeltaTable, TableFeatures, write_deltalake
 from deltalake.exceptions import CommitFailedError
 
 from rmqkit.errors import ConfigError
-from rmqkit.spark.delta import coverage, lake_files, lake_table, transactions
+from rmqkit.spark.delta import coverage, data_files, lake_table, transactions
 from rmqkit.spark.delta.errors import LakeConflict, LakeDamaged, LakeError, LakeMissing
 from rmqkit.spark.delta.lake_table import LakeTable, merged_schema
 from rmqkit.spark.delta.storage import LakeStorage
@@ -349,27 +349,27 @@ class TestFiles:
         ]
         [first] = [file for file in made if file.rows == 6]
         assert first.path.startswith("topic=T/hour=2026-11-22-12/part-00000-")
-        assert first.queues == [lake_files.QueueSpan("broker-a", 0, 0, 7)]
+        assert first.queues == [data_files.QueueSpan("broker-a", 0, 0, 7)]
         rows = parquet.read_table(storage.full(first.path), partitioning=None)
         assert rows["offset"].to_pylist() == [0, 1, 2, 3, 4, 7]
         assert "topic" not in rows.column_names
 
     def test_few_files_are_open_at_once(self, storage, monkeypatch):
         """With more hours than that, a file ends early, and its hour gets another one."""
-        monkeypatch.setattr(lake_files, "OPEN_FILES_MAX", 2)
+        monkeypatch.setattr(data_files, "OPEN_FILES_MAX", 2)
         batches = [arrow_rows(part("T", 0, n, n + 1), at=NOON + timedelta(hours=n % 3)) for n in range(6)]
         made = written(storage, *batches)
         assert (len(made), sum(file.rows for file in made)) == (6, 6)
 
     def test_a_file_ends_once_it_is_large(self, storage, monkeypatch):
-        monkeypatch.setattr(lake_files, "ROW_GROUP_BYTES", 1)
-        writer = lake_files.TaskWriter(storage, 0, file_bytes=1)
+        monkeypatch.setattr(data_files, "ROW_GROUP_BYTES", 1)
+        writer = data_files.TaskWriter(storage, 0, file_bytes=1)
         for number in range(3):
             writer.put(arrow_rows(part("T", 0, number, number + 1)))
         assert [file.rows for file in writer.close()] == [1, 1, 1]
 
     def test_row_groups_are_written_as_they_fill(self, storage, monkeypatch):
-        monkeypatch.setattr(lake_files, "ROW_GROUP_BYTES", 1)
+        monkeypatch.setattr(data_files, "ROW_GROUP_BYTES", 1)
         [file] = written(storage, arrow_rows(part("T", 0, 0, 5)), arrow_rows(part("T", 0, 5, 9)))
         assert parquet.read_metadata(storage.full(file.path)).num_row_groups == 2
         assert json.loads(file.stats)["maxValues"]["offset"] == 8
@@ -390,7 +390,7 @@ class TestFiles:
             {"at": pa.array(times, pa.timestamp("us", "UTC")), "text": ["x" * 65, "y"], "no": pa.nulls(2, pa.int64())}
         )
         parquet.write_table(rows, tmp_path / "x.parquet")
-        stats = json.loads(lake_files.statistics(parquet.read_metadata(tmp_path / "x.parquet")))
+        stats = json.loads(data_files.statistics(parquet.read_metadata(tmp_path / "x.parquet")))
         assert stats["minValues"] == {"at": "2026-11-22T12:00:00.001Z"}
         assert stats["maxValues"] == {"at": "2026-11-22T12:00:00.003Z"}
         assert stats["nullCount"] == {"at": 0, "text": 0, "no": 2}

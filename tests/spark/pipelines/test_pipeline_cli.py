@@ -1,15 +1,17 @@
 """`rmqkit pipeline`: output, exit codes, one-line errors, and its end by a signal."""
 
+import contextlib
 import importlib.util
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
 import sys
 import threading
+import time
 import urllib.request
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -23,9 +25,10 @@ from rmqkit.drill import runs
 from rmqkit.drill.promises import Judgement
 from rmqkit.spark import audit, package, probe, sessions
 from rmqkit.spark.delta import errors
-from rmqkit.spark.pipelines import compact, ingest, migrate, replay, stats, topic_copy
+from rmqkit.spark.pipelines import compact, ingest, lake, migrate, replay, stats, topic_copy
 from rmqkit.spark.pipelines.progress import PipelineProgress
 from tests.spark import histories
+from tests.spark.conftest import SHORT
 
 ROOT = Path(__file__).resolve().parents[3]
 ICEBERG = "org.apache.iceberg:iceberg-spark-runtime-4.0_2.13:1.10.0"
@@ -193,7 +196,7 @@ def no_spark(monkeypatch):
     """Run commands without a session; return the list of requested sessions."""
     asked = []
 
-    @contextmanager
+    @contextlib.contextmanager
     def running(*words):
         asked.append(words)
         yield "spark"
@@ -614,6 +617,40 @@ def test_a_topic_is_followed_until_ctrl_c(run, own, spark, heeds_ctrl_c):
     done = json.loads(told.out.splitlines()[-1])["done"]
     assert (done["rows"], done["batches"]) == (3, 1)
     assert os.listdir() == ["lake"]
+
+
+@pytest.mark.long
+def test_ctrl_c_within_the_first_batch_says_what_is_committed(own, tmp_path, heeds_ctrl_c):
+    """The real command, with the signal that a terminal sends to the whole foreground group.
+
+    The batch has more tasks than run at once, so its first file is there long before its last.
+    """
+    topic = own.topic()
+    send(own, topic, [b"x" * 200_000] * 200)
+    words = ["ingest", topic, "--to", "lake", "--namesrv", own.namesrv, "--follow", "--master", "local[2]"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "rmqkit", "pipeline", *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": os.environ.get("PYTHONPATH", str(ROOT)), "SPARK_LAUNCHER_OPTS": SHORT},
+        start_new_session=True,
+    )
+    try:
+        while not list(tmp_path.glob("lake/topic=*/*/*.parquet")) and process.poll() is None:
+            time.sleep(0.02)
+        os.killpg(process.pid, signal.SIGINT)
+        out, err = process.communicate()
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+    assert (process.returncode, err) == (0, "stopping\n")
+    path = tmp_path / "lake"
+    rows = lake.describe(path).rows if lake.is_lake(path) else 0
+    said = re.fullmatch(r"([\d,]+) messages?( in .*)? → .*lake\n", out)
+    assert said, out
+    assert int(said[1].replace(",", "")) == rows
 
 
 def test_audit_writes_a_page_and_says_before_spark_if_it_cannot(run, no_spark, monkeypatch, tmp_path):
