@@ -165,3 +165,6 @@ FAULTS: Mapping[str, Factory] = {
     "isolate-controllers": IsolateControllers,
     "kill-leader": KillLeader,
 }
+
+#: faults that need a group with controllers
+CONTROLLER_FAULTS = ("isolate-controllers", "kill-leader")

@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from rmqkit.drill import history as names
 from rmqkit.drill.contract import DrillNode, Driver, Fault
-from rmqkit.drill.faults import FAULTS, Isolate
+from rmqkit.drill.faults import CONTROLLER_FAULTS, FAULTS, Isolate
 from rmqkit.drill.plan import Plan
 from rmqkit.drill.promises.table import Harm
 from rmqkit.drill.sim.driver import SimDriver
@@ -89,7 +89,9 @@ def single(name: str) -> Fault:
     return fault
 
 
-SINGLE = (*FAULTS, PowerCut.name, DiskLoss.name)
+#: faults of groups without controllers; seeds depend on their order
+REPLICA_FAULTS = tuple(name for name in FAULTS if name not in CONTROLLER_FAULTS)
+SINGLE = (*REPLICA_FAULTS, PowerCut.name, DiskLoss.name)
 
 
 def draw_steps(plan: Plan, nodes: Sequence[DrillNode]) -> list[Step]:
@@ -105,7 +107,7 @@ def draw_steps(plan: Plan, nodes: Sequence[DrillNode]) -> list[Step]:
     at_ms = 0
     for _ in range(chance.randint(*STEPS)):
         node = chance.choice([*nodes, victim])
-        kinds = [name for name in FAULTS if name != "isolate-ha"] + ["isolate-peer", "isolate-ha"]
+        kinds = [name for name in REPLICA_FAULTS if name != "isolate-ha"] + ["isolate-peer", "isolate-ha"]
         if node == victim:
             kinds += [PowerCut.name, DiskLoss.name] * 2
         kind = chance.choice(kinds)

