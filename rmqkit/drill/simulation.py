@@ -8,7 +8,7 @@
 A seed determines the mode, the faults, the settings and everything that happens afterwards. So the
 same seed always gives the same `hash`. The family (`FAMILIES`) decides which plans seeds draw:
 `replicas` (`sim/plans.py`), `acting` and `acting-3x3` (`sim/acting_plans.py`), `elections`
-(`sim/election_plans.py`), `timers`, `transactions` and `pop` (`sim/service_plans.py`).
+(`sim/elections/plans.py`), `timers`, `transactions` and `pop` (`sim/service_plans.py`).
 
 The result of a seed is the judgement of its verdict. An exception that escapes from a node counts
 as a broken promise (`CRASHED`). Seeds run in `WORKERS` processes. Exit codes are those of drills: 0
@@ -32,12 +32,12 @@ from rmqkit.drill.promises import PROMISES
 from rmqkit.drill.promises.contract import Judgement
 from rmqkit.drill.report.verdict_words import notes, plain
 from rmqkit.drill.sim import acting_plans as acting
-from rmqkit.drill.sim import election_plans as elections
 from rmqkit.drill.sim import plans
 from rmqkit.drill.sim import service_plans as services
 from rmqkit.drill.sim.acting_driver import ActingDriver
 from rmqkit.drill.sim.driver import SimDriver
-from rmqkit.drill.sim.election_driver import ElectionDriver
+from rmqkit.drill.sim.elections import plans as elections
+from rmqkit.drill.sim.elections.driver import ElectionDriver
 from rmqkit.drill.sim.service_driver import ServiceDriver
 from rmqkit.drill.verdict import EXIT_CODES, Verdict
 

@@ -23,6 +23,7 @@ FOLDER_MODULES_MAX = 15
 #: folder with more modules than that: (number of modules, reason)
 LARGE_FOLDERS: Mapping[str, tuple[int, str]] = {
     "rmqkit/wire/bodies": (19, "one module for each family of JSON bodies"),
+    "rmqkit/drill/promises": (16, "one module for each subject of promises"),
 }
 
 Graph = Mapping[str, set[str]]

@@ -25,7 +25,7 @@ MAY_IMPORT = {
     "tls": {"runtime"},
     "shell": {"wire", "runtime", "access", "tls"},
     "api": {"wire", "runtime", "access", "client", "tls", "shell", "plugins"},
-    "sim": {"wire", "runtime", "access", "tls", "store", "nameserver", "broker", "client"},
+    "sim": {"wire", "runtime", "access", "tls", "store", "nameserver", "broker", "controller", "client"},
     "cluster": {"wire", "runtime", "access", "client", "tls", "shell", "api"},
     "drill": {"wire", "runtime", "store", "client", "tls", "shell", "api", "cluster", "sim", "plugins", "broker"},
     "spark": {"wire", "runtime", "store", "access", "client", "tls", "api"},

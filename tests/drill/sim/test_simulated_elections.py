@@ -8,8 +8,8 @@ from rmqkit.drill.plan import Flush, ReplicationMode
 from rmqkit.drill.promises import PROMISES
 from rmqkit.drill.promises.contract import Judgement
 from rmqkit.drill.promises.table import Harm
-from rmqkit.drill.sim.election_faults import ElectionSeries, draw_steps
-from rmqkit.drill.sim.election_plans import OF_SOME_ACK, ElectionExtras, controllers, fault_of_plan, members, plan_of_seed
+from rmqkit.drill.sim.elections.faults import ElectionSeries, draw_steps
+from rmqkit.drill.sim.elections.plans import OF_SOME_ACK, ElectionExtras, controllers, fault_of_plan, members, plan_of_seed
 
 FAMILY = "elections"
 HANDFUL = (1, 4, 5)

@@ -18,8 +18,8 @@ from rmqkit.drill.contract import DrillNode
 from rmqkit.drill.plan import Plan
 from rmqkit.drill.roles import RoleRows
 from rmqkit.drill.sim.driver import TOPIC, SimDriver
-from rmqkit.drill.sim.election_load import ElectionLoad
-from rmqkit.drill.sim.election_plans import ElectionExtras
+from rmqkit.drill.sim.elections.load import ElectionLoad
+from rmqkit.drill.sim.elections.plans import ElectionExtras
 from rmqkit.drill.sim.load import SimLoad
 from rmqkit.runtime.connection import Address
 from rmqkit.sim.cluster import BROKER_PORT, SimCluster

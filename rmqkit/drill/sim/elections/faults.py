@@ -6,7 +6,7 @@ added, or it is drawn step by step. A step names its node by what it is when the
 faults of real drills there are:
 
     stop             the process is asked to end, and does
-    power-cut        of any number of machines, with SYNC_FLUSH; see `election_plans.py`
+    power-cut        of any number of machines, with SYNC_FLUSH; see `plans.py`
     isolate-members  no byte passes between a broker and the other members; controllers reach it
     isolate-controllers  no byte passes between a broker and the controllers; members reach it
 """

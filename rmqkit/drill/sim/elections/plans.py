@@ -5,7 +5,7 @@ of two or three brokers in controller mode, and short timers. Most plans have
 `allAckInSyncStateSet`, under which an acknowledged message survives every election. Without it only
 the promises of the elections themselves hold (`OF_SOME_ACK`).
 
-The faults are series (`election_faults.py`). Power is cut of any machines at once, but only with
+The faults are series (`faults.py`). Power is cut of any machines at once, but only with
 SYNC_FLUSH. With ASYNC_FLUSH it is cut of one broker, and no other broker fails.
 """
 
@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from rmqkit.drill.contract import DrillNode, Fault
 from rmqkit.drill.plan import Flush, Mode, Plan, ReplicationMode
 from rmqkit.drill.plugin import PROMISES
-from rmqkit.drill.sim.election_faults import ElectionSeries, draw_steps
+from rmqkit.drill.sim.elections.faults import ElectionSeries, draw_steps
 from rmqkit.drill.sim.plans import SETTINGS
 
 #: promises that hold without allAckInSyncStateSet

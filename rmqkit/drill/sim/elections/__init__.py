@@ -1,0 +1,1 @@
+"""The family `elections`: groups whose master is elected by controllers."""
