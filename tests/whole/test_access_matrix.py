@@ -36,9 +36,9 @@ NO = 16
 OFFSET_RESET = 21
 TIMEOUT_S = 30.0
 Keys = tuple[str, str]
-#: requests of a node that would take a member of the running cluster away, or add one
 #: requests from which a broker takes nothing but the advice to ask its name servers or controllers
 HINTS = (RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE, RequestCode.NOTIFY_BROKER_ROLE_CHANGED)
+#: requests of a node that would take a member of the running cluster away, or add one
 OF_MEMBERS = (103, 104, 205, 905, 906, 904, 60005)
 TABLES = {"broker": BROKER, "vip": BROKER, "nameserver": NAMESERVER}
 
