@@ -6,7 +6,7 @@ issues of apache/rocketmq.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from rmqkit.broker.election.election import Election
@@ -21,12 +21,14 @@ if TYPE_CHECKING:
     from rmqkit.broker.node import Broker
 
 FAMILY = "elections"
-SURVIVE, LEASE, RECOVERS = "acknowledged-survive", "lease-kept", "recovers"
+SURVIVE, LEASE, RECOVERS, ENDS = "acknowledged-survive", "lease-kept", "recovers", "election-ends"
 
 ELECTED: list[Defect] = []
 
 
-def _elected(name: str, promise: str, text: str, *, needs: str, issues: tuple[str, ...] = ()) -> Callable[[Plant], Plant]:
+def elected(name: str, promise: str, text: str, *, needs: str, issues: tuple[str, ...] = ()) -> Callable[[Plant], Plant]:
+    """Return a decorator that adds a planting function to `ELECTED`."""
+
     def made(plant: Plant) -> Plant:
         ELECTED.append(Defect(name, promise, text, issues, needs, None, plant, FAMILY))
         return plant
@@ -41,7 +43,7 @@ def _parts(broker: Broker) -> tuple[Election, SyncStates]:
     return election, states
 
 
-@_elected(
+@elected(
     "set-shrinks-alone",
     SURVIVE,
     "a master that loses a member acknowledges without it at once, before the controllers have agreed",
@@ -61,7 +63,7 @@ def _set_shrinks_alone(broker: Broker) -> None:
     replace(states, "gone", alone)
 
 
-@_elected(
+@elected(
     "acks-alone",
     SURVIVE,
     "with allAckInSyncStateSet a message is acknowledged once its master has it",
@@ -77,7 +79,7 @@ def _acks_alone(broker: Broker) -> None:
     replace(states, "update", everything)
 
 
-@_elected(
+@elected(
     "no-lease",
     LEASE,
     "a master that no controller answers goes on taking messages",
@@ -89,7 +91,25 @@ def _no_lease(broker: Broker) -> None:
     replace(election, "_check_lease", lambda now_ms, **more: None)
 
 
-@_elected(
+@elected(
+    "takeover-never-ends",
+    ENDS,
+    "a member that is elected after the first master never begins to take over",
+    needs="an election of another member",
+)
+def _takeover_never_ends(broker: Broker) -> None:
+    takeover = _parts(broker)[0]._takeover
+    begin = takeover.begin
+
+    def first_only(epoch: int, members: Mapping[int, Address], rivals: Mapping[int, Address]) -> None:
+        begin(epoch, members, rivals)
+        if epoch > 1:
+            takeover.cancel()
+
+    replace(takeover, "begin", first_only)
+
+
+@elected(
     "obeys-notice",
     RECOVERS,
     "a notice of an election (1008) is believed, whoever sends it",

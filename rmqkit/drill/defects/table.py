@@ -27,7 +27,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from rmqkit.drill.defects.acting_master import ACTING
-from rmqkit.drill.defects.controller_mode import ELECTED
+from rmqkit.drill.defects.controller_mode import ELECTED, elected
 from rmqkit.drill.defects.defect import DEFECTS, at_restart, check, defect, is_drilled, plant, replace
 from rmqkit.drill.defects.elections import ELECTIONS
 from rmqkit.drill.defects.services import SERVICES
@@ -241,6 +241,12 @@ def _truncate_in_memory(broker: Broker) -> None:
     replace(store, "truncate", cut)
 
 
+@elected(
+    "copy-differs-in-epoch",
+    "epochs-equal",
+    "as `slave-differs`, in a group whose master is elected",
+    needs="two logs that are compared before one of them is refused",
+)
 @defect(
     "slave-differs",
     EQUAL,

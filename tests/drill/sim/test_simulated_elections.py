@@ -14,7 +14,7 @@ from rmqkit.drill.sim.elections.plans import OF_SOME_ACK, ElectionExtras, contro
 FAMILY = "elections"
 HANDFUL = (1, 4, 5)
 #: defect -> a seed that finds it quickly; the docs list all
-FOUND = {"acks-alone": 3, "set-shrinks-alone": 3}
+FOUND = {"acks-alone": 3, "set-shrinks-alone": 3, "takeover-never-ends": 1, "copy-differs-in-epoch": 1}
 
 
 def steps_of(seed):
