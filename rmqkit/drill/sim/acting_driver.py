@@ -1,6 +1,7 @@
 """The driver of simulated drills whose slaves act for their masters: `driver.py`, and roles.
 
-It records roles every `LOOK_MS` and at each change of a role, so no state is too short to be seen.
+`RoleDriver` records roles every `LOOK_MS` and at each change of a role, so no state is too short to
+be seen. Drills of elections use it as well (`elections/driver.py`).
 """
 
 from collections.abc import Mapping
@@ -22,14 +23,64 @@ from rmqkit.sim.cluster import SimCluster
 CLIENT_HEARTBEAT_MS = 1_000
 
 
-class ActingDriver(SimDriver):
-    """As `SimDriver`, with name servers, roles and locks."""
+class RoleDriver(SimDriver):
+    """As `SimDriver`, with the roles of the brokers in the history."""
 
     def __init__(self, plan: Plan, *, keep_trace: bool = False) -> None:
-        self.acting = ActingExtras.of(plan)
         self._rows: RoleRows | None = None
         super().__init__(plan, keep_trace=keep_trace)
         self._rows = RoleRows(self.history)
+
+    def _prepared(self, broker: Broker) -> None:
+        super()._prepared(broker)
+        broker.roles.state.on_change.append(partial(self._role_changed, broker.name))
+
+    def close(self) -> None:
+        if self._rows is not None:
+            self._rows.flush()
+        super().close()
+
+    def _record_state(self, name: str, **more: Any) -> None:
+        super()._record_state(name, **more)
+        self._record_role(name)
+
+    def _role_changed(self, name: str) -> None:
+        if self._is_watching:
+            self._record_state(name)
+
+    def _more_of_role(self, name: str) -> dict[str, Any]:
+        """Return further fields of a broker's role."""
+        return {}
+
+    def _record_role(self, name: str) -> None:
+        if self._rows is None:
+            return
+        process = self.world.process(name)
+        group, _, number = name.rpartition("-")
+        if not process.is_alive or process.is_paused:
+            self._rows.silent(name, group, self.now_ms())
+            return
+        roles = self.cluster.broker(name).roles
+        self._rows.told(
+            name,
+            group,
+            int(number),
+            role=str(roles.role),
+            online=str(roles.online),
+            members=roles.members,
+            invoke_ms=self.now_ms(),
+            why=roles.state.why,
+            boot=str(process.incarnation),
+            **self._more_of_role(name),
+        )
+
+
+class ActingDriver(RoleDriver):
+    """As `RoleDriver`, with name servers and locks."""
+
+    def __init__(self, plan: Plan, *, keep_trace: bool = False) -> None:
+        self.acting = ActingExtras.of(plan)
+        super().__init__(plan, keep_trace=keep_trace)
 
     def _drawn(self, plan: Plan) -> Any:
         return self.acting
@@ -58,7 +109,6 @@ class ActingDriver(SimDriver):
 
     def _prepared(self, broker: Broker) -> None:
         super()._prepared(broker)
-        broker.roles.state.on_change.append(partial(self._role_changed, broker.name))
         broker.locks.table.live_ms = self.acting.lease_ms  # type: ignore[attr-defined]  # of the loose mode only
 
     # --- the course
@@ -104,39 +154,3 @@ class ActingDriver(SimDriver):
 
     def caught_up(self) -> bool:
         return not self._load.waiting and super().caught_up()
-
-    def close(self) -> None:
-        if self._rows is not None:
-            self._rows.flush()
-        super().close()
-
-    # --- watching
-
-    def _record_state(self, name: str, **more: Any) -> None:
-        super()._record_state(name, **more)
-        self._record_role(name)
-
-    def _role_changed(self, name: str) -> None:
-        if self._is_watching:
-            self._record_state(name)
-
-    def _record_role(self, name: str) -> None:
-        if self._rows is None:
-            return
-        process = self.world.process(name)
-        group, _, number = name.rpartition("-")
-        if not process.is_alive or process.is_paused:
-            self._rows.silent(name, group, self.now_ms())
-            return
-        roles = self.cluster.broker(name).roles
-        self._rows.told(
-            name,
-            group,
-            int(number),
-            role=str(roles.role),
-            online=str(roles.online),
-            members=roles.members,
-            invoke_ms=self.now_ms(),
-            why=roles.state.why,
-            boot=str(process.incarnation),
-        )

@@ -6,7 +6,6 @@ starts and ends, and the checksum of its bytes.
 """
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import Any
 from zlib import crc32
 
@@ -16,8 +15,8 @@ from rmqkit.broker.roles import Online
 from rmqkit.client.client import Client
 from rmqkit.drill.contract import DrillNode
 from rmqkit.drill.plan import Plan
-from rmqkit.drill.roles import RoleRows
-from rmqkit.drill.sim.driver import TOPIC, SimDriver
+from rmqkit.drill.sim.acting_driver import RoleDriver
+from rmqkit.drill.sim.driver import TOPIC
 from rmqkit.drill.sim.elections.load import ElectionLoad
 from rmqkit.drill.sim.elections.plans import ElectionExtras
 from rmqkit.drill.sim.load import SimLoad
@@ -32,16 +31,14 @@ CLIENT_HEARTBEAT_MS = 1_000
 FORGE_MS = 700
 
 
-class ElectionDriver(SimDriver):
-    """As `SimDriver`, with controllers. Masters and slaves are those of the moment."""
+class ElectionDriver(RoleDriver):
+    """As `RoleDriver`, with controllers. Masters and slaves are those of the moment."""
 
     def __init__(self, plan: Plan, *, keep_trace: bool = False) -> None:
         self.elections = ElectionExtras.of(plan)
-        self._rows: RoleRows | None = None
         #: (node, boot, epoch, start, end) whose checksum is recorded
         self._epochs: set[tuple[str, int, int, int, int]] = set()
         super().__init__(plan, keep_trace=keep_trace)
-        self._rows = RoleRows(self.history)
 
     def _drawn(self, plan: Plan) -> Any:
         return self.elections
@@ -62,10 +59,6 @@ class ElectionDriver(SimDriver):
 
     def _made_load(self) -> SimLoad:
         return ElectionLoad(self.cluster, self.plan, self.history, self.now_ms, name=TOPIC, broker=self._broker)
-
-    def _prepared(self, broker: Broker) -> None:
-        super()._prepared(broker)
-        broker.roles.state.on_change.append(partial(self._role_changed, broker.name))
 
     # --- the course
 
@@ -118,14 +111,8 @@ class ElectionDriver(SimDriver):
 
     # --- watching
 
-    def close(self) -> None:
-        if self._rows is not None:
-            self._rows.flush()
-        super().close()
-
     def _record_state(self, name: str, **more: Any) -> None:
         super()._record_state(name, **more)
-        self._record_role(name)
         self._record_epochs(name)
 
     def _elected(self, broker: Broker) -> dict[str, Any]:
@@ -143,27 +130,8 @@ class ElectionDriver(SimDriver):
         if self._is_watching:
             self._record_role(name)
 
-    def _record_role(self, name: str) -> None:
-        if self._rows is None:
-            return
-        process = self.world.process(name)
-        group, _, number = name.rpartition("-")
-        if not process.is_alive or process.is_paused:
-            self._rows.silent(name, group, self.now_ms())
-            return
-        roles, election = self.cluster.broker(name).roles, self.cluster.election(name)
-        self._rows.told(
-            name,
-            group,
-            int(number),
-            role=str(roles.role),
-            online=str(roles.online),
-            members=roles.members,
-            invoke_ms=self.now_ms(),
-            why=roles.state.why,
-            boot=str(process.incarnation),
-            epoch=election.epoch,
-        )
+    def _more_of_role(self, name: str) -> dict[str, Any]:
+        return {"epoch": self.cluster.election(name).epoch}
 
     def _record_epochs(self, name: str) -> None:
         """Record each epoch of a log that has an end, or a new one."""
