@@ -53,8 +53,9 @@ class AccessGate:
         """Check against the tables that `tables` returns.
 
         `has_rules` is whether authorization is on. `inner` is the access key and the secret of the
-        cluster's nodes. `hint_hosts` returns the hosts of name servers. `unsigned_codes` need no
-        signature (authenticationWhitelist), `free_codes` no right (authorizationWhitelist).
+        cluster's nodes. `hint_hosts` returns the hosts of name servers and controllers.
+        `unsigned_codes` need no signature (authenticationWhitelist), `free_codes` no right
+        (authorizationWhitelist).
         """
         self._tables = tables
         self.audit = audit

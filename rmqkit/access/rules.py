@@ -93,8 +93,8 @@ inner = Rule("int", lambda caller, call: caller.on_inner())
 inner_change = inner._replace(is_change=True)
 #: every user whose signature is right
 any_user = Rule("any user", lambda caller, call: None)
-#: inner, or a hint from the address of a name server that does not sign
-hint = Rule("int, or a hint from a name server", lambda caller, call: caller.on_inner(), is_hint=True)
+#: inner, or a hint from the address of a name server or controller that does not sign
+hint = Rule("int, or a hint from a name server or controller", lambda caller, call: caller.on_inner(), is_hint=True)
 #: a request that a client gets, on a link that the client dialled to a broker
 from_dialled = Rule("a link that the client dialled", lambda caller, call: _not_dialled(call))
 

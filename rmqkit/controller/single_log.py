@@ -1,7 +1,7 @@
 """SingleLog: the controller's log for one controller. Every entry is synced before it is committed.
 
-One controller is enough for brokers to fail over. While it is down, nobody is elected, and all else
-goes on. Its disk is the only copy of the table.
+One controller is enough for brokers to fail over. While it is down, no master is elected, and
+masters refuse messages once their lease ends. Its disk is the only copy of the table.
 
 Files, in the folder of the log:
 

@@ -363,7 +363,10 @@ class ControllerSettings:
         live=True,
     )
     notify_role_changed: bool = key(
-        "notifyBrokerRoleChanged", True, "the members of a set are told at once who is elected", live=True
+        "notifyBrokerRoleChanged",
+        True,
+        "controllers report an election to the members of the set at once (1008)",
+        live=True,
     )
     election_timeout_ms: int = key(
         "controllerElectionTimeoutMillis",

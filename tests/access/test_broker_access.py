@@ -441,6 +441,14 @@ def test_a_hint_of_a_name_server_needs_no_signature(make):  # noqa: F811
     assert script.connect(peer="192.0.2.8:1").ask(code, fields).code == NO
 
 
+def test_a_hint_of_a_controller_needs_no_signature(make):  # noqa: F811
+    script = make(*SETTINGS, "namesrvAddr=192.0.2.7:9876", "enableControllerMode=true", "controllerAddr=192.0.2.9:9878")
+    fields = {"masterBrokerId": "1", "masterEpoch": "2"}
+    code = RequestCode.NOTIFY_BROKER_ROLE_CHANGED
+    assert script.connect(peer="192.0.2.9:1").ask(code, fields).code == 0
+    assert script.connect(peer="192.0.2.8:1").ask(code, fields).code == NO
+
+
 def test_a_node_signs_what_it_sends_to_its_peers(make):  # noqa: F811
     script = make(*SETTINGS, "namesrvAddr=192.0.2.7:9876")
     nameserver = script.dialled[0]

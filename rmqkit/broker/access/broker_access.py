@@ -49,7 +49,8 @@ class BrokerAccess:
             cluster=identity.broker_cluster_name,
             is_copy=identity.broker_role is BrokerRole.SLAVE,
         )
-        hosts = tuple(each.rpartition(":")[0].strip("[]") for each in config.network.namesrv_addrs)
+        asked = (*config.network.namesrv_addrs, *config.election.controllers)
+        hosts = tuple(each.rpartition(":")[0].strip("[]") for each in asked)
         gate = remoting.gate = AccessGate(
             lambda: (table,),
             self.audit,

@@ -181,7 +181,7 @@ def remarks(status: Mapping[str, Any]) -> list[tuple[str, str]]:
             (
                 "controllers",
                 f"no leader: {len(answering)} of {len(controllers)} answer, and more than half must agree;"
-                " until then masters continue, and nobody is elected",
+                " until then no master is elected, and masters refuse messages once their lease ends",
             )
         )
     for name, group in groups.items():

@@ -2,7 +2,7 @@
 
 A master notes where its log ended when it was elected: the start of its epoch. So two logs that
 have the same epoch have it with the same start, and between start and end the same bytes: at every
-moment, also in logs that are cut later. Only ends may differ: the log of an isolated master goes on
+moment, also in logs that are cut later. Only ends may differ: the log of an isolated master grows
 in an epoch that the others have ended. `epoch` rows have the checksum of each epoch up to the end
 that it had at a poll, so two of them are compared if begin and end are equal. (A log whose first
 files are gone begins behind the start of its first epoch.)

@@ -17,6 +17,7 @@ Safety is checked after each turn of each member (`checks.py`), in all three par
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from heapq import heappop, heappush
 from random import Random
 from typing import NamedTuple
@@ -325,7 +326,7 @@ class Simulation:
         self._proposed += 1
         data = b"last %d" % self._proposed
         for machine in self.machines:
-            machine.call(lambda each=machine: each.propose(data) if each.log.leadership.is_self else None)  # type: ignore[misc]
+            machine.call(partial(_propose_at_leader, machine, data))
 
     def _is_healed(self) -> bool:
         """Return whether an entry was committed since the healing, and all members have it."""
@@ -360,6 +361,11 @@ class Simulation:
         """Plant the defect's part in the member, before its first turn."""
         if self.defect is not None and self.defect.plant is not None:
             self.defect.plant(machine)
+
+
+def _propose_at_leader(machine: Machine, data: bytes) -> None:
+    if machine.log.leadership.is_self:
+        machine.propose(data)
 
 
 def run_seed(seed: int, defect: str = "") -> SeedEnd:
