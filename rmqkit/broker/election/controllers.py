@@ -74,12 +74,15 @@ class Controllers:
         self._is_running = False
 
     @property
+    def lease_ms(self) -> int:
+        """How long a lease lasts from the sending of an answered heartbeat."""
+        times, of = LEASE_SHARE
+        return self._context.config.election.heartbeat_timeout_ms * times // of
+
+    @property
     def lease_end_ms(self) -> int:
         """Until when no controller can have elected another master for silence (monotonic ms)."""
-        if self._leased_ms < 0:
-            return -1
-        times, of = LEASE_SHARE
-        return self._leased_ms + self._context.config.election.heartbeat_timeout_ms * times // of
+        return -1 if self._leased_ms < 0 else self._leased_ms + self.lease_ms
 
     def text(self) -> str:
         """Return why no leader answers; "" if one is known."""

@@ -233,11 +233,7 @@ class Election(StateMachine[ElectionState]):
         """Why this master takes no messages now; "" if it does."""
         if not self.is_lease_over:
             return ""
-        return f"no controller has confirmed this master for {self._lease_ms} ms: another one may be elected"
-
-    @property
-    def _lease_ms(self) -> int:
-        return self._context.config.election.heartbeat_timeout_ms * 4 // 5
+        return f"no controller has confirmed this master for {self._controllers.lease_ms} ms: another one may be elected"
 
     def facts(self) -> dict[str, str]:
         """Return what code 28 reports about the election."""
