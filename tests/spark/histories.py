@@ -22,6 +22,7 @@ from rmqkit.drill.plan import Mode, Plan
 from rmqkit.drill.promises.heads import heads
 from rmqkit.drill.promises.progress import changes_of
 from rmqkit.drill.promises.table import Harm
+from tests.drill.promises.test_promise_contract import BREAK, KEEP, PLANS
 
 FILE = Path(__file__).with_name("histories.jsonl.xz")
 
@@ -118,6 +119,17 @@ def redelivered(recorded: list[Recorded]) -> Recorded:
     again = given._replace(invoke_ms=back_ms + 100, complete_ms=back_ms + 101)
     rows = sorted((*history.rows, again), key=lambda row: row.complete_ms)
     return f"{name}-redelivered", History(row._replace(op=op) for op, row in enumerate(rows)), plan
+
+
+def elections() -> Iterator[Recorded]:
+    """Return for each promise of controller mode a history that keeps it and one that breaks it.
+
+    They are those of the promise's own test.
+    """
+    for name, plan in PLANS.items():
+        if "all-ack" in str(plan.mode):
+            yield f"{name}-kept", KEEP[name]().history, plan
+            yield f"{name}-broken", BREAK[name]().history, plan
 
 
 def _other_plan(plan: Plan, chance: Random) -> Plan:

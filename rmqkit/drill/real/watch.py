@@ -79,6 +79,8 @@ class ClusterWatch:
         self.last: dict[str, HistoryRow] = {}
         #: broker name → broker id → address, as the name server has it now
         self.route: dict[str, dict[int, str]] = {}
+        #: addresses of brokers in controller mode
+        self.elected: set[str] = set()
         #: (node, group, queue) that had an offset; a missing one is recorded from then on
         self.held: set[tuple[str, str, int]] = set()
 
@@ -140,6 +142,9 @@ class ClusterWatch:
 
     def add_facts(self, target: Target, begun_ms: int, facts: Mapping[str, str], **more: Any) -> None:
         """Record a poll of a broker's runtime facts."""
+        elected = _elected(facts)
+        if elected:
+            self.elected.add(target.address)
         self._add_node(
             target,
             begun_ms,
@@ -151,7 +156,7 @@ class ClusterWatch:
             gap=_number(facts.get("replicationGap")),
             end=_number(facts.get("commitLogMaxOffset")),
             boot=facts.get("bootTimestamp", ""),
-            **_elected(facts),
+            **elected,
             **more,
         )
 
@@ -246,6 +251,9 @@ class ClusterWatch:
         """Read the last message of a queue from the broker that the route has under this id, over
         the open connection if there is one.
 
+        The row names the broker's own id. In controller mode this is the id in the route; the route
+        shows an acting slave as id 0, so elsewhere it is the id in the plan.
+
         Return the connection, or None if the read failed.
         """
         begun_ms = self.now_ms()
@@ -253,7 +261,7 @@ class ClusterWatch:
         target = self._nodes.get(address)
         known: dict[str, Any] = {"client": "probe", "invoke_ms": begun_ms, "broker": self.broker, "queue": 0}
         known["node"] = target.plan.node if target else address
-        known["broker_id"] = broker_id
+        known["broker_id"] = broker_id if target is None or address in self.elected else target.plan.broker_id
         try:
             if asked is None:
                 host, port = Address.parse(address)
