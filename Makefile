@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 # with PySpark and a Java for it, half a gigabyte: what demo and lint do not wait for
 SPARK_STAMP := $(VENV)/.installed-spark
 
-.PHONY: demo test test-long lint types docs site crash drills simulate interop interop-full bench-first bench-apache bench-latency bench-replicas bench-services bench-failover bench-takeover bench-spark soak audit clean
+.PHONY: demo test test-long lint types docs site crash drills simulate interop interop-full bench-first bench-apache bench-latency bench-replicas bench-services bench-failover bench-takeover bench-spark bench-lake soak audit clean
 
 $(STAMP): pyproject.toml $(wildcard plugins/*/pyproject.toml)
 	$(PYTHON) -m venv $(VENV)
@@ -116,6 +116,10 @@ bench-takeover: $(STAMP)
 # its section on Spark: a topic read as record batches, as tuples, by a consumer, and Parquet; about 8 minutes, ARGS="--write" to keep it
 bench-spark: $(SPARK_STAMP)
 	$(BIN)/python -m tests.bench.spark_read $(ARGS)
+
+# its section on ingests: Delta table and Parquet sink; with ARGS="--old CHECKOUT" also the lake of another checkout
+bench-lake: $(SPARK_STAMP)
+	$(BIN)/python -m tests.bench.lake_write $(ARGS)
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache

@@ -118,7 +118,7 @@ def main(arguments: list[str]) -> int:
     spark = session("audit", master="local[2]", conf={"spark.driver.memory": asked.memory})
     found: dict[str, Any] = {}
     if asked.histories:
-        given = histories.mutated(histories.recorded(), asked.histories, asked.seed)
+        given = [*histories.mutated(histories.recorded(), asked.histories, asked.seed), *histories.elections()]
         found["agree"] = agree(spark, given, audit.PROCESS_ROWS)
         found["agree, in SQL"] = agree(spark, given, 0)
         print(json.dumps(found), file=sys.stderr, flush=True)

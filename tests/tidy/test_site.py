@@ -12,6 +12,7 @@ pytestmark = GROUP
 #: sections that another page includes
 PARTS = {
     "failover/timings.md",
+    "performance/lake.md",
     "performance/latency.md",
     "performance/replicas.md",
     "performance/services.md",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 
-from tests.bench import against_apache, failover, figures, services, spark_read, sync_master
+from tests.bench import against_apache, failover, figures, lake_write, services, spark_read, sync_master
 from tests.bench.takeover import page as takeover
 
 
@@ -23,6 +23,8 @@ def measured() -> dict[str, Callable[[], str]]:
     found: dict[str, Callable[[], str]] = {}
     if services.KEPT.exists():
         found["performance/services.md"] = lambda: services.section(figures.load(services.KEPT))
+    if lake_write.KEPT.exists():
+        found["performance/lake.md"] = lambda: lake_write.section(figures.load(lake_write.KEPT))
     if takeover.KEPT.exists():
         found["comparison.md"] = lambda: takeover.page(takeover.load())
     return found
