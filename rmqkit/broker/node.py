@@ -260,7 +260,7 @@ class Broker(BaseNode):
         from rmqkit.broker import metrics
 
         endpoint = metrics.endpoint(self.view, self.outbox)
-        endpoint.admission = self._access.metrics_fault
+        endpoint.admission = self._access.metrics.fault
         return endpoint
 
     def _wire(self) -> None:

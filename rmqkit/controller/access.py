@@ -5,6 +5,7 @@ A controller knows two callers: the nodes of the cluster, which sign with the in
 of users at the brokers are not copied here.
 """
 
+from rmqkit.access.addresses import metrics_gate
 from rmqkit.access.audit import Audit
 from rmqkit.access.gate import AccessGate
 from rmqkit.access.model import AclUser, UserType
@@ -21,6 +22,7 @@ class ControllerAccess:
     def __init__(self, ports: Ports, config: NodeConfig, remoting: Remoting) -> None:
         settings = config.access
         self.audit = Audit(ports.log, ports.clock, settings.failures_max)
+        self.metrics = metrics_gate(settings.metrics_addresses, self.audit, is_on=settings.is_on)
         if settings.inner is not None:
             remoting.sign = Credentials(*settings.inner).sign
         if not settings.is_on:

@@ -22,8 +22,8 @@ from collections import deque
 from collections.abc import Callable
 
 from rmqkit.controller.contract import ControllerLog, LogOutcome
-from rmqkit.controller.decisions import Resolution, refuse
-from rmqkit.controller.events import encode_entry
+from rmqkit.controller.sets.decisions import Resolution, refuse
+from rmqkit.controller.sets.events import encode_entry
 from rmqkit.runtime.duties import Duties
 from rmqkit.runtime.ports import Clock
 from rmqkit.wire.codes import ResponseCode

@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterable
 
 from rmqkit.controller.contract import ControllerLog
 from rmqkit.controller.decision_queue import DecisionQueue
-from rmqkit.controller.decisions import Resolution, replace_master
-from rmqkit.controller.election import elect
 from rmqkit.controller.heartbeats import HeartbeatTable, LiveMember
-from rmqkit.controller.table import BrokerSets
+from rmqkit.controller.sets.decisions import Resolution, replace_master
+from rmqkit.controller.sets.election import elect
+from rmqkit.controller.sets.table import BrokerSets
 from rmqkit.runtime.connection import Connection
 from rmqkit.runtime.duties import Duties
 from rmqkit.runtime.ports import Clock, Log

@@ -1,12 +1,14 @@
 """Controller: the node that decides which broker of a set is master.
 
-    sets       the broker sets: members, masters, epochs, SyncStateSets (`table`)
+    sets       the broker sets: members, masters, epochs, SyncStateSets (package `sets`)
     log        makes each change of them durable, and knows who leads (`contract`)
     queue      makes one decision at a time and answers it once it is committed
     live       who is alive, from the heartbeats to this controller
     watch      replaces masters that died
     notices    tells brokers about elections
     links      carries the log's messages to the other controllers
+    metrics    Prometheus metrics, on connections with the tag `metrics`; None unless
+               `metricsExporterType` is PROM, and inside a name server, which has its own
     handlers/  the request codes, by area
 
 The log calls the node back (`LogTarget`): it applies entries to `sets`, and reports a change of
@@ -15,20 +17,20 @@ leadership, on which the node acts at the end of the turn. Settings are read at 
 Source: `controller/.../ControllerManager.java`.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rmqkit.config import NodeConfig
 from rmqkit.controller.access import ControllerAccess
 from rmqkit.controller.contract import ControllerLog, Leadership, LogParts
 from rmqkit.controller.decision_queue import Decide, DecisionQueue
-from rmqkit.controller.decisions import Resolution
-from rmqkit.controller.events import AnyEvent, NewMaster, Removal, decode_entry
 from rmqkit.controller.group import PeerLinks, group_of, log_type_of
 from rmqkit.controller.handlers import HANDLERS
 from rmqkit.controller.heartbeats import HeartbeatTable
 from rmqkit.controller.master_watch import MasterWatch
 from rmqkit.controller.role_notices import RoleNotices
-from rmqkit.controller.table import BrokerSets
+from rmqkit.controller.sets.decisions import Resolution
+from rmqkit.controller.sets.events import AnyEvent, NewMaster, Removal, decode_entry
+from rmqkit.controller.sets.table import BrokerSets
 from rmqkit.hookspecs import Factory
 from rmqkit.runtime.atomic_file import AtomicFile
 from rmqkit.runtime.calls import Answer, Call, Response
@@ -36,6 +38,9 @@ from rmqkit.runtime.connection import Connection
 from rmqkit.runtime.node import BaseNode
 from rmqkit.runtime.ports import Ports
 from rmqkit.runtime.remoting import TAG, Remoting
+
+if TYPE_CHECKING:
+    from rmqkit.metrics.endpoint import MetricsEndpoint
 
 
 class Controller(BaseNode):
@@ -88,6 +93,13 @@ class Controller(BaseNode):
             log=ports.log,
         )
         self.notices = RoleNotices(self.remoting, self.live, ports.log)
+        self.metrics: MetricsEndpoint | None = None
+        if config.kind == "controller" and config.metrics.exporter_type == "PROM":
+            # Imported on use: its libraries cost start-up time and memory.
+            from rmqkit.controller import metrics
+
+            self.metrics = metrics.endpoint(self)
+            self.metrics.admission = self.access.metrics.fault
         self.started_ms = 0
         self.stopping = False
         self._leadership_changed = False
@@ -109,13 +121,17 @@ class Controller(BaseNode):
         self.log.stop()
 
     def opened(self, conn: Connection) -> None:
-        self.remoting.opened(conn)
+        self._protocol(conn).opened(conn)
 
     def received(self, conn: Connection, data: bytes) -> None:
-        self.remoting.received(conn, data)
+        self._protocol(conn).received(conn, data)
+
+    def _protocol(self, conn: Connection) -> "Remoting | MetricsEndpoint":
+        """Return the protocol that handles a connection, chosen by the connection's tag."""
+        return self.metrics if conn.tag == "metrics" and self.metrics is not None else self.remoting
 
     def closed(self, conn: Connection, reason: str) -> None:
-        self.remoting.closed(conn, reason)
+        self._protocol(conn).closed(conn, reason)
         if not self.stopping:
             self.watch.closed(conn, reason)
 

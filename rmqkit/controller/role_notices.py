@@ -7,9 +7,9 @@ that misses it asks (1004) within 5 s. Connections stay open for the next notice
 Source: `controller/.../ControllerManager.{notifyBrokerRoleChanged,NotifyService}`.
 """
 
-from rmqkit.controller.decisions import sync_state_set_of
 from rmqkit.controller.heartbeats import HeartbeatTable
-from rmqkit.controller.table import BrokerSet
+from rmqkit.controller.sets.decisions import sync_state_set_of
+from rmqkit.controller.sets.table import BrokerSet
 from rmqkit.runtime.connection import Address
 from rmqkit.runtime.ports import Log
 from rmqkit.runtime.remoting import Remoting

@@ -1,4 +1,4 @@
-"""ControllerView: the part of a controller that handlers use. `Controller` (`node.py`) has it."""
+"""ControllerView: the part of a controller (`node.py`) that handlers and metrics use."""
 
 from collections.abc import Callable
 from typing import Any, Protocol
@@ -9,14 +9,14 @@ from rmqkit.controller.decision_queue import Decide
 from rmqkit.controller.group import ControllerGroup
 from rmqkit.controller.heartbeats import HeartbeatTable
 from rmqkit.controller.master_watch import MasterWatch
-from rmqkit.controller.table import BrokerSets
+from rmqkit.controller.sets.table import BrokerSets
 from rmqkit.runtime.atomic_file import AtomicFile
 from rmqkit.runtime.calls import Call, Response
 from rmqkit.runtime.ports import Clock, Ports
 
 
 class ControllerView(Protocol):
-    """A controller as its handlers see it."""
+    """A controller as its handlers and metrics see it."""
 
     name: str
     ports: Ports

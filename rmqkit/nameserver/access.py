@@ -11,13 +11,13 @@ The tables are in memory only, like the routes: after a restart both return with
 `initAuthenticationUser` is known at once.
 """
 
+from rmqkit.access.addresses import metrics_gate
 from rmqkit.access.audit import Audit
 from rmqkit.access.gate import AccessGate
-from rmqkit.access.model import AclUser, Network, UserType, read_network, read_source
+from rmqkit.access.model import AclUser, UserType
 from rmqkit.access.signature import Credentials
 from rmqkit.access.table import Account, Accounts
 from rmqkit.config import NodeConfig
-from rmqkit.runtime.connection import Connection
 from rmqkit.runtime.ports import Ports
 from rmqkit.runtime.remoting import Remoting
 from rmqkit.wire.bodies.access import AccessTableBody
@@ -36,7 +36,7 @@ class NameServerAccess:
         self.audit = Audit(ports.log, ports.clock, settings.failures_max)
         #: by cluster and broker name; the own table has the names ""
         self.tables: dict[tuple[str, str], Accounts] = {}
-        self._metrics: tuple[Network, ...] = tuple(map(read_network, settings.metrics_addresses))
+        self.metrics = metrics_gate(settings.metrics_addresses, self.audit, is_on=settings.is_on)
         if settings.inner is not None:
             remoting.sign = Credentials(*settings.inner).sign
         if not self.is_on:
@@ -69,13 +69,3 @@ class NameServerAccess:
         self.tables[key] = taken
         self._gate.changed()
         return ""
-
-    def metrics_fault(self, conn: Connection) -> str:
-        """Return why a connection may not read the metrics, "" if it may."""
-        source = read_source(conn.peer.host)
-        if not self.is_on or (
-            source is not None and any(source.version == each.version and source in each for each in self._metrics)
-        ):
-            return ""
-        self.audit.refused("", conn.peer, "metrics connection", "address", "the address is not allowed")
-        return "metricsSourceAddresses does not list its address"

@@ -75,7 +75,7 @@ class NameServer(BaseNode):
             from rmqkit.nameserver import metrics
 
             self.metrics = metrics.endpoint(self)
-            self.metrics.admission = self.access.metrics_fault
+            self.metrics.admission = self.access.metrics.fault
         self.started_ms = 0
         self.stopping = False
 

@@ -111,6 +111,8 @@ def controller_spec(config: NodeConfig, name: str) -> NodeSpec:
     host = config.nameserver.bind_address if is_inside else settings.bind_address
     port = next((each.port for each in settings.peers if each.id == settings.self_id), settings.listen_port)
     listens = [Listen("remoting", host, port)]
+    if not is_inside:  # a name server's port has the metrics of its own
+        listens += _metrics(config, host)
     check_listeners(each.tag for each in listens)
     return NodeSpec(name, settings.store_path, make, listens, tls=tls_of(config))
 

@@ -190,7 +190,7 @@ class MetricsSettings:
     prom_exporter_host: str = key(
         "metricsPromExporterHost",
         "",
-        "address of the endpoint; empty: brokerIP1, on a name server bindAddress",
+        "address of the endpoint; empty: brokerIP1, on a name server or controller bindAddress",
         pattern=r"\S*",
         allowed="an address",
     )

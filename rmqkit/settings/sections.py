@@ -76,6 +76,6 @@ class Sections:
     tls: TlsServerSettings = section(TlsServerSettings, "TLS", "broker", "nameserver", "controller")
     tls_client: TlsClientSettings = section(TlsClientSettings, "TLS", "broker", "nameserver", "controller")
     access: AccessSettings = section(AccessSettings, "Access control", "broker", "nameserver", "controller")
-    metrics: node.MetricsSettings = section(node.MetricsSettings, "Metrics", "broker", "nameserver")
+    metrics: node.MetricsSettings = section(node.MetricsSettings, "Metrics", "broker", "nameserver", "controller")
     logs: node.LogSettings = section(node.LogSettings, "Logs", "broker", "nameserver", "controller")
     plugins: node.PluginSettings = section(node.PluginSettings, "Plug-ins", "broker", "nameserver", "controller")

@@ -8,7 +8,7 @@ import json
 import pytest
 
 from rmqkit.controller import decision_queue
-from rmqkit.controller.table import MEMBERS_MAX
+from rmqkit.controller.sets.table import MEMBERS_MAX
 from tests.controller.conftest import CLUSTER, NAME, ControllerScript, Make
 from tests.helpers.script import ScriptDisk
 

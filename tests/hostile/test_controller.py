@@ -16,8 +16,8 @@ from rmqkit.controller.raft.controller_log import RaftControllerLog, make_raft
 from rmqkit.controller.raft.core import Raft, RaftRole
 from rmqkit.controller.raft.messages import MessageKind, Position, RaftMessage
 from rmqkit.controller.raft.wire import encode_message, group_number
+from rmqkit.controller.sets.table import MEMBERS_MAX
 from rmqkit.controller.single_log import make_single
-from rmqkit.controller.table import MEMBERS_MAX
 from rmqkit.hookspecs import Factory
 from rmqkit.wire.codes import ResponseCode
 from tests.controller.conftest import PORT, ControllerScript
@@ -203,7 +203,7 @@ def test_sets_that_come_and_go_leave_nothing() -> None:
 
 
 def test_a_flood_of_sets_ends_at_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rmqkit.controller.decisions.SETS_MAX", 20)
+    monkeypatch.setattr("rmqkit.controller.sets.decisions.SETS_MAX", 20)
     script = ControllerScript({})
     client = script.connect()
     codes = []

@@ -1,9 +1,10 @@
-"""Generates docs/metrics.md: the metrics of a broker and a name server, from their tables."""
+"""Generates docs/metrics.md: the metrics of each kind of node, from their tables."""
 
 from collections.abc import Iterator
 
 from rmqkit.broker.metrics import FAMILIES as BROKER
 from rmqkit.broker.metrics import latency_family
+from rmqkit.controller.metrics import FAMILIES as CONTROLLER
 from rmqkit.metrics.families import Family
 from rmqkit.metrics.latency import Latency
 from rmqkit.nameserver.metrics import FAMILIES as NAMESERVER
@@ -22,8 +23,8 @@ SWITCHES = {
 HEAD = """\
 # Metrics
 
-Every metric that a broker and a name server report to Prometheus, and how to switch them on. For
-people who watch a cluster with Prometheus and Grafana.
+Every metric that a broker, a name server and a controller report to Prometheus, and how to switch
+them on. For people who watch a cluster with Prometheus and Grafana.
 
 ## Switch it on
 
@@ -46,7 +47,8 @@ scrape_configs:
 
 A node answers `GET /metrics` in the Prometheus text format, and `/-/healthy` with 200 while it
 serves. It listens on `metricsPromExporterPort` (5557) of `metricsPromExporterHost`; the default
-host is a broker's `brokerIP1` or a name server's `bindAddress`. **This port has no access
+host is a broker's `brokerIP1`, or the `bindAddress` of a name server or controller. A controller
+inside a name server has no metrics. **This port has no access
 control**: bind it to an address that only Prometheus reaches.
 
 The endpoint is off by default and then costs nothing. Switched on, it takes about 12 MiB of memory
@@ -61,8 +63,8 @@ own](pipelines.md#progress-for-prometheus).
 Names and labels are those of Apache RocketMQ 5.5.0 as a scrape shows them (its exporter appends
 units to names), so its dashboards work. The label `otel_scope_name` is left out. Metrics that
 Apache does not have begin with `rmqkit_`. Every metric also has the labels `node_type`, `node_id`
-(the broker name, or the name of the name server), `cluster` on brokers, and those of
-`metricsLabel`. One metric has at most `metricsOtelCardinalityLimit` series (50,000).
+(the broker name, or the name of the node), `cluster` on brokers, `group` and `peer_id` on
+controllers, and those of `metricsLabel`. One metric has at most `metricsOtelCardinalityLimit` series (50,000).
 
 - Lag is reported for online groups and for groups with committed offsets. Apache reports online
   groups only.
@@ -98,6 +100,7 @@ def lines() -> Iterator[str]:
     tables: tuple[tuple[str, tuple[Family, ...]], ...] = (
         ("Broker", (*BROKER, latency_family(Latency()))),
         ("Name server", NAMESERVER),
+        ("Controller", CONTROLLER),
     )
     for title, families in tables:
         yield f"## {title}\n"

@@ -5,17 +5,17 @@
 - `replica_fault` decides about the HA port, whose protocol has no credentials. A slave of ours
   claims its connection by a signed request (906) before it reports, so a connection that reports
   without such a claim is closed. Apache's slaves claim nothing: `haSlaveAddresses` lists them.
-- `metrics_fault` decides about the metrics port, by address.
+- `metrics` decides about the metrics port, by address.
 
 The broker's own requests are signed with the inner credentials also if authentication is off here,
 since its peers may need them. Those to its clients are not (`Remoting.sign`).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
+from rmqkit.access.addresses import AddressGate, metrics_gate
 from rmqkit.access.audit import Audit
 from rmqkit.access.gate import AccessGate
-from rmqkit.access.model import Network, read_network, read_source
 from rmqkit.access.plain_acl import read_plain_acl
 from rmqkit.access.plain_acl_files import PlainAclFiles, read_files
 from rmqkit.access.signature import Credentials
@@ -35,8 +35,8 @@ class BrokerAccess:
         self.audit = Audit(ports.log, ports.clock, settings.failures_max)
         #: the files of ACL 1.0, which a master polls; None without aclEnable
         self.acl_files: PlainAclFiles | None = None
-        self._replicas = _networks(settings.replica_addresses)
-        self._metrics = _networks(settings.metrics_addresses)
+        self._replicas = AddressGate("HA", "haSlaveAddresses", settings.replica_addresses, self.audit, is_on=settings.is_on)
+        self.metrics = metrics_gate(settings.metrics_addresses, self.audit, is_on=settings.is_on)
         if settings.inner is not None:
             remoting.sign = Credentials(*settings.inner).sign
         if not settings.is_on:
@@ -101,26 +101,5 @@ class BrokerAccess:
 
     def replica_fault(self, conn: Connection, *, is_claimed: bool) -> str:
         """Return why an HA connection gets no data, "" if it may."""
-        if self.table is None or is_claimed or _is_in(conn, self._replicas):
-            return ""
-        self._note(conn, "HA")
-        return "no signed request has claimed the connection, and haSlaveAddresses does not list its address"
-
-    def metrics_fault(self, conn: Connection) -> str:
-        """Return why a connection may not read the metrics, "" if it may."""
-        if self.table is None or _is_in(conn, self._metrics):
-            return ""
-        self._note(conn, "metrics")
-        return "metricsSourceAddresses does not list its address"
-
-    def _note(self, conn: Connection, port: str) -> None:
-        self.audit.refused("", conn.peer, f"{port} connection", "address", "the address is not allowed")
-
-
-def _networks(texts: Sequence[str]) -> tuple[Network, ...]:
-    return tuple(map(read_network, texts))
-
-
-def _is_in(conn: Connection, networks: Sequence[Network]) -> bool:
-    source = read_source(conn.peer.host)
-    return source is not None and any(source.version == each.version and source in each for each in networks)
+        fault = "" if is_claimed else self._replicas.fault(conn)
+        return f"no signed request has claimed the connection, and {fault}" if fault else ""

@@ -206,11 +206,11 @@ class Description:
             NodePlan(node=f"controller-{i}", port=first_controller + PORT_STEP * i, is_controller=True)
             for i in range(self.controllers)
         ]
+        every = [*plans, *controllers, *brokers]
         if self.has_metrics:
             first = self._first_metrics_port()
-            measured = [replace(plan, metrics_port=first + PORT_STEP * at) for at, plan in enumerate([*plans, *brokers])]
-            plans, brokers = measured[: len(plans)], measured[len(plans) :]
-        return [*plans, *controllers, *brokers]
+            every = [replace(plan, metrics_port=first + PORT_STEP * at) for at, plan in enumerate(every)]
+        return every
 
     def _container_of(self, group: int, broker_id: int) -> str:
         if self.layout == APART:

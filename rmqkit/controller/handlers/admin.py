@@ -9,7 +9,7 @@ Source: `controller/.../processor/ControllerRequestProcessor.java`,
 from typing import TYPE_CHECKING
 
 from rmqkit.access.rules import inner, inner_change
-from rmqkit.controller import decisions
+from rmqkit.controller.sets import decisions
 from rmqkit.runtime.calls import Call, Handlers, Refused, Response
 from rmqkit.runtime.names import shown
 from rmqkit.wire.bodies import decode_names

@@ -10,7 +10,7 @@ Source: `controller/.../processor/ControllerRequestProcessor.java`.
 from typing import TYPE_CHECKING
 
 from rmqkit.access.rules import inner, inner_change
-from rmqkit.controller import decisions
+from rmqkit.controller.sets import decisions
 from rmqkit.runtime.calls import Call, Handlers, Response
 from rmqkit.runtime.names import check_address, check_name
 from rmqkit.wire.bodies import SyncStateSet

@@ -196,6 +196,6 @@ def test_controllers_are_as_many_as_their_log_can_have():
         Description().changed(controllers=3, layout="all")
 
 
-def test_controllers_have_no_metrics_port():
+def test_controllers_have_metrics_ports():
     plans = Description(controllers=1, settings={"metricsExporterType": "PROM"}).nodes()
-    assert [plan.metrics_port for plan in plans] == [5557, 0, 5567, 5577]
+    assert [plan.metrics_port for plan in plans] == [5557, 5567, 5577, 5587]

@@ -13,7 +13,7 @@ import msgspec
 from msgspec import field
 
 from rmqkit.controller.contract import ControllerLogFault
-from rmqkit.controller.events import AnyEvent, NewAddress, NewMaster, NewReplica, NewSyncStateSet, Removal
+from rmqkit.controller.sets.events import AnyEvent, NewAddress, NewMaster, NewReplica, NewSyncStateSet, Removal
 
 FORMAT = 1
 FIRST_ID = 1

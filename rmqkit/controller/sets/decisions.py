@@ -21,10 +21,10 @@ Source: `controller/.../impl/manager/ReplicasInfoManager.java`, the methods of t
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from rmqkit.controller.election import elect
-from rmqkit.controller.events import AnyEvent, NewAddress, NewMaster, NewReplica, NewSyncStateSet, Removal
 from rmqkit.controller.heartbeats import HeartbeatTable
-from rmqkit.controller.table import FIRST_ID, MEMBERS_MAX, SETS_MAX, BrokerSet, BrokerSets
+from rmqkit.controller.sets.election import elect
+from rmqkit.controller.sets.events import AnyEvent, NewAddress, NewMaster, NewReplica, NewSyncStateSet, Removal
+from rmqkit.controller.sets.table import FIRST_ID, MEMBERS_MAX, SETS_MAX, BrokerSet, BrokerSets
 from rmqkit.runtime.names import shown
 from rmqkit.wire.bodies import (
     BrokerReplicasInfo,

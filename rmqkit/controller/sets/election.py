@@ -17,7 +17,7 @@ offsets to 32 bits, so its order breaks for logs that differ by more than 2 GiB.
 from collections.abc import Iterable
 
 from rmqkit.controller.heartbeats import HeartbeatTable, LiveMember
-from rmqkit.controller.table import BrokerSet
+from rmqkit.controller.sets.table import BrokerSet
 
 
 def elect(
