@@ -48,8 +48,8 @@ scrape_configs:
 A node answers `GET /metrics` in the Prometheus text format, and `/-/healthy` with 200 while it
 serves. It listens on `metricsPromExporterPort` (5557) of `metricsPromExporterHost`; the default
 host is a broker's `brokerIP1`, or the `bindAddress` of a name server or controller. A controller
-inside a name server has no metrics. **This port has no access
-control**: bind it to an address that only Prometheus reaches.
+inside a name server has no metrics. Access control admits the addresses of
+`metricsSourceAddresses`; without it, **anybody who reaches this port can read the metrics**.
 
 The endpoint is off by default and then costs nothing. Switched on, it takes about 12 MiB of memory
 and 0.15 s at start-up. A large answer is written in pieces, one per turn of the node's loop, so a

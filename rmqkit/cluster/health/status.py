@@ -127,7 +127,7 @@ def _node(
             "node": plan.node,
             "kind": plan.kind,
             "address": address,
-            "metrics": None,
+            "metrics": metrics,
             "pid": pid,
             "state": now,
             "leads": leader.leads if leader else None,
