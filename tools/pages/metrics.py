@@ -64,7 +64,8 @@ Names and labels are those of Apache RocketMQ 5.5.0 as a scrape shows them (its 
 units to names), so its dashboards work. The label `otel_scope_name` is left out. Metrics that
 Apache does not have begin with `rmqkit_`. Every metric also has the labels `node_type`, `node_id`
 (the broker name, or the name of the node), `cluster` on brokers, `group` and `peer_id` on
-controllers, and those of `metricsLabel`. One metric has at most `metricsOtelCardinalityLimit` series (50,000).
+controllers, and those of `metricsLabel`. One metric has at most `metricsOtelCardinalityLimit`
+series (50,000).
 
 - Lag is reported for online groups and for groups with committed offsets. Apache reports online
   groups only.
