@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from zlib import crc32
 
-from rmqkit.broker.election.election import MASTER, SETTLED
+from rmqkit.broker.election.election import MASTER, SLAVE
 from rmqkit.broker.node import Broker
 from rmqkit.broker.roles import Online
 from rmqkit.client.client import Client
@@ -102,7 +102,8 @@ class ElectionDriver(RoleDriver):
             return lacks
         for name in self.cluster.brokers:
             election, roles = self.cluster.election(name), self.cluster.broker(name).roles
-            if election.state not in SETTLED or roles.online is not Online.ONLINE:
+            is_settled = election.state in (MASTER, SLAVE) and not election.is_lease_over
+            if not is_settled or roles.online is not Online.ONLINE:
                 return f"{name} is {election.state}, {roles.online}: {election.facts()['electionWhy']}"
         return ""
 
