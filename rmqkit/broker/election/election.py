@@ -460,6 +460,9 @@ class Election(StateMachine[ElectionState]):
             return
         if epoch < self.epoch:
             return  # an older answer
+        if master == self.own_id and master not in ids:
+            self._failed("the answer names this broker master, and lacks it in the set of members in sync")
+            return  # it would acknowledge alone what other members may have to confirm
         self.why = ""
         where = Address.parse(address)
         if master != self.own_id:
