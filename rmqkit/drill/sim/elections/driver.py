@@ -6,6 +6,7 @@ starts and ends, and the checksum of its bytes.
 """
 
 from collections.abc import Mapping, Sequence
+from itertools import permutations
 from typing import Any
 from zlib import crc32
 
@@ -19,6 +20,7 @@ from rmqkit.drill.sim.acting_driver import RoleDriver
 from rmqkit.drill.sim.driver import TOPIC
 from rmqkit.drill.sim.elections.load import ElectionLoad
 from rmqkit.drill.sim.elections.plans import ElectionExtras
+from rmqkit.drill.sim.elections.same_epoch import keep_epochs
 from rmqkit.drill.sim.load import SimLoad
 from rmqkit.runtime.connection import Address
 from rmqkit.sim.cluster import BROKER_PORT, SimCluster
@@ -27,6 +29,8 @@ from rmqkit.wire.schemas.controller import NotifyBrokerRoleChangedRequest
 
 #: how often clients send heartbeats to brokers
 CLIENT_HEARTBEAT_MS = 1_000
+#: with slow links, how often data that is sent at once arrives in pieces
+CUT_CHANCE = 0.8
 #: how often a stranger sends a forged notice
 FORGE_MS = 700
 
@@ -45,7 +49,7 @@ class ElectionDriver(RoleDriver):
 
     def _made_cluster(self, settings: Mapping[str, Any]) -> SimCluster:
         plan, extras = self.plan, self.elections
-        return SimCluster(
+        made = SimCluster(
             self.world,
             controllers=plan.controllers,
             replicas=plan.replicas,
@@ -53,9 +57,16 @@ class ElectionDriver(RoleDriver):
             controller_settings=extras.of_controllers(),
             client_settings={"route_refresh_ms": extras.route_ms, "heartbeat_ms": CLIENT_HEARTBEAT_MS},
             prepared=self._prepared,
+            prepared_controller=keep_epochs if extras.keeps_epochs else None,
             secure=plan.secure,
             tls=self._tls(),
+            sync_us=extras.sync_us,
         )
+        if extras.member_bytes_per_s:
+            self.world.net.cut_chance = CUT_CHANCE
+            for one, other in permutations(made.brokers, 2):
+                self.world.net.edge(one, other).bytes_per_s = extras.member_bytes_per_s
+        return made
 
     def _made_load(self) -> SimLoad:
         return ElectionLoad(self.cluster, self.plan, self.history, self.now_ms, name=TOPIC, broker=self._broker)
