@@ -1,8 +1,12 @@
 """The set of in-sync replicas at its master: puts wait for the union while a change is pending."""
 
+from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from rmqkit.broker.election.sync_states import PROPOSAL_MS, SyncStates
+from rmqkit.broker.replication.log_tail import whole_end
 from rmqkit.wire.codes import ResponseCode
 from tests.broker.elected_group import ElectedGroup
 
@@ -169,3 +173,10 @@ def test_with_sync_flush_a_master_alone_shows_what_is_on_its_disk():
     assert group.world.now_ms - asked_ms >= 300
     group.world.run_for(20)
     assert group.node(master).store.queue_range("T", 0).offset_max == 1
+
+
+@pytest.mark.parametrize(("offset", "end"), [(60, 60), (70, 70), (90, 70)])
+def test_half_a_record_is_not_confirmed(offset: int, end: int):
+    """A slave reports what it has of a record; if it is elected, it removes that."""
+    store: Any = SimpleNamespace(offset_max=100, facts=lambda: {"dispatchBehindBytes": "30"})
+    assert whole_end(store, offset) == end

@@ -136,7 +136,7 @@ class ElectionDriver(RoleDriver):
             "in_sync": self.cluster.in_sync_count(broker.name),
             "takes": takes,
         }
-        return {**told, "confirm": states.confirmed} if states.is_on else told
+        return {**told, "confirm": election.confirmed_whole} if states.is_on else told
 
     def _role_changed(self, name: str) -> None:
         if self._is_watching:

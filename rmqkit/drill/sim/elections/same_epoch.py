@@ -5,10 +5,12 @@ start of a master. In some seeds `keep_epochs` gives our controllers Apache's an
 1003, so a master may return in its epoch without the end of its log.
 """
 
+from collections.abc import Mapping
+
 from rmqkit.controller import decisions
 from rmqkit.controller.node import Controller
 from rmqkit.controller.view import ControllerView
-from rmqkit.runtime.calls import Call, Response
+from rmqkit.runtime.calls import Call, Handler, Response
 from rmqkit.wire.codes import RequestCode
 from rmqkit.wire.schemas.controller import (
     ElectMasterRequest,
@@ -19,7 +21,10 @@ from rmqkit.wire.schemas.controller import (
 
 def keep_epochs(controller: Controller) -> None:
     """Change the answers of a controller that has not started yet."""
-    changed = {RequestCode.CONTROLLER_ELECT_MASTER: _elect, RequestCode.CONTROLLER_REGISTER_BROKER: _register}
+    changed: Mapping[RequestCode, Handler] = {
+        RequestCode.CONTROLLER_ELECT_MASTER: _elect,
+        RequestCode.CONTROLLER_REGISTER_BROKER: _register,
+    }
     for tag, rows in controller.remoting.tables.items():
         again = {int(code): rows[code]._replace(handler=handler) for code, handler in changed.items() if code in rows}
         controller.remoting.tables[tag] = {**rows, **again}
