@@ -100,6 +100,15 @@ class LogTarget(Protocol):
         An exception is a broken invariant: it ends the node.
         """
 
+    def check(self, entry: bytes) -> None:
+        """Raise RemoteProtocolError if an entry cannot be read.
+
+        The log asks before it accepts entries of a peer, whose message may be forged.
+        """
+
+    def check_snapshot(self, snapshot: bytes) -> None:
+        """As `check`, for a snapshot."""
+
     def snapshot(self) -> bytes:
         """Return the table after the last `apply`."""
 

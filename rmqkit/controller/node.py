@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from rmqkit.config import NodeConfig
 from rmqkit.controller.access import ControllerAccess
-from rmqkit.controller.contract import ControllerLog, Leadership, LogParts
+from rmqkit.controller.contract import ControllerLog, ControllerLogFault, Leadership, LogParts
 from rmqkit.controller.decision_queue import Decide, DecisionQueue
 from rmqkit.controller.group import PeerLinks, group_of, log_type_of
 from rmqkit.controller.handlers import HANDLERS
@@ -31,6 +31,7 @@ from rmqkit.controller.role_notices import RoleNotices
 from rmqkit.controller.sets.decisions import Resolution
 from rmqkit.controller.sets.events import AnyEvent, NewMaster, Removal, decode_entry
 from rmqkit.controller.sets.table import BrokerSets
+from rmqkit.errors import RemoteProtocolError
 from rmqkit.hookspecs import Factory
 from rmqkit.runtime.atomic_file import AtomicFile
 from rmqkit.runtime.calls import Answer, Call, Response
@@ -159,6 +160,15 @@ class Controller(BaseNode):
         self.sets.apply(events)
         for event in events:
             self._follow(event)
+
+    def check(self, entry: bytes) -> None:
+        decode_entry(entry)
+
+    def check_snapshot(self, snapshot: bytes) -> None:
+        try:
+            BrokerSets().restore(snapshot)
+        except ControllerLogFault as error:
+            raise RemoteProtocolError(str(error)) from None
 
     def snapshot(self) -> bytes:
         return self.sets.snapshot()

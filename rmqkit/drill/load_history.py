@@ -10,7 +10,7 @@ from typing import Any
 
 from rmqkit.client.message import MessageExt, SendResult
 from rmqkit.drill import workload
-from rmqkit.drill.history import FAIL, FAULT_BEGINS, FAULT_BITES, OK, UNKNOWN, History, HistoryRow
+from rmqkit.drill.history import FAIL, FAULT_BEGINS, FAULT_BITES, FAULT_ENDS, OK, UNKNOWN, History, HistoryRow
 from rmqkit.drill.plan import Plan
 from rmqkit.drill.promises.table import Harm, Where, cell
 from rmqkit.drill.services.service_rows import ESCAPED, ServiceRows
@@ -28,6 +28,8 @@ class RecordedLoad:
         self.broker = broker
         #: writer → when its last acknowledged send began
         self.acked_ms: dict[str, int] = {}
+        #: when the fault ended, 0 before it; only newer sends and deliveries show a recovery
+        self.healed_ms = 0
         #: group → when it last received a message
         self.given_ms: dict[str, int] = {}
         #: group → (broker, queue) → next offset to be delivered
@@ -51,6 +53,8 @@ class RecordedLoad:
         self.services.seen(row)
         if row.kind == "event" and row.key == FAULT_BEGINS:
             self._fault = row
+        elif row.kind == "event" and row.key == FAULT_ENDS:
+            self.healed_ms = row.invoke_ms
         elif row.kind == "event" and row.key == FAULT_BITES and self._fault is not None:
             harm, hits_master = self._fault.extra.get("harm"), self._fault.extra.get("role") == "master"
             if harm in list(Harm) and cell(self.plan.mode, Harm(harm), hits_master=hits_master).where is not Where.MASTER:

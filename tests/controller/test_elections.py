@@ -34,6 +34,7 @@ def test_another_caller_gets_the_present_master(script: ControllerScript) -> Non
     one, two = script.pair()
     answer = two.elect()
     assert (answer.code, answer.ext["masterBrokerId"], answer.ext["masterEpoch"]) == (2011, "1", "1")
+    assert answer.json["syncStateSet"] == [1, 2]
     assert one.notices() == two.notices() == []
 
 

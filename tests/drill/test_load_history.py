@@ -6,9 +6,12 @@ from types import SimpleNamespace
 import pytest
 
 from rmqkit.client.message import SendResult, SendStatus
-from rmqkit.drill.history import FAULT_BEGINS, FAULT_BITES, History
+from rmqkit.drill import workload
+from rmqkit.drill.history import FAULT_BEGINS, FAULT_BITES, FAULT_ENDS, History
 from rmqkit.drill.load_history import RecordedLoad
 from rmqkit.drill.plan import Mode, Plan
+from rmqkit.drill.real.driver import RealDriver
+from rmqkit.drill.sim.driver import SimDriver
 from rmqkit.drill.workload import Order
 from rmqkit.errors import ClientError
 from rmqkit.wire.fastjson import MessageQueue
@@ -64,3 +67,44 @@ def test_a_delayed_message_that_the_fault_may_take_is_not_waited_for(mode, harm,
     load.history.add("event", key=FAULT_BITES, invoke_ms=150)
     load.delay_sent(ORDER._replace(key="d-2"), 1_000, 200, STORED)
     assert set(load.waiting) == ({"d-1", "d-2"} if waits else {"d-2"})
+
+
+class Frozen(RealDriver):
+    """A real driver at 2,000 ms with a load, but without a cluster."""
+
+    def __init__(self, plan):
+        super().__init__(SimpleNamespace(targets=list), plan.changed(group="broker-a"), "t")
+        self._load = RecordedLoad(plan, self.history, self.now_ms, name="t", broker="broker-a")
+        self._watch = SimpleNamespace(last={}, route={}, seen=lambda row: None)
+        self.history.on_row = self._seen
+
+    def now_ms(self):
+        return 2_000
+
+
+class FrozenSimulation(SimDriver):
+    """As `Frozen`, with the simulated load, whose cluster has not begun to run."""
+
+    def __init__(self, plan):
+        super().__init__(plan)
+        self.history.on_row = self._load.seen
+
+    def now_ms(self):
+        return 2_000
+
+
+@pytest.mark.parametrize("make", [Frozen, FrozenSimulation])
+def test_only_what_was_acknowledged_after_the_fault_shows_a_recovery(make):
+    """Else a drill may end in the middle of the election that the end of the fault causes."""
+    driver = make(Plan(writers=1))
+    writer, load = workload.writer_name(0), driver._load
+    load.acked_ms[writer] = 1_900
+    load.given_ms.update(dict.fromkeys((workload.PULL, workload.PUSH), 1_900))
+    assert "acknowledged" not in driver.lacking()
+    driver.history.add("event", key=FAULT_ENDS, invoke_ms=1_950)
+    assert f"no send of {writer} was acknowledged" in driver.lacking()
+    load.acked_ms[writer] = 1_960
+    assert "received no message" in driver.lacking()
+    load.given_ms.update(dict.fromkeys((workload.PULL, workload.PUSH), 1_960))
+    assert "acknowledged" not in driver.lacking()
+    assert "received" not in driver.lacking()

@@ -50,6 +50,7 @@ from rmqkit.broker.election.identity import BrokerId, IdentityFiles
 from rmqkit.broker.election.sync_states import SyncStates
 from rmqkit.broker.election.takeover import Takeover
 from rmqkit.broker.replication.epochs import Epochs
+from rmqkit.broker.replication.log_tail import whole_end
 from rmqkit.errors import RemoteProtocolError
 from rmqkit.runtime.calls import Reply
 from rmqkit.runtime.connection import Address
@@ -246,8 +247,16 @@ class Election(StateMachine[ElectionState]):
             "electionWhy": self.why or self._takeover.why or self.refusal or self._controllers.text(),
             "controllerLeader": "" if leader is None else str(leader),
             "syncStateSet": ";".join(map(str, sorted(states.ids))),
-            "confirmOffset": str(states.confirmed if states.is_on else self._confirmed()),
+            "confirmOffset": str(self.confirmed_whole),
         }
+
+    @property
+    def confirmed_whole(self) -> int:
+        """The end of the last whole record that is confirmed."""
+        if not self._store.ready:
+            return 0
+        states = self._sync_states
+        return whole_end(self._store, states.confirmed if states.is_on else self._confirmed())
 
     def _confirmed(self) -> int:
         if not self._store.ready:
@@ -460,6 +469,9 @@ class Election(StateMachine[ElectionState]):
             return
         if epoch < self.epoch:
             return  # an older answer
+        if master == self.own_id and master not in ids:
+            self._failed("the answer names this broker master, and lacks it in the set of members in sync")
+            return  # it would acknowledge alone what other members may have to confirm
         self.why = ""
         where = Address.parse(address)
         if master != self.own_id:

@@ -17,8 +17,11 @@ still apply, and of the members that are about to join:
 - A member leaves if its connection has ended, or if it was not at the end of the log for
   `haMaxTimeSlaveNotCatchup`. Until the controllers have answered, puts still wait for it.
 
-The *confirm offset* is the smallest report of the union. It never goes back. With
-`allAckInSyncStateSet` consumers get only what is before it.
+A put waits until all of them have *copied* the log: the smallest report of the union. The *confirm
+offset* is the same, but with SYNC_FLUSH it waits for this master's own disk as well, as the answer
+of a put does. Neither goes back. With `allAckInSyncStateSet` consumers get only what is confirmed:
+after a power cut of all members, the master may come back first and without the end of its log, and
+must not take back what a consumer has read. (Apache's confirm offset ignores all disks.)
 
 Source: `store/.../ha/autoswitch/AutoSwitchHAService.java`, `AutoSwitchHAConnection.java`,
 `broker/.../ReplicasManager.checkSyncStateSetAndDoReport`, `ReplicasInfoManager.alterSyncStateSet`.
@@ -29,6 +32,7 @@ from collections.abc import Callable, Mapping
 from rmqkit.broker.context import BrokerContext
 from rmqkit.broker.election.controllers import Controllers
 from rmqkit.broker.replication.ha_connection import ReplicaLink
+from rmqkit.config import FlushDiskType
 from rmqkit.errors import RemoteProtocolError
 from rmqkit.runtime.calls import Reply
 from rmqkit.store.contract import StorageEngine
@@ -96,7 +100,8 @@ class SyncStates:
         #: members about to join: the offset that they must report, and until when (monotonic ms)
         self._joining: dict[int, tuple[int, int]] = {}
         self._progress: dict[int, _Progress] = {}
-        self._confirmed = 0
+        self._copied = self._confirmed = 0
+        self._is_syncing = False
         #: the last refusal that was logged
         self._noted: tuple[frozenset[int], str] = (frozenset(), "")
         context.duties.add(DUTY, self._check, None)
@@ -115,7 +120,7 @@ class SyncStates:
         self._proposals, self._joining, self._is_asking, self._retry_ms = {}, {}, False, 0
         self._doubtful.clear()
         self._progress = {member: _Progress(now_ms) for member in ids if member != own_id}
-        self._confirmed = self._store.offset_written
+        self._copied = self._confirmed = self._store.offset_written
         self._context.duties.wake(DUTY, now_ms + self._context.config.election.check_ms)
         self.update()
 
@@ -155,27 +160,43 @@ class SyncStates:
 
     @property
     def confirmed(self) -> int:
-        """The confirm offset: all members that a put needs have the log up to here.
+        """The confirm offset; 0 if this broker is no master."""
+        return self._confirmed if self.is_on else 0
+
+    @property
+    def copied(self) -> int:
+        """All members that a put needs have the log up to here.
 
         0 if this broker is no master: no put that still waits may be acknowledged.
         """
-        return self._confirmed if self.is_on else 0
+        return self._copied if self.is_on else 0
 
     def update(self) -> None:
         """Compute the confirm offset anew, and show readers what is before it."""
         if not self.is_on:
             return
-        store, required = self._store, self.required
-        everything = not required or not self._context.config.election.all_ack
-        if everything:
-            self._confirmed = max(self._confirmed, store.offset_written)
-        else:
-            acked = min(self._acked(member) for member in required)
-            self._confirmed = max(self._confirmed, acked)
-        if self._context.config.election.all_ack:
-            store.offset_confirmed = EVERYTHING if everything else self._confirmed
+        store, all_ack = self._store, self._context.config.election.all_ack
+        required = self.required if all_ack else ()
+        is_synced = self._context.config.flush.flush_disk_type is FlushDiskType.SYNC_FLUSH
+        self._copied = max(self._copied, min((store.offset_written, *map(self._acked, required))))
+        self._confirmed = max(self._confirmed, min(self._copied, self._synced_end())) if is_synced else self._copied
+        if all_ack:
+            store.offset_confirmed = self._confirmed if required or is_synced else EVERYTHING
         else:
             store.offset_confirmed = None
+
+    def _synced_end(self) -> int:
+        """Return up to where this log is on its disk, and have the rest synced."""
+        store = self._store
+        if store.offset_synced < store.offset_written and not self._is_syncing:
+            self._is_syncing = True
+            store.sync(store.offset_written, self._synced)
+        return store.offset_synced
+
+    def _synced(self, is_durable: bool) -> None:
+        self._is_syncing = False
+        if is_durable:
+            self.update()
 
     def _acked(self, member: int) -> int:
         link = self.links.get(member)

@@ -49,7 +49,7 @@ class SyncSet(Protocol):
         """The other members that a put waits for."""
 
     @property
-    def confirmed(self) -> int:
+    def copied(self) -> int:
         """Up to here all of them have the log."""
 
 
@@ -130,7 +130,7 @@ class Acks:
         for needed, waiting in self._waiting.items():
             if needed == EVERY:
                 if self.sync_set is not None and not self.too_few:
-                    waiting.reached(self.sync_set.confirmed)
+                    waiting.reached(self.sync_set.copied)
             elif needed - 2 < len(acked):
                 waiting.reached(acked[needed - 2])
 

@@ -27,6 +27,7 @@ from rmqkit.broker.replication.divergence import Divergence, DivergenceVerdict
 from rmqkit.broker.replication.epochs import EpochError, Epochs
 from rmqkit.broker.replication.ha_client import HaClient
 from rmqkit.broker.replication.ha_state import AHEAD, FOLLOWING, FOREIGN, REFUSED, STOPPED
+from rmqkit.broker.replication.log_tail import whole_end
 from rmqkit.broker.replication.member_calls import MemberCalls
 from rmqkit.broker.replication.tail_probe import TailComparison
 from rmqkit.broker.replication.truncation import Truncation
@@ -138,7 +139,8 @@ class EpochClient(HaClient):
 
     def _cut(self, conn: Connection, offset: int, why: str) -> None:
         confirmed = self._store.offset_confirmed
-        if self._context.config.election.all_ack and confirmed is not None and offset < confirmed:
+        confirmed = -1 if confirmed is None else whole_end(self._store, confirmed)
+        if self._context.config.election.all_ack and offset < confirmed:
             # The elected member was not in sync, or its disk has lost its end.
             self._context.log.error("confirmed-messages-cut", offset=offset, confirmed=confirmed, master=str(self.master))
             why = f"{why}, and was confirmed up to {confirmed}: acknowledged messages are lost with the cut"

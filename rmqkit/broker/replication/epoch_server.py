@@ -135,7 +135,6 @@ class EpochServer(HaServer):
             self._acks.changed()
 
     def settle(self) -> None:
-        self._sync_states.update()
         super().settle()
         end, epoch = self._store.offset_written, self._epochs.last
         confirmed = min(self._sync_states.confirmed, end)

@@ -16,6 +16,14 @@ SIZE = 65_536
 SIZE_MAX = 1_048_576
 
 
+def whole_end(store: StorageEngine, offset: int) -> int:
+    """Return `offset`, or the end of the last record that the queues have if that is smaller.
+
+    A slave reports half a record as well, so a confirm offset may be in the middle of one.
+    """
+    return min(offset, store.offset_max - int(store.facts().get("dispatchBehindBytes", 0)))
+
+
 class LogTail(NamedTuple):
     """`size` bytes at `offset` and their CRC32.
 

@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 from rmqkit.access.rules import inner
+from rmqkit.errors import RemoteProtocolError
 from rmqkit.runtime.calls import Call, Handlers, Response
 from rmqkit.runtime.names import shown
 from rmqkit.wire.codes import OwnRequestCode, ResponseCode
@@ -25,5 +26,9 @@ def peer_message(controller: "ControllerView", call: Call[ControllerPeerRequest]
         )
         return call.error(ResponseCode.CONTROLLER_INVALID_REQUEST, remark)
     call.changing()
-    controller.log.receive(args.sender, call.body)
+    try:
+        controller.log.receive(args.sender, call.body)
+    except RemoteProtocolError as error:
+        controller.ports.log.warning("peer-message-refused", sender=args.sender, peer=str(call.conn.peer), error=str(error))
+        raise
     return call.ok()

@@ -18,7 +18,7 @@ from itertools import count
 from rmqkit.controller.contract import ENTRY_SIZE_MAX, ControllerLog, Leadership, LogOutcome, LogParts, Settled
 from rmqkit.controller.raft.core import Raft, RaftRole
 from rmqkit.controller.raft.leader import ReadResult
-from rmqkit.controller.raft.messages import OF_LEADERS, LogEntry, Position
+from rmqkit.controller.raft.messages import OF_LEADERS, LogEntry, MessageKind, Position
 from rmqkit.controller.raft.storage import RaftStorage
 from rmqkit.controller.raft.wire import SNAPSHOT_SIZE_MAX, decode_message, encode_message, group_number
 from rmqkit.errors import RemoteProtocolError, RmqkitError
@@ -110,6 +110,11 @@ class RaftControllerLog:
         member = self._serving()
         if member is not None:
             decoded = decode_message(message, self._group, sender=peer_id, to=self._parts.self_id)
+            for entry in decoded.entries:
+                if entry.data:
+                    self._parts.target.check(entry.data)
+            if decoded.kind is MessageKind.SNAPSHOT:
+                self._parts.target.check_snapshot(decoded.data)
             if decoded.kind in OF_LEADERS and member.leading is not None and decoded.term == member.term:
                 raise RemoteProtocolError(f"{peer_id} claims to lead term {member.term}, which {member.id} leads")
             member.step(decoded, self._now_ms)

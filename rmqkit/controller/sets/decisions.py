@@ -115,7 +115,9 @@ def elect_master(sets: BrokerSets, live: HeartbeatTable, args: schemas.ElectMast
         return refuse(ResponseCode.CONTROLLER_ELECT_MASTER_FAILED, "Failed to elect a new master")
     if found == brokers.master_id and not restarted:
         remark = f"The old master {found} is still alive, no need to elect a new master for {shown(args.broker_name)}"
-        return refuse(ResponseCode.CONTROLLER_MASTER_STILL_EXIST, remark, _master_fields(brokers))
+        # An Apache broker takes this answer like the one about a new master, and needs the set.
+        body = ElectMasterBody(sync_state_set=brokers.sync_ids).encode()
+        return Resolution(ResponseCode.CONTROLLER_MASTER_STILL_EXIST, _master_fields(brokers), body, remark)
     return _elected(brokers, found)
 
 

@@ -11,10 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 from rmqkit.broker.election.election import Election
 from rmqkit.broker.election.sync_states import SyncStates
+from rmqkit.broker.election.takeover import Takeover
+from rmqkit.broker.replication.divergence import DivergenceVerdict
+from rmqkit.broker.replication.epoch_client import EpochClient
+from rmqkit.broker.replication.epochs import Epochs
 from rmqkit.drill.defects.defect import Defect, Plant, replace
 from rmqkit.runtime.calls import Call, Response
 from rmqkit.runtime.connection import Address
 from rmqkit.wire.codes import RequestCode
+from rmqkit.wire.ha.epochs import EpochStart, encode_epoch_report
 from rmqkit.wire.schemas.controller import NotifyBrokerRoleChangedRequest
 
 if TYPE_CHECKING:
@@ -22,6 +27,7 @@ if TYPE_CHECKING:
 
 FAMILY = "elections"
 SURVIVE, LEASE, RECOVERS, ENDS = "acknowledged-survive", "lease-kept", "recovers", "election-ends"
+EPOCHS = "epochs-equal"
 
 ELECTED: list[Defect] = []
 
@@ -41,6 +47,23 @@ def _parts(broker: Broker) -> tuple[Election, SyncStates]:
     assert election is not None
     assert states is not None
     return election, states
+
+
+def _takeover(broker: Broker) -> Takeover:
+    return _parts(broker)[0]._takeover
+
+
+def _epochs(broker: Broker) -> Epochs:
+    return _parts(broker)[0].epochs
+
+
+def _follow(broker: Broker) -> EpochClient:
+    follow = broker.replication.follow
+    assert isinstance(follow, EpochClient)
+    return follow
+
+
+# --- acknowledged, and gone
 
 
 @elected(
@@ -74,9 +97,106 @@ def _acks_alone(broker: Broker) -> None:
 
     def everything() -> None:
         if states.is_on:
-            states._confirmed = broker.store.offset_confirmed = broker.store.offset_written
+            states._copied = states._confirmed = broker.store.offset_confirmed = broker.store.offset_written
 
     replace(states, "update", everything)
+
+
+@elected(
+    "reports-unsynced",
+    SURVIVE,
+    "with SYNC_FLUSH a slave acknowledges what is not on its disk yet, as Apache's slaves do",
+    needs="SYNC_FLUSH, and a power cut of a slave that is elected",
+)
+def _reports_unsynced(broker: Broker) -> None:
+    follow = _follow(broker)
+
+    def report() -> None:
+        conn, follow._report_due = follow._conn, False
+        if conn is not None and not conn.closing and follow.state == "following":
+            broker.outbox.send(conn, encode_epoch_report(broker.store.offset_written))
+
+    replace(follow, "_report", report)
+
+
+@elected(
+    "confirms-all-at-restart",
+    SURVIVE,
+    "a master that was restarted in its epoch goes on, although a member has more of the log",
+    needs="ASYNC_FLUSH, and a power cut of a master that is back before the controllers notice",
+)
+def _confirms_all_at_restart(broker: Broker) -> None:
+    takeover = _takeover(broker)
+    begin = takeover.begin
+
+    def trusting(epoch: int, members: Mapping[int, Address], rivals: Mapping[int, Address]) -> None:
+        begin(epoch, members, {})
+
+    replace(takeover, "begin", trusting)
+
+
+# --- epochs
+
+
+@elected(
+    "epoch-moves",
+    EPOCHS,
+    "a master that is restarted in its epoch notes the end of its log as the start of that epoch",
+    needs="a restart that the controllers do not notice",
+)
+def _epoch_moves(broker: Broker) -> None:
+    epochs, takeover = _epochs(broker), _takeover(broker)
+    begin = epochs.begin
+
+    def moved(epoch: int, start: int) -> bool:
+        if takeover.is_on and epochs.last == epoch and epochs.entries[-1].start < start:
+            epochs.entries[-1] = EpochStart(epoch, start)
+            return True
+        return begin(epoch, start)
+
+    replace(epochs, "begin", moved)
+
+
+@elected(
+    "stale-epochs",
+    RECOVERS,
+    "a log that has lost its end keeps the epochs of what is gone",
+    needs="an election, and soon after it a power cut of a slave",
+    issues=("#9942",),
+)
+def _stale_epochs(broker: Broker) -> None:
+    replace(_epochs(broker), "cut", lambda offset: None)
+
+
+@elected(
+    "cut-by-length",
+    EPOCHS,
+    "a slave compares the ends of the logs alone, neither their epochs nor their bytes",
+    needs="an old master that returns with other messages",
+)
+def _cut_by_length(broker: Broker) -> None:
+    replace(_epochs(broker), "common_end", lambda theirs, their_end, own_end: min(their_end, own_end))
+    replace(_follow(broker).divergence, "judge", lambda said, shown=None: DivergenceVerdict())
+
+
+# --- who is master
+
+
+@elected(
+    "half-record-kept",
+    RECOVERS,
+    "a new master keeps half a record at the end of its log, and waits for its dispatch without an end",
+    needs="an election while a record is under way in two transfers",
+)
+def _half_record_kept(broker: Broker) -> None:
+    takeover = _takeover(broker)
+    truncate = broker.store.truncate
+
+    def kept(offset: int, then: Callable[[OSError | None], None]) -> None:
+        if not takeover.is_on:
+            truncate(offset, then)
+
+    replace(broker.store, "truncate", kept)
 
 
 @elected(

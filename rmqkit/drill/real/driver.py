@@ -188,7 +188,8 @@ class RealDriver:
         load, watch = self._load, self._watch
         if load is None or watch is None:
             return "the load has not started"
-        since_ms = self.now_ms() - FRESH_MS
+        # What was acknowledged before the end of the fault shows no recovery from it.
+        since_ms = max(self.now_ms() - FRESH_MS, load.healed_ms)
         for number in range(self.plan.writers):
             name = workload.writer_name(number)
             if load.acked_ms.get(name, -FRESH_MS) < since_ms:

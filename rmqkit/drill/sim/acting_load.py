@@ -25,7 +25,7 @@ from rmqkit.client.message import Message, MessageExt
 from rmqkit.client.producers.outgoing_message import Prepare
 from rmqkit.client.producers.producer import ProducerCore, ProducerSettings
 from rmqkit.drill import workload
-from rmqkit.drill.history import FAULT_BITES, FAULT_ENDS, History, HistoryRow
+from rmqkit.drill.history import FAULT_BITES, History, HistoryRow
 from rmqkit.drill.plan import Plan
 from rmqkit.drill.sim.acting_plans import ActingExtras
 from rmqkit.drill.sim.load import COMMIT_MS, RETRY_MS, WORK_MS, SimLoad, begin_flow
@@ -67,8 +67,6 @@ class ActingLoad(SimLoad):
     ):
         super().__init__(cluster, plan, history, now_ms, name=name, broker=broker)
         self.extras = extras
-        #: when the faults ended, 0 before
-        self.healed_ms = 0
         self.times = dict(TIMES)
         self.lock_times = {"lock_interval_ms": extras.lease_ms // 4, "lock_live_ms": extras.lease_ms // 2}
         #: (node, wall time of its machine) → virtual time, in ms
@@ -90,8 +88,6 @@ class ActingLoad(SimLoad):
 
     def seen(self, row: HistoryRow) -> None:
         super().seen(row)
-        if row.kind == "event" and row.key == FAULT_ENDS:
-            self.healed_ms = row.invoke_ms
         if row.kind == "event" and row.key == FAULT_BITES and workload.ORDERED not in self.given:
             self.given[workload.ORDERED] = {}
             self.cluster.client(f"{workload.ORDERED}-0", partial(self.push, workload.ORDERED, 0))

@@ -200,7 +200,8 @@ class SimDriver:
         self.cluster.add_node("stranger", lambda ports: Stranger("stranger", ports, peer, is_huge=is_huge), "10.0.9.9")
 
     def lacking(self) -> str:
-        since_ms = self.now_ms() - FRESH_MS
+        # What was acknowledged before the end of the fault shows no recovery from it.
+        since_ms = max(self.now_ms() - FRESH_MS, self._load.healed_ms)
         halted = self._halted()
         # A slave that is ahead does not follow its master again by itself. If the quorum then
         # refuses puts, the cluster is as steady as it can be, so do not wait for sends.

@@ -7,7 +7,7 @@ else reads them.
 from collections.abc import Callable
 
 from rmqkit.client.message import MessageExt
-from rmqkit.drill.history import FAULT_ENDS, History, HistoryRow
+from rmqkit.drill.history import History
 from rmqkit.drill.plan import POP, TIMERS, TRANSACTIONS, Plan
 from rmqkit.drill.sim.acting_load import TIMES
 from rmqkit.drill.sim.load import SimLoad
@@ -28,8 +28,6 @@ class ServiceLoad(SimLoad):
     ):
         super().__init__(cluster, plan, history, now_ms, name=name, broker=broker)
         self.given.clear()
-        #: when the faults ended, 0 before
-        self.healed_ms = 0
         self.times = dict(TIMES)
         #: (node, wall time of its machine) → virtual time, in ms
         self.world_ms: Callable[[str, int], int] = lambda node, wall_ms: wall_ms - cluster.world.wall_start_ms
@@ -45,11 +43,6 @@ class ServiceLoad(SimLoad):
             SimTransactions(self, self._stored_ms, self._node_at).begin()
         if POP in self.plan.services:
             SimPoppers(self, self._node_at, lambda node, wall_ms: self.world_ms(node, wall_ms)).begin()
-
-    def seen(self, row: HistoryRow) -> None:
-        super().seen(row)
-        if row.kind == "event" and row.key == FAULT_ENDS:
-            self.healed_ms = row.invoke_ms
 
     def join_late(self) -> None:
         """No group joins after the fault."""

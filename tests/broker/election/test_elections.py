@@ -214,3 +214,22 @@ def test_a_master_that_restarts_unnoticed_yields_to_a_member_with_a_longer_log()
     assert group.settled() == new
     group.until(lambda: group.same_logs())
     assert b"lost by the master" in group.log(old)
+
+
+def test_a_broker_that_is_named_master_without_its_set_does_not_lead():
+    """It would acknowledge alone what other members have to confirm."""
+    group = ElectedGroup()
+    old = group.settled()
+    own_id = group.election(old).own_id
+    group.world.kill(group.other(old))
+    group.until(lambda: group.data.in_sync == [own_id])
+    group.world.kill("ctl")
+    group.world.kill(old)
+    group.data.in_sync = []
+    group.world.restart(old)
+    group.world.restart("ctl")
+    group.world.run_for(5_000)
+    assert group.master_names() == []
+    assert "lacks it in the set" in group.election(old).why
+    group.data.in_sync = [own_id]
+    group.until(lambda: group.master_names() == [old])

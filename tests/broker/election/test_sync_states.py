@@ -1,8 +1,12 @@
 """The set of in-sync replicas at its master: puts wait for the union while a change is pending."""
 
+from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from rmqkit.broker.election.sync_states import PROPOSAL_MS, SyncStates
+from rmqkit.broker.replication.log_tail import whole_end
 from rmqkit.wire.codes import ResponseCode
 from tests.broker.elected_group import ElectedGroup
 
@@ -121,3 +125,58 @@ def test_a_member_that_is_idle_stays_in_the_set():
     version = group.data.version
     group.world.run_for(30_000)
     assert group.data.version == version
+
+
+def test_with_sync_flush_consumers_see_what_is_on_the_master_s_disk_too():
+    """Else a power cut of all members could take back what a consumer has read."""
+    group = ElectedGroup(flushDiskType="SYNC_FLUSH", syncFlushTimeout=1000)
+    master = group.settled()
+    slave = group.other(master)
+    group.world.process(master).disk.sync_us = (3_000_000, 3_000_001)
+    assert group.send(b"one", node=master).code == ResponseCode.FLUSH_DISK_TIMEOUT
+    store, end = group.node(master).store, group.node(master).store.offset_written
+    group.until(lambda: group.node(slave).store.offset_synced == end)
+    assert states(group, master).confirmed == store.offset_synced < end
+    assert store.queue_range("T", 0).offset_max == group.node(slave).store.queue_range("T", 0).offset_max == 0
+    group.until(lambda: states(group, master).confirmed == end)
+    group.world.run_for(20)
+    assert store.queue_range("T", 0).offset_max == group.node(slave).store.queue_range("T", 0).offset_max == 1
+
+
+def test_what_consumers_have_seen_survives_a_power_cut_of_all_members():
+    """The master returns first, with the shorter log: it has only what nobody has read."""
+    group = ElectedGroup(flushDiskType="SYNC_FLUSH", syncFlushTimeout=500)
+    master = group.settled()
+    slave = group.other(master)
+    assert group.send(b"one", node=master).code == OK
+    group.world.process(master).disk.sync_us = (3_000_000, 3_000_001)
+    assert group.send(b"two", node=master).code == ResponseCode.FLUSH_DISK_TIMEOUT
+    confirmed, end = states(group, master).confirmed, group.node(slave).store.offset_synced
+    for name in (master, slave):
+        group.world.crash(name)
+    group.world.restart(master)
+    group.until(lambda: group.master_names() == [master])
+    assert confirmed <= group.node(master).store.offset_written < end
+    assert states(group, master).confirmed >= confirmed
+    assert group.node(master).store.queue_range("T", 0).offset_max == 1
+    group.world.restart(slave)
+    group.settled()
+    assert not group.world.log(slave).events("confirmed-messages-cut")
+
+
+def test_with_sync_flush_a_master_alone_shows_what_is_on_its_disk():
+    group = ElectedGroup(brokers=1, flushDiskType="SYNC_FLUSH")
+    master = group.settled(count=1)
+    group.world.process(master).disk.sync_us = (300_000, 300_001)
+    asked_ms = group.world.now_ms
+    assert group.send(b"one", node=master).code == OK
+    assert group.world.now_ms - asked_ms >= 300
+    group.world.run_for(20)
+    assert group.node(master).store.queue_range("T", 0).offset_max == 1
+
+
+@pytest.mark.parametrize(("offset", "end"), [(60, 60), (70, 70), (90, 70)])
+def test_half_a_record_is_not_confirmed(offset: int, end: int):
+    """A slave reports what it has of a record; if it is elected, it removes that."""
+    store: Any = SimpleNamespace(offset_max=100, facts=lambda: {"dispatchBehindBytes": "30"})
+    assert whole_end(store, offset) == end

@@ -6,10 +6,11 @@ starts and ends, and the checksum of its bytes.
 """
 
 from collections.abc import Mapping, Sequence
+from itertools import permutations
 from typing import Any
 from zlib import crc32
 
-from rmqkit.broker.election.election import MASTER, SETTLED
+from rmqkit.broker.election.election import MASTER, SLAVE
 from rmqkit.broker.node import Broker
 from rmqkit.broker.roles import Online
 from rmqkit.client.client import Client
@@ -19,6 +20,7 @@ from rmqkit.drill.sim.acting_driver import RoleDriver
 from rmqkit.drill.sim.driver import TOPIC
 from rmqkit.drill.sim.elections.load import ElectionLoad
 from rmqkit.drill.sim.elections.plans import ElectionExtras
+from rmqkit.drill.sim.elections.same_epoch import keep_epochs
 from rmqkit.drill.sim.load import SimLoad
 from rmqkit.runtime.connection import Address
 from rmqkit.sim.cluster import BROKER_PORT, SimCluster
@@ -27,6 +29,8 @@ from rmqkit.wire.schemas.controller import NotifyBrokerRoleChangedRequest
 
 #: how often clients send heartbeats to brokers
 CLIENT_HEARTBEAT_MS = 1_000
+#: with slow links, how often data that is sent at once arrives in pieces
+CUT_CHANCE = 0.8
 #: how often a stranger sends a forged notice
 FORGE_MS = 700
 
@@ -45,7 +49,7 @@ class ElectionDriver(RoleDriver):
 
     def _made_cluster(self, settings: Mapping[str, Any]) -> SimCluster:
         plan, extras = self.plan, self.elections
-        return SimCluster(
+        made = SimCluster(
             self.world,
             controllers=plan.controllers,
             replicas=plan.replicas,
@@ -53,9 +57,16 @@ class ElectionDriver(RoleDriver):
             controller_settings=extras.of_controllers(),
             client_settings={"route_refresh_ms": extras.route_ms, "heartbeat_ms": CLIENT_HEARTBEAT_MS},
             prepared=self._prepared,
+            prepared_controller=keep_epochs if extras.keeps_epochs else None,
             secure=plan.secure,
             tls=self._tls(),
+            sync_us=extras.sync_us,
         )
+        if extras.member_bytes_per_s:
+            self.world.net.cut_chance = CUT_CHANCE
+            for one, other in permutations(made.brokers, 2):
+                self.world.net.edge(one, other).bytes_per_s = extras.member_bytes_per_s
+        return made
 
     def _made_load(self) -> SimLoad:
         return ElectionLoad(self.cluster, self.plan, self.history, self.now_ms, name=TOPIC, broker=self._broker)
@@ -102,7 +113,8 @@ class ElectionDriver(RoleDriver):
             return lacks
         for name in self.cluster.brokers:
             election, roles = self.cluster.election(name), self.cluster.broker(name).roles
-            if election.state not in SETTLED or roles.online is not Online.ONLINE:
+            is_settled = election.state in (MASTER, SLAVE) and not election.is_lease_over
+            if not is_settled or roles.online is not Online.ONLINE:
                 return f"{name} is {election.state}, {roles.online}: {election.facts()['electionWhy']}"
         return ""
 
@@ -124,7 +136,7 @@ class ElectionDriver(RoleDriver):
             "in_sync": self.cluster.in_sync_count(broker.name),
             "takes": takes,
         }
-        return {**told, "confirm": states.confirmed} if states.is_on else told
+        return {**told, "confirm": election.confirmed_whole} if states.is_on else told
 
     def _role_changed(self, name: str) -> None:
         if self._is_watching:

@@ -9,6 +9,7 @@ faults of real drills there are:
     power-cut        of any number of machines, with SYNC_FLUSH; see `plans.py`
     isolate-members  no byte passes between a broker and the other members; controllers reach it
     isolate-controllers  no byte passes between a broker and the controllers; members reach it
+    wipe             one controller of three loses its disk
 """
 
 from collections.abc import Callable, Sequence
@@ -19,12 +20,26 @@ from rmqkit.drill.faults import FAULTS, Isolate
 from rmqkit.drill.plan import Flush, Plan
 from rmqkit.drill.promises.table import Harm
 from rmqkit.drill.sim.acting_faults import AWAY, LONG_MS, SHORT_MS, TAKEOVER_MS, Stop
-from rmqkit.drill.sim.faults import PowerCut, Series, Step
+from rmqkit.drill.sim.faults import DiskLoss, PowerCut, Series, Step
 
 MASTER, SLAVE, LEADER = DrillNode("the master", "broker-a"), DrillNode("a slave", "broker-a", 1), DrillNode("the leader")
 #: faults that keep a broker from its members, from its controllers, or from some bytes
 PARTIAL = ("isolate-members", "isolate-members", "isolate-controllers", "isolate-controllers", "isolate-in", "isolate-out")
 OF_CONTROLLERS = ("kill", "kill", "pause", "isolate", "isolate-in", "isolate-out", "power-cut")
+#: share of the plans with three controllers in which one of them is wiped
+WIPES = 0.08
+#: share of the plans in which the master's power is off for less than the time-out of heartbeats
+UNNOTICED = 0.08
+#: most of the time that this takes; the shortest time-out is 1,200 ms
+UNNOTICED_MS = 900
+
+
+class Wipe(DiskLoss):
+    """A controller has no messages, so for the promises about them its process has only ended."""
+
+    name = "wipe"
+    text = "the controller's machine is lost with its disk, and comes back with an empty one"
+    harm = Harm.KILL
 
 
 class ElectionSeries(Series):
@@ -78,6 +93,8 @@ class StoryDraws:
             return Stop()
         if kind == "power-cut":
             return PowerCut()
+        if kind == Wipe.name:
+            return Wipe()
         if kind == "isolate-controllers":
             return isolate_from(kind, self.controllers)
         if kind == "isolate-members":
@@ -202,6 +219,36 @@ def one_machine(draw: StoryDraws) -> None:
     draw.add(0, draw.some_ms(), draw.chance.choice((MASTER, SLAVE)), "power-cut")
 
 
+def wiped(draw: StoryDraws) -> None:
+    """A controller comes back with an empty disk, while another one and the master fail."""
+    chance, lasts_ms = draw.chance, draw.some_ms()
+    draw.add(0, lasts_ms, chance.choice((LEADER, *draw.controllers)), Wipe.name)
+    at_ms = chance.choice((0, lasts_ms)) + chance.randint(0, 1_500)
+    draw.add(at_ms, draw.some_ms(), chance.choice((LEADER, *draw.controllers)), chance.choice(OF_CONTROLLERS))
+    draw.add(chance.randint(0, at_ms + 1_000), draw.long_ms(), MASTER, draw.away())
+
+
+def unnoticed(draw: StoryDraws) -> None:
+    """The master's power is off for so short that the controllers may not notice."""
+    draw.add(0, draw.chance.randint(100, UNNOTICED_MS), MASTER, "power-cut")
+
+
+def late_slave(draw: StoryDraws) -> None:
+    """The master is killed, and then a slave that follows the next one loses its power."""
+    chance = draw.chance
+    draw.add(0, draw.some_ms(), MASTER, "kill")
+    draw.add(chance.randint(50, 1_000), draw.some_ms(), SLAVE, "power-cut")
+
+
+#: the only stories in which a broker loses its power with ASYNC_FLUSH; nothing else hits a broker
+ASYNC_CUTS = (one_machine, unnoticed, late_slave)
+
+
+def is_unnoticed(plan: Plan) -> bool:
+    """Return whether the story of a plan is `unnoticed`."""
+    return Random(f"{plan.seed}/unnoticed").random() < UNNOTICED
+
+
 STORIES: Sequence[Callable[[StoryDraws], None]] = (
     takeover,
     takeover,
@@ -230,10 +277,14 @@ def draw_steps(plan: Plan, brokers: Sequence[DrillNode], controllers: Sequence[D
     """
     draw = StoryDraws(plan, brokers, controllers)
     chance = draw.chance
-    story = chance.choice(STORIES if draw.is_synced else (*STORIES, *[one_machine] * 4))
+    story = chance.choice(STORIES if draw.is_synced else (*STORIES, one_machine, one_machine, *[late_slave] * 4))
+    if is_unnoticed(plan):
+        story = unnoticed
+    elif len(controllers) > 1 and story not in ASYNC_CUTS and Random(f"{plan.seed}/wipes").random() < WIPES:
+        story = wiped
     story(draw)
     for _ in range(chance.choice((0, 0, 1, 2))):
-        node = LEADER if story is one_machine else chance.choice([*brokers, *controllers])
+        node = LEADER if story in ASYNC_CUTS else chance.choice([*brokers, *controllers])
         kind = draw.anything() if node.broker else chance.choice(OF_CONTROLLERS)
         draw.add(chance.randint(0, 4_000), chance.randint(200, 2_500), node, kind)
     draw.steps.sort(key=lambda step: step.at_ms)

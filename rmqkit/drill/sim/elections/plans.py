@@ -5,8 +5,16 @@ of two or three brokers in controller mode, and short timers. Most plans have
 `allAckInSyncStateSet`, under which an acknowledged message survives every election. Without it only
 the promises of the elections themselves hold (`OF_SOME_ACK`).
 
+Disks are fast in half of the seeds. A sync takes up to 20 ms in a quarter of them, up to 80 ms in
+another one: long enough for elections and power cuts in the middle of it. If a record takes several
+transfers, links between members are slow in two of three seeds, so half of it may have arrived.
+
+In a quarter of the seeds the controllers name a restarted master again in its epoch
+(`same_epoch.py`).
+
 The faults are series (`faults.py`). Power is cut of any machines at once, but only with
-SYNC_FLUSH. With ASYNC_FLUSH it is cut of one broker, and no other broker fails.
+SYNC_FLUSH. With ASYNC_FLUSH it is cut of one broker. Then no other broker fails, except a master
+that is killed just before the power of its slave is cut.
 """
 
 from collections.abc import Sequence
@@ -16,7 +24,7 @@ from typing import Any, NamedTuple
 from rmqkit.drill.contract import DrillNode, Fault
 from rmqkit.drill.plan import Flush, Mode, Plan, ReplicationMode
 from rmqkit.drill.plugin import PROMISES
-from rmqkit.drill.sim.elections.faults import ElectionSeries, draw_steps
+from rmqkit.drill.sim.elections.faults import ElectionSeries, draw_steps, is_unnoticed
 from rmqkit.drill.sim.plans import SETTINGS
 
 #: promises that hold without allAckInSyncStateSet
@@ -29,6 +37,12 @@ OF_SOME_ACK = (
     "waits-bounded",
     "recovers",
 )
+#: `haTransferBatchSize` with which a record takes several transfers
+HALVES = "64"
+#: bytes of a record besides its body
+RECORD_SIZE = 250
+#: duration of a sync of an idle disk
+FAST_US = (100, 2_000)
 
 
 class ElectionExtras(NamedTuple):
@@ -46,6 +60,12 @@ class ElectionExtras(NamedTuple):
     notifies: bool
     #: whether a stranger sends forged notices (1008)
     is_forged: bool
+    #: shortest and longest sync of a disk
+    sync_us: tuple[int, int]
+    #: whether controllers name a restarted master again in its epoch, as Apache's do
+    keeps_epochs: bool
+    #: speed of the links between members; 0 for no limit
+    member_bytes_per_s: int
     stranger: str = ""
 
     @classmethod
@@ -60,6 +80,11 @@ class ElectionExtras(NamedTuple):
             snapshot_entries=chance.choice((10, 40, 1_000)),
             notifies=chance.random() < 0.8,
             is_forged=chance.random() < 0.3,
+            sync_us=chance.choice((FAST_US, FAST_US, (2_000, 20_000), (20_000, 80_000))),
+            keeps_epochs=chance.random() < 0.2 or is_unnoticed(plan),
+            member_bytes_per_s=chance.choice((0, 2, 3)) * _load(plan)
+            if plan.settings["haTransferBatchSize"] == HALVES
+            else 0,
         )
 
     def of_controllers(self) -> dict[str, Any]:
@@ -70,6 +95,11 @@ class ElectionExtras(NamedTuple):
             "controllerSnapshotEntries": self.snapshot_entries,
             "notifyBrokerRoleChanged": self.notifies,
         }
+
+
+def _load(plan: Plan) -> int:
+    """Return about how many bytes of log the writers fill in a second, with the heads of pieces."""
+    return plan.writers * plan.rate * (plan.body_size + RECORD_SIZE) * 8 // 5
 
 
 def plan_of_seed(seed: int, *, mode: str = "", breaks: Sequence[str] = ()) -> Plan:
@@ -115,7 +145,7 @@ def _timers(chance: Random) -> dict[str, str]:
         "syncControllerMetadataPeriod": str(chance.randint(500, 3_000)),
         "haMaxTimeSlaveNotCatchup": str(chance.randint(800, 3_000)),
         # a record in several transfers: half of it may be there when the next master is elected
-        "haTransferBatchSize": str(chance.choice((32_768, 32_768, 150))),
+        "haTransferBatchSize": chance.choice(("32768", "32768", HALVES)),
     }
 
 
