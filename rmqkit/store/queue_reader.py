@@ -13,9 +13,15 @@ filter then uses that unit.
 
 Adjacent messages in the log are returned as one slice of it. A record is served only if its size,
 magic and physical offset match its queue entry. Anything else is damage and is skipped.
+
+Most pulls want every message and get small ones. `_read_run` reads these as a whole. Messages of
+several queues lie between each other in the log, so it joins them: one buffer to send costs less
+than a slice for each message. Whatever is unusual, such as damage, is left to the loop over the
+entries.
 """
 
 from collections.abc import Callable
+from functools import lru_cache
 from struct import Struct
 
 from rmqkit.config import PullSettings
@@ -31,10 +37,17 @@ PULL_SIZE_MAX = 128 * 1024 * 1024
 PULL_SIZE_MIN = 100
 #: bytes of the log that one view covers
 WINDOW = 262_144
+#: the most bytes of the log between the first and the last message of a run
+RUN_SPAN_MAX = 4 * 1024 * 1024
+#: bytes; messages that are larger on average are sent as slices, because joining copies them
+JOINED_SIZE_MAX = 4096
 _UNITS = 64
 #: size, magic and physical offset of a record
-_marks = Struct(">iI20xq").unpack_from
+_MARKS = Struct(">iI20xq")
+_marks, _MARKS_SIZE = _MARKS.unpack_from, _MARKS.size
 _MAGICS = (MAGIC_V1, MAGIC_V2)
+_FOUND = GetStatus.FOUND
+_new = tuple.__new__
 _units = Struct(">qiq").iter_unpack
 
 
@@ -119,15 +132,20 @@ def read_queue(
 
     size_max = min(max(size_max, PULL_SIZE_MIN), PULL_SIZE_MAX)
     memory_from = log.offset_written - memory_size
+    in_memory, on_disk = bounds_of(settings, count_max, size_max)
+    if record_match is None:
+        run = _read_run(log, queue, offset, offset_min, offset_max, memory_from, in_memory, tag_match)
+        if run is not None:
+            return run
     slices = Slices(log, min(size_max, WINDOW))
     status = GetStatus.NO_MATCHED_MESSAGE
     count = size = 0
     phy_last = phy_skip_to = -1
-    in_memory, on_disk = bounds_of(settings, count_max, size_max)
+    count_bound_max = max(in_memory[0], on_disk[0], 1)
     position, full = offset, False
     end = min(offset_max, offset + max(settings.max_filter_message_size, count_max * UNIT_SIZE) // UNIT_SIZE)
     address_max, take, found = ADDRESS_MAX, slices.take, GetStatus.FOUND
-    while position < end and not full:
+    while position < end and not full and count < count_bound_max:
         units = queue.units(position, min(end - position, max(count_max - count, _UNITS) if tag_match else count_max))
         if not units:
             if not count:
@@ -161,6 +179,71 @@ def read_queue(
                 full = True
                 break
     return Read(found if count else status, position, offset_min, offset_max, slices.finish(), count, size, phy_last)
+
+
+@lru_cache(maxsize=256)
+def _units_of(count: int) -> Callable[[Buffer], tuple[int, ...]]:
+    """Return the function that unpacks this many units into one tuple."""
+    return Struct(">" + "qiq" * count).unpack
+
+
+@lru_cache(maxsize=256)
+def _marks_of(count: int, size: int) -> Callable[[Buffer], tuple[int, ...]]:
+    """Return the function that unpacks the marks of this many records of equal size."""
+    return Struct(">" + f"iI20xq{size - _MARKS_SIZE}x" * count).unpack
+
+
+def _read_run(
+    log: CommitLog,
+    queue: ConsumeQueue,
+    offset: int,
+    offset_min: int,
+    offset_max: int,
+    memory_from: int,
+    in_memory: tuple[int, int],
+    tag_match: TagMatch | None,
+) -> Read | None:
+    """Return what a pull gets, if all messages that it may get can be read as a whole.
+
+    Each record is checked as in `Slices.take`. None if a check or the filter fails, if the entries
+    or the records are in two files, if a limit in bytes lies within the run, if the messages may
+    not be in memory, or if they are large.
+    """
+    wanted = min(in_memory[0], offset_max - offset)
+    units = queue.units(offset, wanted)
+    count = len(units) // UNIT_SIZE
+    if not count or count < wanted:
+        return None
+    values = _units_of(count)(units)
+    starts, sizes = values[::3], values[1::3]
+    first, phy_last, size = starts[0], starts[-1], sum(sizes)
+    span = phy_last + sizes[-1] - first
+    if first < memory_from or size > in_memory[1] or min(sizes) < RECORD_SIZE_MIN or not size <= span <= RUN_SPAN_MAX:
+        return None
+    if tag_match is not None and not all(map(tag_match, values[2::3])):
+        return None
+    body = log.view(first, span)
+    if len(body) < span:
+        return None
+    is_joined = span != size
+    if is_joined:
+        if size > count * JOINED_SIZE_MAX:
+            return None
+        body = b"".join([body[start - first : start - first + size] for start, size in zip(starts, sizes, strict=True)])
+        if len(body) != size:
+            return None
+    if sizes.count(sizes[0]) == count:
+        marks = _marks_of(count, sizes[0])(body)
+        if marks[::3] != sizes or marks[2::3] != starts or marks[1::3].count(queue.magic) != count:
+            return None
+    else:
+        at = 0
+        for start, record_size in zip(starts, sizes, strict=True):
+            found, magic, phy = _marks(body, at)
+            if found != record_size or phy != start or magic not in _MAGICS or not (is_joined or start == first + at):
+                return None
+            at += record_size
+    return _new(Read, (_FOUND, offset + count, offset_min, offset_max, (body,), count, size, phy_last))
 
 
 def _next_file(queue: ConsumeQueue, position: int) -> int:

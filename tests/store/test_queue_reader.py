@@ -1,7 +1,11 @@
 """What one pull gets: `DefaultMessageStore.getMessage`, its bounds, statuses and next offsets."""
 
+from random import Random
+
+import pytest
+
 from rmqkit.config import BrokerRole
-from rmqkit.store import ENGINES
+from rmqkit.store import ENGINES, queue_reader
 from rmqkit.store.contract import EngineParts, GetStatus
 from rmqkit.testing.store_world import StoreWorld, body_of, drain, fill, put, records_of, store_config
 
@@ -19,14 +23,51 @@ def world_of(make=ENGINES["mapped"], **sections) -> StoreWorld:
     return world
 
 
-def test_neighbours_come_as_one_slice_and_others_apart():
+@pytest.mark.parametrize(("size", "expected"), [(1, [5]), (5000, [3, 2])])
+def test_neighbours_come_as_one_slice_and_others_are_joined_if_they_are_small(size, expected):
     world = world_of(commit_log={"mapped_file_size_commit_log": 1 << 20})
     for number in range(6):
-        world.engine.append(put("T", 0 if number != 3 else 1, b"%d" % number))
+        world.engine.append(put("T", 0 if number != 3 else 1, b"%d" % number * size))
     world.settle()
-    read = world.engine.read("T", 0, 0, count_max=32, size_max=10_000)
-    assert [len(records_of([buffer])) for buffer in read.buffers] == [3, 2]
+    read = world.engine.read("T", 0, 0, count_max=32, size_max=1 << 20)
+    assert [len(records_of([buffer])) for buffer in read.buffers] == expected
     assert read.message_count == 5
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_run_is_read_as_its_messages_one_by_one(seed, monkeypatch):
+    """The same bytes, counts and offsets, also for damaged records and for filters by tags."""
+    random = Random(seed)
+    queues = {"mapped_file_size_consume_queue": 2000}
+    world = world_of(commit_log={"mapped_file_size_commit_log": 1 << 17}, consume_queue=queues)
+    for _ in range(20):
+        size = random.randrange(1, 300)
+        for _ in range(random.randrange(1, 12)):
+            body = bytes(size if random.random() < 0.7 else random.randrange(1, 6000))
+            world.engine.append(put("T", random.randrange(3), body, tags_code=random.randrange(2)))
+        world.settle()
+        if random.random() < 0.2:
+            world.run(1500)
+    files = world.engine.log.files
+    for at in (3, 7, 35) * (seed % 3):  # the last bytes of size, magic and physical offset
+        damaged = random.choice(world.engine.entries("T", random.randrange(3), 0, 1000)).phy_offset + at
+        world.disk.write(files.path(damaged), damaged % files.file_size, [b"\xff"])
+    asked = []
+    for _ in range(200):
+        queue_id = random.randrange(3)
+        offset = random.randrange(world.engine.queue_range("T", queue_id).offset_max)
+        tag_match = random.choice([None, {0}.__contains__, {0, 1}.__contains__])
+        limits = {"count_max": random.choice([1, 2, 6, 32]), "size_max": random.choice([100, 3000, 1 << 20])}
+        asked.append(lambda q=queue_id, o=offset, m=tag_match, x=limits: world.engine.read("T", q, o, tag_match=m, **x))
+    whole = []
+    read_run = queue_reader._read_run
+    monkeypatch.setattr(queue_reader, "_read_run", lambda *parts: whole.append(read_run(*parts)) or whole[-1])
+    as_runs = [read() for read in asked]
+    assert sum(run is not None and run.message_count > 1 for run in whole) > 10
+    monkeypatch.setattr(queue_reader, "_read_run", lambda *_: None)
+    for run, loop in zip(as_runs, [read() for read in asked], strict=True):
+        assert b"".join(run.buffers) == b"".join(loop.buffers)
+        assert run._replace(buffers=()) == loop._replace(buffers=())
 
 
 def test_a_filter_looks_at_a_bounded_number_of_entries():

@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from rmqkit.broker.view import BrokerView
 
 rows = Handlers()
+_new = tuple.__new__
 
 #: limit of the time that a pull is parked, whatever the client asks for
 SUSPEND_MS_MAX = 60_000
@@ -247,7 +248,7 @@ def _answer(broker: "BrokerView", call: Call[PullMessageRequest], read: Read) ->
     if broker.config.replication.slave_read_enable:
         code, suggested = _suggestion(broker, read, args, code)
     head = pull_head(call.codec, call.opaque, code, read, suggested)
-    return Response(code, None, read.buffers, None, head)
+    return _new(Response, (code, None, read.buffers, None, head))
 
 
 def _suggestion(broker: "BrokerView", read: Read, args: PullMessageRequest, code: ResponseCode) -> tuple[ResponseCode, int]:
