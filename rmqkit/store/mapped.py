@@ -38,6 +38,7 @@ from rmqkit.store.contract import (
     IndexHits,
     Put,
     PutResult,
+    PutRun,
     PutStatus,
     QueueRange,
     Read,
@@ -285,6 +286,9 @@ class MappedEngine:
 
     def append_batch(self, put: Put, messages: Sequence[tuple[int, bytes, bytes, int]]) -> PutResult:
         return self.log.append_batch(put, messages) if self._writeable else _REFUSED
+
+    def append_run(self, run: PutRun) -> Sequence[int]:
+        return self.log.append_run(run) if self._writeable else ()
 
     def append_inner_batch(self, put: Put, count: int) -> PutResult:
         if not self._writeable:

@@ -25,14 +25,17 @@ them back.
 Source: `store/.../CommitLog.java`, `store/.../MessageExtEncoder.java`.
 """
 
-from collections.abc import Callable, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Mapping, Sequence
+from itertools import accumulate, count, repeat
+from operator import gt
 from struct import Struct
 from zlib import crc32
 
 from rmqkit.runtime.connection import Buffer
 from rmqkit.runtime.ports import Clock, Disk
-from rmqkit.store.contract import Put, PutResult, PutStatus, StoreWriteError
-from rmqkit.store.log.batch_records import encode_records
+from rmqkit.store.contract import Put, PutResult, PutRun, PutStatus, StoreWriteError
+from rmqkit.store.log.batch_records import encode_records, encode_run
 from rmqkit.store.log.files import LogFiles
 from rmqkit.store.log.scan import BLANK_SIZE, CRC_PROPERTY_SIZE, MAGIC_BLANK, MAGIC_V1, MAGIC_V2, RECORD_SIZE_MIN
 from rmqkit.store.log.uniform_batch import UniformBatch
@@ -256,6 +259,63 @@ class CommitLog:
         self._has_batches = True
         queue.offset_next, self.offset_max = first + len(sizes), phy_next
         return _new(PutResult, (_PUT_OK, phy_offset, first, phy_next, phy_offsets, 0))
+
+    def append_run(self, run: PutRun) -> Sequence[int]:
+        """Buffer the records of a run by column; return their sizes.
+
+        Ends before a message that `append` would refuse, or whose record gets no unit. Takes none
+        if each record needs a CRC property.
+        """
+        if self._prop_crc:
+            return ()
+        queues = {key: self._queues.get(key) or self._make_queue(*key) for key in dict.fromkeys(run.queues)}
+        # The record of a queue that takes none is too big for any file.
+        fixed = {key: self._fixed_size(queue) for key, queue in queues.items()}
+        body_sizes, properties_sizes = list(map(len, run.bodies)), list(map(len, run.properties))
+        columns = zip(run.queues, body_sizes, properties_sizes, strict=True)
+        sizes = [fixed[key] + body_size + properties_size for key, body_size, properties_size in columns]
+        limits = self.files.file_size - BLANK_SIZE, self.body_size_max, PROPERTIES_SIZE_MAX, 0
+        limited = sizes, body_sizes, properties_sizes, [each & _NOT_QUEUED for each in run.sys_flags]
+        if any(map(gt, map(max, limited), limits)):
+            rows = enumerate(zip(*limited, strict=True))
+            first = next(at for at, row in rows if any(map(gt, row, limits)))
+            return self.append_run(run.part(0, first)) if first else ()
+        begin = 0
+        while begin < len(sizes):
+            ends = list(accumulate(sizes[begin:], initial=self.offset_max))
+            fitting = bisect_right(ends, self._file_end - BLANK_SIZE) - 1
+            if fitting <= 0:
+                self._roll()
+                continue
+            end = begin + fitting
+            is_whole = fitting == len(sizes)
+            self._append_part(run if is_whole else run.part(begin, end), queues, sizes[begin:end], ends[: fitting + 1])
+            begin = end
+        return sizes
+
+    def _fixed_size(self, queue: ConsumeQueue | None) -> int:
+        """Return the size of a queue's record without body and properties.
+
+        That of the log's files if the queue takes no records.
+        """
+        if queue is None or (queue.magic == MAGIC_V2 and not self._long_topics):
+            return self.files.file_size
+        return _HEAD_V4_SIZE + len(queue.topic_field) + 2
+
+    def _append_part(
+        self, run: PutRun, queues: Mapping[tuple[str, int], ConsumeQueue | None], sizes: Sequence[int], ends: list[int]
+    ) -> None:
+        """Buffer the records of a run that begin at `ends`, in this file; the last one is the end."""
+        self.offset_max, store_ms = ends.pop(), self.clock.wall_ms
+        column = [queues[key] for key in run.queues]
+        counts = {key: count(queue.offset_next) for key, queue in queues.items()}
+        queue_offsets = list(map(next, map(counts.__getitem__, run.queues)))
+        for key, queue in queues.items():
+            queue.offset_next = next(counts[key])
+        self._run.append(encode_run(run, column, queue_offsets, ends, sizes, store_ms))
+        self._puts.extend(
+            zip(column, queue_offsets, ends, sizes, run.tags_codes, run.properties, repeat(store_ms), strict=False)
+        )
 
     def append_inner_batch(self, put: Put, count: int) -> PutResult:
         """Buffer one record with `count` messages, which takes that many queue offsets.

@@ -162,8 +162,7 @@ class TimerDelivery:
             return 16 * count
         found: list[tuple[int, TimerUnit]] = []
         slot.position = self._index.chain(slot.position, count_max, found)
-        for position, unit in found:
-            slot.collect(position, unit)
+        slot.collect(found)
         self._index.drop(found)
         return len(found)
 
@@ -186,35 +185,38 @@ class TimerDelivery:
         room = (IN_FLIGHT_MAX if to.in_flight_max is None else to.in_flight_max) - len(self.in_flight)
         units = index.log.read_many(slot.peek(min(self._messages_left, room)))
         due = due_timers(self._store, units, slot.offset_next, self._context.clock.wall_ms, self._bytes_left)
-        count = to.put_some(due.puts, partial(self._some_ended, to, self._life, slot, due)) if due.puts else 0
+        if due is None:
+            self._takes_some = False
+            return 0
+        life = self._life
+        count = to.put_run(due.run, lambda status: self._run_ended(to, life, slot, put, status))
+        put = due if count == len(due.offsets) else due.first(count)
         # Where single timers are between plain ones, reading many for each few would cost too much.
         self._takes_some = count == len(units)
         if count:
-            for timers in due:
-                del timers[count:]
             slot.take_some(count)
-            slot.offset_next = due.offsets[-1] + 1
-            slot.in_flight.update(dict.fromkeys(due.offsets))
-            self.in_flight.update(zip(due.offsets, [put[:2] for put in due.puts], strict=True))
+            slot.offset_next = put.offsets[-1] + 1
+            slot.in_flight.update(dict.fromkeys(put.offsets))
+            self.in_flight.update(zip(put.offsets, put.run.queues, strict=True))
             self._messages_left -= count
-            self._bytes_left -= sum([unit.size for unit in due.units])
+            self._bytes_left -= sum([unit.size for unit in put.units])
         return count
 
-    def _some_ended(self, to: Destination, life: int, slot: TimerSlot, due: DueTimers, status: PutStatus) -> None:
+    def _run_ended(self, to: Destination, life: int, slot: TimerSlot, due: DueTimers, status: PutStatus) -> None:
         if life != self._life:
             return
         if status is PutStatus.PUT_OK:
             self.delivered_count += len(due.offsets)
-            self.delivered.update([put.topic for put in due.puts])
+            self.delivered.update([topic for topic, _ in due.run.queues])
             for offset in due.offsets:
                 del self.in_flight[offset]
                 slot.in_flight.pop(offset, None)
             self.on_ended(len(due.offsets))
             return
-        for offset, unit, put in zip(*due, strict=True):
+        for offset, unit, queue in zip(due.offsets, due.units, due.run.queues, strict=True):
             timer = LateTimer(offset, unit.phy_offset, unit.size, unit.slot_ms, is_roll=False)
-            timer.enqueued_ms, timer.queue = unit.write_ms, put[:2]
-            self._ended(to, life, timer, put.topic, status)
+            timer.enqueued_ms, timer.queue = unit.write_ms, queue
+            self._ended(to, life, timer, queue[0], status)
 
     def _put_next(self, to: Destination, slot: TimerSlot) -> bool:
         """Put the slot's next timer; return False if a put to the same queue must end first."""

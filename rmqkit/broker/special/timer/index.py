@@ -355,12 +355,9 @@ class TimerIndex(StateMachine[IndexState]):
 
     def drop(self, found: Sequence[tuple[int, TimerUnit]]) -> None:
         """Count these units as no longer waiting."""
-        changes: dict[int, int] = {}
-        for _, unit in found:
-            key = unit.topic_hash
-            changes[key] = changes.get(key, 0) + (1 if unit.magic & MAGIC_DELETE else -1)
-        for key, change in changes.items():
-            self.by_topic[key] = self.by_topic.get(key, 0) + change
+        kinds = Counter([(unit.topic_hash, unit.magic & MAGIC_DELETE) for _, unit in found])
+        for (key, is_delete), count in kinds.items():
+            self.by_topic[key] = self.by_topic.get(key, 0) + (count if is_delete else -count)
 
     def _count(self, unit: TimerUnit, change: int) -> None:
         if unit.magic & MAGIC_DELETE:
