@@ -154,21 +154,27 @@ class TimerLog:
             found.append(_new(TimerUnit, fields[1:8]) if fields[0] == UNIT_SIZE else None)
         return found
 
-    def read_chain(self, position: int, count_max: int, found: list[tuple[int, TimerUnit]]) -> int:
-        """Follow a chain from `position` backwards until `found` has `count_max` units.
+    def read_chain(self, position: int, count_max: int) -> "tuple[list[int], list[TimerUnit], int]":
+        """Follow a chain from `position` backwards over up to `count_max` units.
 
-        Returns the next position: NONE at the end of the chain, that of a unit that cannot be read.
+        Returns their positions, the units, and the next position: NONE at the end of the chain,
+        that of a unit that cannot be read.
         """
+        positions: list[int] = []
+        units: list[TimerUnit] = []
         unpack, block, block_start, linked = _UNIT.unpack_from, b"", 0, 0
-        while position != NONE and len(found) < count_max:
+        while position != NONE and len(units) < count_max:
             if linked >= LINKED_MIN:
-                # No more than so far, as the chain may end here.
-                count = min(linked, count_max - len(found), (position - block_start) // UNIT_SIZE + 1)
-                taken = self._take_linked(position, count, found)
-                linked = linked + taken if taken == count else 0
-                if taken:
-                    position = found[-1][1].previous
+                # No more than so far, as the chain may leave here.
+                count = min(linked, count_max - len(units), (position - block_start) // UNIT_SIZE + 1)
+                adjacent = self._adjacent_before(position, count)
+                if adjacent:
+                    positions += range(position, position - len(adjacent) * UNIT_SIZE, -UNIT_SIZE)
+                    units += adjacent
+                    linked = linked + count if len(adjacent) == count else 0
+                    position = adjacent[-1].previous
                     continue
+                linked = 0
             start = position - block_start
             if 0 <= start <= len(block) - UNIT_SIZE:
                 fields = unpack(block, start)
@@ -178,26 +184,26 @@ class TimerLog:
                 block, block_start = self._block, self._block_start
             if unit is None:
                 break
-            found.append((position, unit))
+            positions.append(position)
+            units.append(unit)
             linked = linked + 1 if unit.previous == position - UNIT_SIZE else 0
             position = unit.previous
-        return position
+        return positions, units, position
 
-    def _take_linked(self, position: int, count: int, found: list[tuple[int, TimerUnit]]) -> int:
-        """Append up to `count` units of a chain to `found`, from `position` backwards.
+    def _adjacent_before(self, position: int, count: int) -> list[TimerUnit]:
+        """Return up to `count` units of a chain in the block, from `position` backwards.
 
-        Returns how many: as long as they lie next to each other in the block.
+        They lie next to each other.
         """
         begin, end = position - (count - 1) * UNIT_SIZE - self._block_start, position + UNIT_SIZE - self._block_start
         units = _decode(self._block[begin:end]) if 0 <= begin < end <= len(self._block) else None
         if units is None:
-            return 0
+            return []
         units.reverse()
         taken = 1
         while taken < count and units[taken - 1].previous == position - taken * UNIT_SIZE:
             taken += 1
-        found.extend(zip(range(position, position - taken * UNIT_SIZE, -UNIT_SIZE), units, strict=False))
-        return taken
+        return units[:taken]
 
     def _read_adjacent(self, position: int, count: int) -> "list[TimerUnit | None] | None":
         """Return the units from a position on, None if one of them cannot be read."""

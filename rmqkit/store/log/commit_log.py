@@ -27,7 +27,7 @@ Source: `store/.../CommitLog.java`, `store/.../MessageExtEncoder.java`.
 
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
-from itertools import accumulate, count, repeat
+from itertools import accumulate, count
 from operator import gt
 from struct import Struct
 from zlib import crc32
@@ -39,7 +39,7 @@ from rmqkit.store.log.batch_records import encode_records, encode_run
 from rmqkit.store.log.files import LogFiles
 from rmqkit.store.log.scan import BLANK_SIZE, CRC_PROPERTY_SIZE, MAGIC_BLANK, MAGIC_V1, MAGIC_V2, RECORD_SIZE_MIN
 from rmqkit.store.log.uniform_batch import UniformBatch
-from rmqkit.store.queues.batch_put import BatchPut
+from rmqkit.store.queues.batch_put import BatchPut, ColumnPut, RunPut, rows_of
 from rmqkit.store.queues.batch_put import Put as QueuePut
 from rmqkit.store.queues.consume_queue import ConsumeQueue
 from rmqkit.store.queues.table import PREPARED, ROLLED_BACK
@@ -103,9 +103,9 @@ class CommitLog:
         self._run: list[Buffer] = []
         self._run_start = 0
         self._runs: list[tuple[int, list[Buffer]]] = []
-        self._puts: list[QueuePut | BatchPut] = []
-        #: whether `_puts` has a `BatchPut`
-        self._has_batches = False
+        self._puts: list[QueuePut | ColumnPut] = []
+        #: whether a put stands for several records
+        self._has_columns = False
         #: whether bytes were buffered whose records are not in `_puts`
         self._is_raw = False
         #: (offset, size) of bytes that failed writes may have left behind the end of the log
@@ -256,7 +256,7 @@ class CommitLog:
         self._run.append(data)
         fields = queue, first, phy_offsets, sizes, batch.tags_code, batch.properties, store_ms, phy_next
         self._puts.append(_new(BatchPut, fields))
-        self._has_batches = True
+        self._has_columns = True
         queue.offset_next, self.offset_max = first + len(sizes), phy_next
         return _new(PutResult, (_PUT_OK, phy_offset, first, phy_next, phy_offsets, 0))
 
@@ -313,9 +313,9 @@ class CommitLog:
         for key, queue in queues.items():
             queue.offset_next = next(counts[key])
         self._run.append(encode_run(run, column, queue_offsets, ends, sizes, store_ms))
-        self._puts.extend(
-            zip(column, queue_offsets, ends, sizes, run.tags_codes, run.properties, repeat(store_ms), strict=False)
-        )
+        fields = column, queue_offsets, ends, sizes, run.tags_codes, run.properties, store_ms, self.offset_max
+        self._puts.append(RunPut._make(fields))
+        self._has_columns = True
 
     def append_inner_batch(self, put: Put, count: int) -> PutResult:
         """Buffer one record with `count` messages, which takes that many queue offsets.
@@ -381,7 +381,7 @@ class CommitLog:
         try:
             self._write_runs()
         except OSError as error:
-            for queue, queue_offset, *_ in reversed(self._puts):
+            for queue, queue_offset, *_ in reversed(rows_of(self._puts)):
                 if queue_offset >= 0:
                     queue.offset_next = queue_offset
             self._puts.clear()
@@ -435,24 +435,25 @@ class CommitLog:
                 self.disk.write(files.path(offset), offset % files.file_size, [bytes(size)])
             self._stale.pop()
 
-    def take_puts(self) -> tuple[list[QueuePut | BatchPut], bool, bool]:
+    def take_puts(self) -> tuple[list[QueuePut | ColumnPut], bool, bool]:
         """Return the records written since the last call.
 
-        Also whether nothing else was written, and whether any of the puts is a `BatchPut`. If
+        Also whether nothing else was written, and whether a put stands for several records. If
         replicated bytes were written too, the caller must read their records back.
         """
         puts, self._puts = self._puts, []
         is_whole, self._is_raw = not self._is_raw, False
-        has_batches, self._has_batches = self._has_batches, False
-        return puts, is_whole, has_batches
+        has_columns, self._has_columns = self._has_columns, False
+        return puts, is_whole, has_columns
 
     def forget_queues(self, topics: set[str]) -> None:
         """Detach buffered records from the deleted queues of these topics: they get no unit."""
-        self._puts = [_changed(put, put[0], PREPARED) if put[0].topic in topics else put for put in self._puts]
+        rows = rows_of(self._puts)
+        self._puts = [_changed(put, put[0], PREPARED) if put[0].topic in topics else put for put in rows]
 
     def replace_queue(self, before: ConsumeQueue, after: ConsumeQueue) -> None:
         """Give the units of buffered records to the queue that replaces theirs."""
-        self._puts = [_changed(put, after, put[1]) if put[0] is before else put for put in self._puts]
+        self._puts = [_changed(put, after, put[1]) if put[0] is before else put for put in rows_of(self._puts)]
 
     def move_to(self, offset: int) -> None:
         """Make `offset` the end of the log. Nothing may be buffered."""
@@ -509,10 +510,8 @@ def _head_of(born_host: bytes, store_host: bytes, sys_flag: int) -> tuple[Callab
     return head.pack, head.size, sys_flag
 
 
-def _changed(put: QueuePut | BatchPut, queue: ConsumeQueue, queue_offset: int) -> QueuePut | BatchPut:
+def _changed(put: QueuePut, queue: ConsumeQueue, queue_offset: int) -> QueuePut:
     """Return a put with another queue and queue offset."""
-    if isinstance(put, BatchPut):
-        return put._replace(queue=queue, queue_offset=queue_offset)
     return queue, queue_offset, *put[2:]
 
 

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from operator import add, lt
 from struct import Struct
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from zlib import crc32
 
 from rmqkit.broker.special.timer.rewrite import DELETE, DELIVERED, OUT, REAL_QUEUE_ID, REAL_TOPIC, ROLLED
@@ -170,9 +170,7 @@ def _delivered(
     records: Sequence[bytes], units: Sequence[TimerUnit], offset_next: int, wall_ms: int
 ) -> DueTimers | None:
     """Return timers in their delivered form, by column; None if one of them is not plain."""
-    sizes, magics, crcs, flags, offsets, places, sys_flags, born, stored, body_sizes = zip(
-        *map(COPIED.unpack_from, records), strict=True
-    )
+    sizes, magics, crcs, flags, offsets, places, sys_flags, born, stored, body_sizes, bodies, topics, sent = _columns(records)
     _, _, write_ms, _, phy_offsets, unit_sizes, _ = zip(*units, strict=True)
     if (
         sizes != unit_sizes or places != phy_offsets or set(magics) != {MAGIC_V1} or min(body_sizes) < 0
@@ -180,16 +178,13 @@ def _delivered(
         or not all(map(lt, offsets, offsets[1:]))
     ):  # fmt: skip
         return None
-    topics_at = [COPIED.size + size for size in body_sizes]
-    bodies = [record[COPIED.size : at] for record, at in zip(records, topics_at, strict=True)]
-    sent = [record[at + BETWEEN_SIZE :] for record, at in zip(records, topics_at, strict=True)]
     tails = [properties[properties.rfind(TAIL) :] for properties in sent]
     waits = {tail: wait_of(tail) for tail in set(tails)}
     queues = {tail: wait[1:3] for tail, wait in waits.items() if wait is not None}
     every = b"".join(sent)
     if (
         len(queues) != len(waits)
-        or not all([record.startswith(TOPIC_FIELD, at) for record, at in zip(records, topics_at, strict=True)])
+        or set(topics) != {TOPIC_FIELD}
         or any(name in every for name in _NOT_PLAIN)
         or [crc32(body) & 0x7FFFFFFF for body in bodies] != list(crcs)
     ):
@@ -204,6 +199,31 @@ def _delivered(
         list(map(queues.__getitem__, tails)), flags, sys_flags, born, stored, crcs, bodies, properties, codes
     )
     return DueTimers(offsets, units, run)
+
+
+def _columns(records: Sequence[bytes]) -> Sequence[Sequence[Any]]:
+    """Return the columns of records: those of `COPIED`, then bodies, topics, and properties."""
+    size, body_size = len(records[0]), int.from_bytes(records[0][COPIED.size - 4 : COPIED.size], "big")
+    if set(map(len, records)) == {size} and 0 <= body_size < size - COPIED.size - BETWEEN_SIZE:
+        columns = list(zip(*_layout(size, body_size).iter_unpack(b"".join(records)), strict=True))
+        if set(columns[-4]) == {body_size}:
+            return columns
+    columns = list(zip(*map(COPIED.unpack_from, records), strict=True))
+    topics_at = [COPIED.size + max(0, size) for size in columns[-1]]
+    places = [(record, at, at + len(TOPIC_FIELD)) for record, at in zip(records, topics_at, strict=True)]
+    return (
+        *columns,
+        [record[COPIED.size : at] for record, at, _ in places],
+        [record[at:end] for record, at, end in places],
+        [record[end + 2 :] for record, _, end in places],
+    )
+
+
+@lru_cache(maxsize=64)
+def _layout(size: int, body_size: int) -> Struct:
+    """Return the layout of a waiting record of this size: that of `COPIED`, body, topic, properties."""
+    properties_size = size - COPIED.size - body_size - BETWEEN_SIZE
+    return Struct(f"{COPIED.format}{body_size}s{len(TOPIC_FIELD)}s2x{properties_size}s")
 
 
 def dense_end(begin: int, end: int, used_size: int) -> int:

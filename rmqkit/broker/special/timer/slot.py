@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from rmqkit.store.timer_log import MAGIC_DELETE, MAGIC_ROLL, NONE, TimerUnit
 
-#: of these bits, a marker that is put has only the first
+#: a unit that has only the first of these bits deletes another one
 _MARKER = MAGIC_DELETE | MAGIC_ROLL
 
 
@@ -55,14 +55,14 @@ class TimerSlot:
         """All timers of this slot below this offset are done."""
         return next(iter(self.in_flight), self.offset_next)
 
-    def collect(self, found: Sequence[tuple[int, TimerUnit]]) -> None:
+    def collect(self, positions: Sequence[int], units: Sequence[TimerUnit]) -> None:
         """Take the next units of the chain, with their positions."""
-        self.units += len(found)
-        markers = [position for position, unit in found if unit.magic & _MARKER == MAGIC_DELETE]
-        self.markers.extend(markers)
-        if markers:
-            found = [each for each in found if each[1].magic & _MARKER != MAGIC_DELETE]
-        self._timers.extend([position for position, _ in found])
+        self.units += len(units)
+        if {unit.magic & _MARKER for unit in units} & {MAGIC_DELETE}:
+            for position, unit in zip(positions, units, strict=True):
+                (self.markers if unit.magic & _MARKER == MAGIC_DELETE else self._timers).append(position)
+        else:
+            self._timers.extend(positions)
 
     def next(self) -> int:
         """Return the position of the next timer; `take` removes it."""
