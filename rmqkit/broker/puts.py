@@ -24,6 +24,7 @@ Source: `store/.../CommitLog.handleDiskFlushAndHA`,
 `broker/.../SendMessageProcessor.handlePutMessageResult`.
 """
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -36,7 +37,7 @@ from rmqkit.broker.statistics import Statistics
 from rmqkit.config import FlushDiskType
 from rmqkit.runtime.calls import Call, Response
 from rmqkit.runtime.waiters import OffsetWaiters
-from rmqkit.store.contract import Put, PutResult, PutStatus, StorageEngine, StoreWriteError
+from rmqkit.store.contract import Put, PutResult, PutRun, PutStatus, StorageEngine, StoreWriteError
 from rmqkit.wire.codes import ResponseCode
 from rmqkit.wire.msgid import offset_id
 from rmqkit.wire.remoting.frames import CODEC_ROCKETMQ
@@ -65,8 +66,8 @@ _PUT_OK = PutStatus.PUT_OK
 Then = Callable[[PutStatus], None]
 #: call, queue id, unique key, result, whether it waits for disk and copies, recall handle
 Parked = tuple[Call[Any], int, bytes, PutResult, bool, bytes]
-#: topic, result, callback, whether it waits for copies
-Own = tuple[str, PutResult, Then, bool]
+#: topic, number of messages, bytes of all, end in the log, callback, whether they wait for copies
+Own = tuple[str, int, int, int, Then, bool]
 
 
 class _Wait:
@@ -156,25 +157,20 @@ class Puts:
         self.await_own(put.topic, result, then)
         return result
 
-    def put_some(self, puts: Sequence[Put], then: Then) -> int:
+    def put_run(self, run: PutRun, then: Then) -> int:
         """Like `put` for messages that end together, in order, until one is not appended.
 
         Returns how many were appended. If there are any, `then` is called once for all of them, and
         not before this returns. The caller tries the next one with `put`, for its status.
         """
-        append, own = self._store.append, self._own
-        count = 0
-        for put in puts:
-            result = append(put)
-            if result.status is not _PUT_OK:
-                break
-            count += 1
-            own.append((put.topic, result, _ignore, False))
-        if count:
-            self.own_count += count
-            topic, result, _, copies = own[-1]
-            own[-1] = topic, result, then, copies
-        return count
+        sizes = self._store.append_run(run)
+        if sizes:
+            self.own_count += len(sizes)
+            end = self._store.offset_max
+            for (topic, size), count in Counter(zip([topic for topic, _ in run.queues], sizes, strict=False)).items():
+                self._own.append((topic, count, count * size, end, _ignore, False))
+            self._own[-1] = (*self._own[-1][:4], then, False)
+        return len(sizes)
 
     def await_own(self, topic: str, result: PutResult, then: Then, *, copies: bool = False) -> None:
         """Like `put`, for a message that was appended already.
@@ -186,7 +182,7 @@ class Puts:
             then(result.status)
         else:
             self.own_count += 1
-            self._own.append((topic, result, then, copies))
+            self._own.append((topic, 1, result.phy_offset_next - result.phy_offset, result.phy_offset_next, then, copies))
 
     @property
     def is_full(self) -> bool:
@@ -243,18 +239,18 @@ class Puts:
     def _settle_own(self) -> None:
         own, self._own = self._own, []
         last, last_size, count = "", 0, 0
-        for topic, (_, phy_offset, _, phy_offset_next, _, _), _, _ in own:
-            # Most messages are like the one before: due timers, and commits.
-            size = phy_offset_next - phy_offset
+        for topic, messages, bytes_size, _, _, _ in own:
+            # Most messages are like the one before: commits.
+            size = bytes_size // messages
             if size != last_size or topic != last:
                 if count:
                     self._statistics.put(last, count, count * last_size)
                 last, last_size, count = topic, size, 0
-            count += 1
+            count += messages
         self._statistics.put(last, count, count * last_size)
         acks = self._acks
         if acks.needed != OWN and any(copies for *_, copies in own):
-            own = [self._with_copies(each) if each[3] else each for each in own]
+            own = [self._with_copies(each) if each[5] else each for each in own]
         if self._context.config.flush.flush_disk_type is not FlushDiskType.SYNC_FLUSH:
             self._end_own(own, PutStatus.PUT_OK)
             return
@@ -262,27 +258,27 @@ class Puts:
         def synced(durable: bool) -> None:
             self._end_own(own, PutStatus.PUT_OK if durable else PutStatus.FLUSH_DISK_TIMEOUT)
 
-        self._store.sync(own[-1][1].phy_offset_next, synced)
+        self._store.sync(own[-1][3], synced)
 
     def _with_copies(self, own: Own) -> Own:
         """Return `own` with a callback that ends it only when the wait for copies has ended too."""
-        topic, result, then, _ = own
+        _, _, _, end, then, _ = own
         acks = self._acks
         if acks.no_slave:
-            return topic, result, _worse(then, PutStatus.SLAVE_NOT_AVAILABLE), False
+            return (*own[:4], _worse(then, PutStatus.SLAVE_NOT_AVAILABLE), False)
         wait = _Wait(then, 2, PutStatus.PUT_OK)
-        acks.park(result.phy_offset_next, wait.copies)
+        acks.park(end, wait.copies)
 
         def stored(status: PutStatus) -> None:
             if status is not PutStatus.PUT_OK and wait.status is PutStatus.PUT_OK:
                 wait.status = status
             wait.disk(True)
 
-        return topic, result, stored, False
+        return (*own[:4], stored, False)
 
     def _end_own(self, own: list[Own], status: PutStatus) -> None:
-        self.own_count -= len(own)
-        for _, _, then, _ in own:
+        self.own_count -= sum([each[1] for each in own])
+        for *_, then, _ in own:
             then(status)
 
     def _await(self, turn: list[Parked], is_sync: bool) -> None:

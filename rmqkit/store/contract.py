@@ -31,8 +31,9 @@ The broker validates topic names from the wire. The engine still refuses a name 
 to a path outside its folder.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import IntEnum
+from struct import Struct
 from typing import Any, NamedTuple, Protocol
 
 from rmqkit.errors import RmqkitError
@@ -103,6 +104,40 @@ class Put(NamedTuple):
     #: tags code of the queue entry: Java's hash of TAGS, 0 without tags; on the schedule topic the
     #: due time in ms
     tags_code: int
+
+
+_BORN, _STORED = Struct(">q8s"), Struct(">8si")
+
+
+class PutRun(NamedTuple):
+    """Messages by column, for any queues, in the order in which their records follow each other.
+
+    Their hosts have IPv4 addresses. A column may be any sequence, all have one length.
+    """
+
+    #: topic and queue id
+    queues: Sequence[tuple[str, int]]
+    flags: Sequence[int]
+    sys_flags: Sequence[int]
+    #: birth time and host, as a record has them: 16 bytes
+    born: Sequence[bytes]
+    #: store host and reconsume times, as a record has them: 12 bytes
+    stored: Sequence[bytes]
+    #: checksums of the bodies, as a record has them
+    body_crcs: Sequence[int]
+    bodies: Sequence[bytes]
+    properties: Sequence[bytes]
+    tags_codes: Sequence[int]
+
+    def part(self, begin: int, end: int) -> "PutRun":
+        return PutRun._make([column[begin:end] for column in self])
+
+    def puts(self) -> Iterator[Put]:
+        """Yield the messages one by one."""
+        for (topic, queue_id), flag, sys_flag, born, stored, _, body, properties, code in zip(*self, strict=True):
+            born_ms, born_host = _BORN.unpack(born)
+            host, times = _STORED.unpack(stored)
+            yield Put(topic, queue_id, flag, sys_flag, born_ms, born_host, host, times, 0, body, properties, code)
 
 
 class PutResult(NamedTuple):
@@ -254,6 +289,13 @@ class StorageEngine(Protocol):
         `put` holds the fields that they share. Each message is (flag, body, properties, tags_code).
         `messages` may be a `UniformBatch`, which an engine can store by column. To all others it is
         a sequence of such messages.
+        """
+
+    def append_run(self, run: PutRun) -> Sequence[int]:
+        """Append the records that `append` would make of the messages of a run, in their order.
+
+        Ends before a message that `append` would refuse, or that the engine takes only alone.
+        Returns the sizes of the records that were appended. `offset_max` is behind the last one.
         """
 
     def append_inner_batch(self, put: Put, count: int) -> PutResult:

@@ -38,6 +38,7 @@ from rmqkit.store.contract import (
     IndexHits,
     Put,
     PutResult,
+    PutRun,
     PutStatus,
     QueueRange,
     Read,
@@ -52,7 +53,7 @@ from rmqkit.store.log.flush import LogFlush, Told
 from rmqkit.store.log.scan import store_ms_of
 from rmqkit.store.log.walk import LogWalk
 from rmqkit.store.queue_reader import read_queue, search_by_time
-from rmqkit.store.queues.batch_put import BatchPut
+from rmqkit.store.queues.batch_put import ColumnPut
 from rmqkit.store.queues.batch_queue import BatchQueue
 from rmqkit.store.queues.consume_queue import PRE_BLANK_SIZE, UNIT, ConsumeQueue
 from rmqkit.store.queues.extension import ADDRESS_MAX, tags_code_at
@@ -286,6 +287,9 @@ class MappedEngine:
     def append_batch(self, put: Put, messages: Sequence[tuple[int, bytes, bytes, int]]) -> PutResult:
         return self.log.append_batch(put, messages) if self._writeable else _REFUSED
 
+    def append_run(self, run: PutRun) -> Sequence[int]:
+        return self.log.append_run(run) if self._writeable else ()
+
     def append_inner_batch(self, put: Put, count: int) -> PutResult:
         if not self._writeable:
             return _REFUSED
@@ -326,16 +330,16 @@ class MappedEngine:
 
         `caught_up`: all earlier records are dispatched already.
         """
-        puts, is_whole, has_batches = self.log.take_puts()
+        puts, is_whole, has_columns = self.log.take_puts()
         if puts and is_whole and caught_up and self.offset_confirmed is None:
-            if has_batches:
+            if has_columns:
                 self.table.extend_mixed(puts, self._arrivals)
                 self.index.extend_mixed(puts)
             else:
                 self.table.extend(puts, self._arrivals)  # type: ignore[arg-type]
                 self.index.extend(puts)  # type: ignore[arg-type]
             last = puts[-1]
-            if has_batches and isinstance(last, BatchPut):
+            if has_columns and isinstance(last, ColumnPut):
                 self.dispatched = (last.phy_offsets[-1], last.phy_next, last.store_ms)
                 self.flush.written_ms = last.store_ms
             else:

@@ -15,6 +15,7 @@ Source: `store/.../timer/TimerLog.java`, `TimerMessageStore.recoverAndRevise`.
 """
 
 from collections.abc import Callable, Sequence
+from itertools import repeat
 from struct import Struct
 from typing import NamedTuple
 
@@ -25,6 +26,9 @@ from rmqkit.store.log.files import LogFiles
 #: size, previous, magic, write time, delay, log offset, record size, hash of the topic, reserved
 _UNIT = Struct(">iqiqiqiiq")
 UNIT_SIZE = _UNIT.size
+#: the fields of a unit that a `TimerUnit` has
+_FIELDS = Struct(">4xqiqiqii8x")
+_SIZE_FIELD = UNIT_SIZE.to_bytes(4, "big")
 _FILLER = Struct(">iqi")
 FILLER_MAGIC = -875286124
 #: bits of `TimerUnit.magic`
@@ -32,6 +36,8 @@ MAGIC_DEFAULT, MAGIC_ROLL, MAGIC_DELETE = 1, 2, 4
 NONE = -1
 #: bytes that `read` keeps, since the units of a slot often lie close to each other
 BLOCK_SIZE = 65_536
+#: linked units that lie next to each other before more of them are read together
+LINKED_MIN = 16
 _new = tuple.__new__
 
 
@@ -128,7 +134,14 @@ class TimerLog:
         return TimerUnit(previous, magic, write_ms, delay_ms, phy_offset, record_size, topic_hash)
 
     def read_many(self, positions: Sequence[int]) -> list[TimerUnit | None]:
-        """Return what `read` returns for each position; costs less, if they are in order."""
+        """Return what `read` returns for each position.
+
+        It costs less if they are in order, and least if the units lie next to each other.
+        """
+        if positions and positions == list(range(positions[0], positions[-1] + 1, UNIT_SIZE)):
+            units = self._read_adjacent(positions[0], len(positions))
+            if units is not None:
+                return units
         found: list[TimerUnit | None] = []
         unpack, block, block_start = _UNIT.unpack_from, b"", 0
         for position in positions:
@@ -141,13 +154,27 @@ class TimerLog:
             found.append(_new(TimerUnit, fields[1:8]) if fields[0] == UNIT_SIZE else None)
         return found
 
-    def read_chain(self, position: int, count_max: int, found: list[tuple[int, TimerUnit]]) -> int:
-        """Follow a chain from `position` backwards until `found` has `count_max` units.
+    def read_chain(self, position: int, count_max: int) -> "tuple[list[int], list[TimerUnit], int]":
+        """Follow a chain from `position` backwards over up to `count_max` units.
 
-        Returns the next position: NONE at the end of the chain, that of a unit that cannot be read.
+        Returns their positions, the units, and the next position: NONE at the end of the chain,
+        that of a unit that cannot be read.
         """
-        unpack, block, block_start = _UNIT.unpack_from, b"", 0
-        while position != NONE and len(found) < count_max:
+        positions: list[int] = []
+        units: list[TimerUnit] = []
+        unpack, block, block_start, linked = _UNIT.unpack_from, b"", 0, 0
+        while position != NONE and len(units) < count_max:
+            if linked >= LINKED_MIN:
+                # No more than so far, as the chain may leave here.
+                count = min(linked, count_max - len(units), (position - block_start) // UNIT_SIZE + 1)
+                adjacent = self._adjacent_before(position, count)
+                if adjacent:
+                    positions += range(position, position - len(adjacent) * UNIT_SIZE, -UNIT_SIZE)
+                    units += adjacent
+                    linked = linked + count if len(adjacent) == count else 0
+                    position = adjacent[-1].previous
+                    continue
+                linked = 0
             start = position - block_start
             if 0 <= start <= len(block) - UNIT_SIZE:
                 fields = unpack(block, start)
@@ -157,9 +184,34 @@ class TimerLog:
                 block, block_start = self._block, self._block_start
             if unit is None:
                 break
-            found.append((position, unit))
+            positions.append(position)
+            units.append(unit)
+            linked = linked + 1 if unit.previous == position - UNIT_SIZE else 0
             position = unit.previous
-        return position
+        return positions, units, position
+
+    def _adjacent_before(self, position: int, count: int) -> list[TimerUnit]:
+        """Return up to `count` units of a chain in the block, from `position` backwards.
+
+        They lie next to each other.
+        """
+        begin, end = position - (count - 1) * UNIT_SIZE - self._block_start, position + UNIT_SIZE - self._block_start
+        units = _decode(self._block[begin:end]) if 0 <= begin < end <= len(self._block) else None
+        if units is None:
+            return []
+        units.reverse()
+        taken = 1
+        while taken < count and units[taken - 1].previous == position - taken * UNIT_SIZE:
+            taken += 1
+        return units[:taken]
+
+    def _read_adjacent(self, position: int, count: int) -> "list[TimerUnit | None] | None":
+        """Return the units from a position on, None if one of them cannot be read."""
+        files, size = self._files, count * UNIT_SIZE
+        if not files.start <= position < files.end:
+            return None
+        data = self._disk.read(files.path(position), position - files.floor(position), size)
+        return _decode(data) if len(data) == size else None  # type: ignore[return-value]
 
     def _load_block(self, position: int) -> None:
         """Read the block that ends with this unit, since a chain leads backwards.
@@ -291,3 +343,11 @@ class TimerLog:
                 return
             self._block = b""
             files.remove_first(lambda error: None)
+
+
+def _decode(data: bytes) -> list[TimerUnit] | None:
+    """Return the units of these bytes, None if one of them is no unit."""
+    count = len(data) // UNIT_SIZE
+    if any(data[at::UNIT_SIZE] != _SIZE_FIELD[at : at + 1] * count for at in range(len(_SIZE_FIELD))):
+        return None
+    return list(map(_new, repeat(TimerUnit), _FIELDS.iter_unpack(data)))

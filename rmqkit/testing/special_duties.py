@@ -14,7 +14,7 @@ test wants. The tests identify a message by its `origin`.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Any, ClassVar
 
@@ -22,7 +22,7 @@ import pytest
 
 from rmqkit.broker.special import table
 from rmqkit.broker.special.contract import Snapshot, SpecialDuty, SpecialRow, Then
-from rmqkit.store.contract import Put, PutStatus
+from rmqkit.store.contract import Put, PutRun, PutStatus
 from rmqkit.testing.brokers import NAME, SimBroker
 from rmqkit.wire.bodies import ConsumerOffsetTable
 from rmqkit.wire.codes import RequestCode
@@ -60,7 +60,7 @@ class Recorder:
         if self.answer is not None:
             self.end(self.answer)
 
-    def put_some(self, puts: Sequence[Put], then: Then) -> int:
+    def put_run(self, run: PutRun, then: Then) -> int:
         """Take none: each attempt is recorded by `put`."""
         return 0
 

@@ -14,7 +14,7 @@ tests that each duty must pass (`SpecialDutyContract`).
 Source: `broker/.../BrokerController.java` (`changeSpecialServiceStatus`), RIP-32.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from rmqkit.broker.client_calls import ClientCalls
@@ -23,7 +23,7 @@ from rmqkit.broker.tables.clients import Clients
 from rmqkit.broker.tables.groups import GroupTable
 from rmqkit.broker.tables.offsets import OffsetTable
 from rmqkit.broker.tables.topics import TopicTable
-from rmqkit.store.contract import Put, PutResult, PutStatus, StorageEngine
+from rmqkit.store.contract import Put, PutResult, PutRun, PutStatus, StorageEngine
 from rmqkit.wire.codes import OwnRequestCode
 
 Then = Callable[[PutStatus], None]
@@ -78,7 +78,7 @@ class Destination(Protocol):
         each attempt.
         """
 
-    def put_some(self, puts: Sequence[Put], then: Then) -> int:
+    def put_run(self, run: PutRun, then: Then) -> int:
         """Put messages at once, in order; return how many of them.
 
         If there are any, `then` is called once for all of them, and not before this returns. The

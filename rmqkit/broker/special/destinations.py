@@ -9,12 +9,12 @@ the original of a half or a timer that an isolated master has put again.
 """
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Protocol
 
 from rmqkit.broker.escape.bridge import Escape
 from rmqkit.broker.special.contract import Then
-from rmqkit.store.contract import Put, PutResult, PutStatus
+from rmqkit.store.contract import Put, PutResult, PutRun, PutStatus
 from rmqkit.wire.topic_names import HALF_TOPIC, SEND_FORBIDDEN, SYSTEM_PREFIX, TIMER_TOPIC
 
 #: internal topics with messages that are released later
@@ -37,7 +37,7 @@ class OwnPuts(Protocol):
     """What a destination needs of `Puts`."""
 
     def put(self, put: Put, then: Then) -> PutResult: ...
-    def put_some(self, puts: Sequence[Put], then: Then) -> int: ...
+    def put_run(self, run: PutRun, then: Then) -> int: ...
 
 
 class OwnStore:
@@ -54,13 +54,13 @@ class OwnStore:
 
     def __init__(self, puts: OwnPuts) -> None:
         self._put = puts.put
-        self._put_some = puts.put_some
+        self._put_run = puts.put_run
 
     def put(self, put: Put, origin: str, then: Then) -> PutResult | None:
         return self._put(put, then)
 
-    def put_some(self, puts: Sequence[Put], then: Then) -> int:
-        return self._put_some(puts, then)
+    def put_run(self, run: PutRun, then: Then) -> int:
+        return self._put_run(run, then)
 
     def withdraw(self) -> None:
         """Nothing waits here."""
@@ -104,11 +104,11 @@ class GuardedStore(OwnStore):
         contact.ask()
         return None
 
-    def put_some(self, puts: Sequence[Put], then: Then) -> int:
+    def put_run(self, run: PutRun, then: Then) -> int:
         """Put the messages if none has to wait; those that have to are given to `put`."""
         if self._waiting or (self._contact.is_needed and not self._contact.is_proven):
             return 0
-        return self._put_some(puts, then)
+        return self._put_run(run, then)
 
     def _proven(self) -> None:
         waiting, self._waiting = self._waiting, deque()
@@ -148,7 +148,7 @@ class EscapeBridge:
     def put(self, put: Put, origin: str, then: Then) -> None:
         self._escape.put(put, origin, then)
 
-    def put_some(self, puts: Sequence[Put], then: Then) -> int:
+    def put_run(self, run: PutRun, then: Then) -> int:
         return 0
 
     def withdraw(self) -> None:

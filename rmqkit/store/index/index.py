@@ -34,7 +34,7 @@ from rmqkit.store.index.key_hashes import TAG_KEY, batch_hashes, key_hashes, run
 from rmqkit.store.log.commit_log import CommitLog
 from rmqkit.store.log.scan import ScanResult, scan
 from rmqkit.store.log.walk import LogWalk
-from rmqkit.store.queues.batch_put import BatchPut
+from rmqkit.store.queues.batch_put import BatchPut, ColumnPut, RunPut
 from rmqkit.store.queues.batch_put import Put as QueuePut
 from rmqkit.store.queues.table import ROLLED_BACK
 from rmqkit.wire.codes import MessageSysFlag
@@ -105,8 +105,8 @@ class Index:
         self._broken = broken
         self._wake = wake
         self.waiting_max = WAITING_MAX
-        self._waiting: deque[QueuePut | Row | BatchPut] = deque()
-        #: number of records in `_waiting`. All limits count records: a uniform batch is one item
+        self._waiting: deque[QueuePut | Row | ColumnPut] = deque()
+        #: number of records in `_waiting`. All limits count records: a batch or a run is one item
         self._waiting_count = 0
         #: records of the first waiting batch that are taken already
         self._taken_count = 0
@@ -139,12 +139,12 @@ class Index:
         if self._is_live:
             self._extend(puts, len(puts))
 
-    def extend_mixed(self, puts: Sequence[QueuePut | BatchPut]) -> None:
-        """Like `extend`, for puts some of which are uniform batches."""
+    def extend_mixed(self, puts: Sequence[QueuePut | ColumnPut]) -> None:
+        """Like `extend`, for puts some of which stand for several records."""
         if self._is_live:
-            self._extend(puts, sum([len(put.sizes) if isinstance(put, BatchPut) else 1 for put in puts]))
+            self._extend(puts, sum([len(put.sizes) if isinstance(put, ColumnPut) else 1 for put in puts]))
 
-    def _extend(self, puts: Sequence[QueuePut | BatchPut], count: int) -> None:
+    def _extend(self, puts: Sequence[QueuePut | ColumnPut], count: int) -> None:
         self._last_ms = self._clock.mono_ms
         if not self._waiting:
             self._first_ms = self._last_ms
@@ -355,6 +355,10 @@ class Index:
         left = RECORDS_PER_STEP
         while left and self._waiting and self._rest is None:
             first = self._waiting[0]
+            if isinstance(first, RunPut):
+                self._waiting.popleft()
+                self._waiting.extendleft(reversed(list(first.rows())))
+                continue
             if isinstance(first, BatchPut):
                 done, room = self._take_batch(first, left, room, entries)
             else:

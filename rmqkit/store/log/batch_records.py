@@ -1,6 +1,6 @@
-"""Encodes the records of a uniform batch (`uniform_batch.py`), with the bytes of the general path.
+"""Encodes many records by column, with the bytes of the general path.
 
-From one record to the next only these fields differ: the CRC of the body, both offsets, the body,
+**A uniform batch** (`uniform_batch.py`). From one record to the next only these fields differ: the CRC of the body, both offsets, the body,
 and the own part of the properties. Everything between them is prepared once per batch:
 
     constant                     differs per record
@@ -13,6 +13,8 @@ and the own part of the properties. Everything between them is prepared once per
 With bodies of one size, one `pack` encodes up to `RECORDS_PER_PACK` records: the layout of that
 many records is one cached `Struct`, and `zip` interleaves the columns. With bodies of different
 sizes, each record has a packed head of its own, and one `join` puts the pieces together.
+
+**A run** (`PutRun`) has messages for several queues. Each record has a packed head of its own.
 """
 
 from collections.abc import Sequence
@@ -21,7 +23,7 @@ from itertools import accumulate, chain, islice, repeat
 from struct import Struct
 from zlib import crc32
 
-from rmqkit.store.contract import Put
+from rmqkit.store.contract import Put, PutRun
 from rmqkit.store.log.uniform_batch import UniformBatch
 from rmqkit.store.queues.consume_queue import ConsumeQueue
 
@@ -31,6 +33,9 @@ _FIELDS = 9
 _FIRST = Struct(">II")
 _QUEUE_AND_FLAG = Struct(">ii")
 _BODY_SIZE = Struct(">i")
+#: the fields of a record before its body, for hosts with IPv4 addresses
+_RUN_HEAD = Struct(">IIIiiqqi16sq12sqi").pack
+_PROPERTIES_SIZE = Struct(">H").pack
 
 
 def encode_records(
@@ -88,6 +93,28 @@ def encode_records(
     )  # fmt: skip
     pieces = zip(heads, bodies, repeat(topic), batch.own, repeat(behind))
     return b"".join(chain.from_iterable(pieces)), phy_offsets, record_sizes
+
+
+def encode_run(
+    run: PutRun,
+    queues: Sequence[ConsumeQueue],
+    queue_offsets: Sequence[int],
+    phy_offsets: Sequence[int],
+    sizes: Sequence[int],
+    store_ms: int,
+) -> bytes:
+    """Return the records of a run end to end. `sizes` are theirs, `queues` those of the records."""
+    magics = [queue.magic for queue in queues]
+    queue_ids = [queue.queue_id for queue in queues]
+    heads = map(
+        _RUN_HEAD, sizes, magics, run.body_crcs, queue_ids, run.flags, queue_offsets, phy_offsets, run.sys_flags, run.born,
+        repeat(store_ms), run.stored, repeat(0), map(len, run.bodies),
+    )  # fmt: skip
+    topics = [queue.topic_field for queue in queues]
+    properties_sizes = map(_PROPERTIES_SIZE, map(len, run.properties))
+    return b"".join(
+        chain.from_iterable(zip(heads, run.bodies, topics, properties_sizes, run.properties, strict=True))
+    )
 
 
 @lru_cache(maxsize=32)

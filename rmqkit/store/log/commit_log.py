@@ -25,18 +25,21 @@ them back.
 Source: `store/.../CommitLog.java`, `store/.../MessageExtEncoder.java`.
 """
 
-from collections.abc import Callable, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Mapping, Sequence
+from itertools import accumulate, count
+from operator import gt
 from struct import Struct
 from zlib import crc32
 
 from rmqkit.runtime.connection import Buffer
 from rmqkit.runtime.ports import Clock, Disk
-from rmqkit.store.contract import Put, PutResult, PutStatus, StoreWriteError
-from rmqkit.store.log.batch_records import encode_records
+from rmqkit.store.contract import Put, PutResult, PutRun, PutStatus, StoreWriteError
+from rmqkit.store.log.batch_records import encode_records, encode_run
 from rmqkit.store.log.files import LogFiles
 from rmqkit.store.log.scan import BLANK_SIZE, CRC_PROPERTY_SIZE, MAGIC_BLANK, MAGIC_V1, MAGIC_V2, RECORD_SIZE_MIN
 from rmqkit.store.log.uniform_batch import UniformBatch
-from rmqkit.store.queues.batch_put import BatchPut
+from rmqkit.store.queues.batch_put import BatchPut, ColumnPut, RunPut, rows_of
 from rmqkit.store.queues.batch_put import Put as QueuePut
 from rmqkit.store.queues.consume_queue import ConsumeQueue
 from rmqkit.store.queues.table import PREPARED, ROLLED_BACK
@@ -100,9 +103,9 @@ class CommitLog:
         self._run: list[Buffer] = []
         self._run_start = 0
         self._runs: list[tuple[int, list[Buffer]]] = []
-        self._puts: list[QueuePut | BatchPut] = []
-        #: whether `_puts` has a `BatchPut`
-        self._has_batches = False
+        self._puts: list[QueuePut | ColumnPut] = []
+        #: whether a put stands for several records
+        self._has_columns = False
         #: whether bytes were buffered whose records are not in `_puts`
         self._is_raw = False
         #: (offset, size) of bytes that failed writes may have left behind the end of the log
@@ -253,9 +256,66 @@ class CommitLog:
         self._run.append(data)
         fields = queue, first, phy_offsets, sizes, batch.tags_code, batch.properties, store_ms, phy_next
         self._puts.append(_new(BatchPut, fields))
-        self._has_batches = True
+        self._has_columns = True
         queue.offset_next, self.offset_max = first + len(sizes), phy_next
         return _new(PutResult, (_PUT_OK, phy_offset, first, phy_next, phy_offsets, 0))
+
+    def append_run(self, run: PutRun) -> Sequence[int]:
+        """Buffer the records of a run by column; return their sizes.
+
+        Ends before a message that `append` would refuse, or whose record gets no unit. Takes none
+        if each record needs a CRC property.
+        """
+        if self._prop_crc:
+            return ()
+        queues = {key: self._queues.get(key) or self._make_queue(*key) for key in dict.fromkeys(run.queues)}
+        # The record of a queue that takes none is too big for any file.
+        fixed = {key: self._fixed_size(queue) for key, queue in queues.items()}
+        body_sizes, properties_sizes = list(map(len, run.bodies)), list(map(len, run.properties))
+        columns = zip(run.queues, body_sizes, properties_sizes, strict=True)
+        sizes = [fixed[key] + body_size + properties_size for key, body_size, properties_size in columns]
+        limits = self.files.file_size - BLANK_SIZE, self.body_size_max, PROPERTIES_SIZE_MAX, 0
+        limited = sizes, body_sizes, properties_sizes, [each & _NOT_QUEUED for each in run.sys_flags]
+        if any(map(gt, map(max, limited), limits)):
+            rows = enumerate(zip(*limited, strict=True))
+            first = next(at for at, row in rows if any(map(gt, row, limits)))
+            return self.append_run(run.part(0, first)) if first else ()
+        begin = 0
+        while begin < len(sizes):
+            ends = list(accumulate(sizes[begin:], initial=self.offset_max))
+            fitting = bisect_right(ends, self._file_end - BLANK_SIZE) - 1
+            if fitting <= 0:
+                self._roll()
+                continue
+            end = begin + fitting
+            is_whole = fitting == len(sizes)
+            self._append_part(run if is_whole else run.part(begin, end), queues, sizes[begin:end], ends[: fitting + 1])
+            begin = end
+        return sizes
+
+    def _fixed_size(self, queue: ConsumeQueue | None) -> int:
+        """Return the size of a queue's record without body and properties.
+
+        That of the log's files if the queue takes no records.
+        """
+        if queue is None or (queue.magic == MAGIC_V2 and not self._long_topics):
+            return self.files.file_size
+        return _HEAD_V4_SIZE + len(queue.topic_field) + 2
+
+    def _append_part(
+        self, run: PutRun, queues: Mapping[tuple[str, int], ConsumeQueue | None], sizes: Sequence[int], ends: list[int]
+    ) -> None:
+        """Buffer the records of a run that begin at `ends`, in this file; the last one is the end."""
+        self.offset_max, store_ms = ends.pop(), self.clock.wall_ms
+        column = [queues[key] for key in run.queues]
+        counts = {key: count(queue.offset_next) for key, queue in queues.items()}
+        queue_offsets = list(map(next, map(counts.__getitem__, run.queues)))
+        for key, queue in queues.items():
+            queue.offset_next = next(counts[key])
+        self._run.append(encode_run(run, column, queue_offsets, ends, sizes, store_ms))
+        fields = column, queue_offsets, ends, sizes, run.tags_codes, run.properties, store_ms, self.offset_max
+        self._puts.append(RunPut._make(fields))
+        self._has_columns = True
 
     def append_inner_batch(self, put: Put, count: int) -> PutResult:
         """Buffer one record with `count` messages, which takes that many queue offsets.
@@ -321,7 +381,7 @@ class CommitLog:
         try:
             self._write_runs()
         except OSError as error:
-            for queue, queue_offset, *_ in reversed(self._puts):
+            for queue, queue_offset, *_ in reversed(rows_of(self._puts)):
                 if queue_offset >= 0:
                     queue.offset_next = queue_offset
             self._puts.clear()
@@ -375,24 +435,25 @@ class CommitLog:
                 self.disk.write(files.path(offset), offset % files.file_size, [bytes(size)])
             self._stale.pop()
 
-    def take_puts(self) -> tuple[list[QueuePut | BatchPut], bool, bool]:
+    def take_puts(self) -> tuple[list[QueuePut | ColumnPut], bool, bool]:
         """Return the records written since the last call.
 
-        Also whether nothing else was written, and whether any of the puts is a `BatchPut`. If
+        Also whether nothing else was written, and whether a put stands for several records. If
         replicated bytes were written too, the caller must read their records back.
         """
         puts, self._puts = self._puts, []
         is_whole, self._is_raw = not self._is_raw, False
-        has_batches, self._has_batches = self._has_batches, False
-        return puts, is_whole, has_batches
+        has_columns, self._has_columns = self._has_columns, False
+        return puts, is_whole, has_columns
 
     def forget_queues(self, topics: set[str]) -> None:
         """Detach buffered records from the deleted queues of these topics: they get no unit."""
-        self._puts = [_changed(put, put[0], PREPARED) if put[0].topic in topics else put for put in self._puts]
+        rows = rows_of(self._puts)
+        self._puts = [_changed(put, put[0], PREPARED) if put[0].topic in topics else put for put in rows]
 
     def replace_queue(self, before: ConsumeQueue, after: ConsumeQueue) -> None:
         """Give the units of buffered records to the queue that replaces theirs."""
-        self._puts = [_changed(put, after, put[1]) if put[0] is before else put for put in self._puts]
+        self._puts = [_changed(put, after, put[1]) if put[0] is before else put for put in rows_of(self._puts)]
 
     def move_to(self, offset: int) -> None:
         """Make `offset` the end of the log. Nothing may be buffered."""
@@ -449,10 +510,8 @@ def _head_of(born_host: bytes, store_host: bytes, sys_flag: int) -> tuple[Callab
     return head.pack, head.size, sys_flag
 
 
-def _changed(put: QueuePut | BatchPut, queue: ConsumeQueue, queue_offset: int) -> QueuePut | BatchPut:
+def _changed(put: QueuePut, queue: ConsumeQueue, queue_offset: int) -> QueuePut:
     """Return a put with another queue and queue offset."""
-    if isinstance(put, BatchPut):
-        return put._replace(queue=queue, queue_offset=queue_offset)
     return queue, queue_offset, *put[2:]
 
 

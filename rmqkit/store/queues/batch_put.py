@@ -1,6 +1,10 @@
-"""One put of a turn that stands for all records of a uniform batch (`uniform_batch.py`)."""
+"""Puts of a turn that stand for several records: a uniform batch (`uniform_batch.py`), or a run.
+
+They are in log order among the puts of single records.
+"""
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import repeat
 from typing import NamedTuple
 
 from rmqkit.store.log.uniform_batch import BatchProperties
@@ -36,11 +40,33 @@ class BatchPut(NamedTuple):
             yield queue, first + number * step, phy_offset, size, tags_code, properties[number], store_ms
 
 
-def rows_of(puts: Iterable[Put | BatchPut]) -> list[Put]:
-    """Return the puts with each batch in its records."""
+class RunPut(NamedTuple):
+    """The records of a run (`PutRun`), in log order, by column; `queues` are those of the records."""
+
+    queues: Sequence[ConsumeQueue]
+    queue_offsets: Sequence[int]
+    phy_offsets: Sequence[int]
+    sizes: Sequence[int]
+    tags_codes: Sequence[int]
+    properties: Sequence[bytes]
+    store_ms: int
+    #: one past the last record
+    phy_next: int
+
+    def rows(self) -> Iterator[Put]:
+        """Yield the records one by one."""
+        return zip(*self[:6], repeat(self.store_ms), strict=False)
+
+
+#: a put that stands for several records
+ColumnPut = BatchPut | RunPut
+
+
+def rows_of(puts: Iterable[Put | ColumnPut]) -> list[Put]:
+    """Return the puts with each batch and run in its records."""
     rows: list[Put] = []
     for put in puts:
-        if isinstance(put, BatchPut):
+        if isinstance(put, ColumnPut):
             rows.extend(put.rows())
         else:
             rows.append(put)

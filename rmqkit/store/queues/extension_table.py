@@ -15,7 +15,7 @@ from rmqkit.runtime.ports import Disk
 from rmqkit.store.contract import Arrival, BitMap
 from rmqkit.store.log.files import LogFiles
 from rmqkit.store.log.scan import ScanResult
-from rmqkit.store.queues.batch_put import BatchPut, Put, rows_of
+from rmqkit.store.queues.batch_put import ColumnPut, Put, rows_of
 from rmqkit.store.queues.consume_queue import UNIT_SIZE, ConsumeQueue
 from rmqkit.store.queues.extension import ADDRESS_MAX, QueueExt
 from rmqkit.store.queues.table import BatchFolder, QueueTable
@@ -107,7 +107,7 @@ class ExtQueueTable(QueueTable):
         # Arrivals carry the tags code, not the address: waiting pulls filter by it.
         arrivals[first:] = [arrival._replace(tags_code=next(codes)) for arrival in arrivals[first:]]
 
-    def extend_mixed(self, puts: Sequence[Put | BatchPut], arrivals: list[Arrival]) -> None:
+    def extend_mixed(self, puts: Sequence[Put | ColumnPut], arrivals: list[Arrival]) -> None:
         self.extend(rows_of(puts), arrivals)
 
     def put(self, record: ScanResult) -> Arrival | None:

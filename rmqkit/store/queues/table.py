@@ -4,7 +4,7 @@ A queue is created by its first message and removed when its topic is deleted. U
 ways:
 
 - `extend` is the hot path: records of this turn whose queue, offset and tags code are known.
-  `extend_mixed` also takes uniform batches, whole.
+  `extend_mixed` also takes uniform batches and runs, whole.
 - `put` takes records read from the log (recovery, replication).
 
 A topic has queues of one kind: `ConsumeQueue`, or `BatchQueue` in `batchconsumequeue/` if its
@@ -24,6 +24,7 @@ Source: `store/.../queue/ConsumeQueueStore.java`.
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import repeat
+from operator import add
 from struct import Struct
 from typing import NamedTuple
 
@@ -31,7 +32,7 @@ from rmqkit.runtime.ports import Disk
 from rmqkit.store.contract import Arrival, IsBatchTopic
 from rmqkit.store.log.files import LogFiles
 from rmqkit.store.log.scan import ScanResult, is_queued
-from rmqkit.store.queues.batch_put import BatchPut, Put, rows_of
+from rmqkit.store.queues.batch_put import BatchPut, ColumnPut, Put, RunPut, rows_of
 from rmqkit.store.queues.batch_queue import BatchQueue, message_count
 from rmqkit.store.queues.consume_queue import PRE_BLANK_SIZE, TOPIC_SIZE_MAX, UNIT, UNIT_SIZE, ConsumeQueue
 from rmqkit.store.queues.extension import ADDRESS_MAX, tags_code_at
@@ -171,20 +172,23 @@ class QueueTable:
             arrive(_new(Arrival, (topic, queue_id, queue_offset, tags_code, 1)))
         self.waiting += len(puts)
 
-    def extend_mixed(self, puts: Sequence[Put | BatchPut], arrivals: list[Arrival]) -> None:
-        """Like `extend`, for puts some of which are uniform batches."""
+    def extend_mixed(self, puts: Sequence[Put | ColumnPut], arrivals: list[Arrival]) -> None:
+        """Like `extend`, for puts some of which stand for several records."""
         if self.has_batches:
             self.extend(rows_of(puts), arrivals)
             return
         singles: list[Put] = []
         for put in puts:
-            if not isinstance(put, BatchPut):
+            if not isinstance(put, ColumnPut):
                 singles.append(put)
                 continue
             if singles:
                 self.extend(singles, arrivals)
                 singles = []
-            self._extend_batch(put, arrivals)
+            if isinstance(put, BatchPut):
+                self._extend_batch(put, arrivals)
+            else:
+                self._extend_run(put, arrivals)
         self.extend(singles, arrivals)
 
     def _extend_batch(self, put: BatchPut, arrivals: list[Arrival]) -> None:
@@ -199,6 +203,26 @@ class QueueTable:
         queue.offset_max = queue_offset + count
         queue.phy_end = phy_next
         arrivals.append(Arrival(queue.topic, queue.queue_id, queue_offset, tags_code, count))
+
+    def _extend_run(self, put: RunPut, arrivals: list[Arrival]) -> None:
+        """Add the units of a run, with one arrival for each of its queues."""
+        queues, queue_offsets, phy_offsets, sizes, tags_codes, _, _, _ = put
+        if len(set(tags_codes)) > 1:
+            self.extend(list(put.rows()), arrivals)
+            return
+        self.waiting += len(queues)
+        units: dict[ConsumeQueue, list[bytes]] = {queue: [] for queue in queues}
+        for queue, unit in zip(queues, map(_UNIT, phy_offsets, sizes, tags_codes), strict=True):
+            units[queue].append(unit)
+        ends = dict(zip(queues, map(add, phy_offsets, sizes), strict=True))
+        last_offsets = dict(zip(queues, queue_offsets, strict=True))
+        for queue, its in units.items():
+            self._list(queue)
+            queue.tail += b"".join(its)
+            queue.offset_max = last_offsets[queue] + 1
+            queue.phy_end = ends[queue]
+            first = queue.offset_max - len(its)
+            arrivals.append(Arrival(queue.topic, queue.queue_id, first, tags_codes[0], len(its)))
 
     def extend_batches(self, puts: Sequence[Put], arrivals: list[Arrival]) -> Sequence[Put]:
         """Add units to the queues of BatchCQ topics. Return the puts of the other queues."""

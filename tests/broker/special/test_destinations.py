@@ -3,7 +3,7 @@
 import pytest
 
 from rmqkit.broker.special.destinations import GuardedStore
-from rmqkit.store.contract import Put, PutResult, PutStatus
+from rmqkit.store.contract import Put, PutResult, PutRun, PutStatus
 from rmqkit.wire.topic_names import HALF_TOPIC, OP_TOPIC, TIMER_TOPIC
 
 
@@ -38,15 +38,24 @@ def store(contact, stored):
             then(PutStatus.PUT_OK)
             return PutResult(PutStatus.PUT_OK, 0, 0, 1)
 
-        def put_some(self, messages, then):
-            stored.extend(each.topic for each in messages)
-            return len(messages)
+        def put_run(self, run, then):
+            stored.extend(topic for topic, _ in run.queues)
+            return len(run.queues)
 
     return GuardedStore(Puts(), contact)
 
 
 def message(topic):
     return Put(topic, 0, 0, 0, 0, bytes(8), bytes(8), 0, 0, b"", b"", 0)
+
+
+def run_for(*topics):
+    count = len(topics)
+    queues = [(topic, 0) for topic in topics]
+    return PutRun(
+        queues, [0] * count, [0] * count, [bytes(16)] * count, [bytes(12)] * count, [0] * count, [b""] * count,
+        [b""] * count, [0] * count,
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("topic", ["orders", HALF_TOPIC, TIMER_TOPIC])
@@ -65,17 +74,17 @@ def test_what_only_records_does_not_wait(contact, stored, store, topic):
 
 
 def test_many_messages_are_put_together_only_with_contact(contact, stored, store):
-    messages = [message("orders"), message("bills")]
-    assert store.put_some(messages, lambda status: None) == 0
+    run = run_for("orders", "bills")
+    assert store.put_run(run, lambda status: None) == 0
     contact.is_proven = True
-    assert store.put_some(messages, lambda status: None) == 2
+    assert store.put_run(run, lambda status: None) == 2
     assert stored == ["orders", "bills"]
 
 
 def test_many_messages_do_not_overtake_one_that_waits(contact, stored, store):
     store.put(message("orders"), "o", lambda status: None)
     contact.is_proven = True
-    assert store.put_some([message("orders")], lambda status: None) == 0
+    assert store.put_run(run_for("orders"), lambda status: None) == 0
     assert stored == []
 
 

@@ -7,7 +7,6 @@ passed and that the progress does not cover becomes late; it is put if this memb
 
 from rmqkit.broker.special.timer.delivery import TimerDelivery
 from rmqkit.broker.special.timer.index import TimerIndex
-from rmqkit.store.timer_log import TimerUnit
 
 #: units that are dropped per turn
 UNITS_PER_TURN = 8_192
@@ -40,18 +39,17 @@ class CoveredSlots:
                 break
             if self._position == _IDLE:
                 self._position = wheel.newest(number)
-            found: list[tuple[int, TimerUnit]] = []
-            self._position = index.chain(self._position, units_left, found)
-            units_left -= len(found)
-            index.drop(found)
-            for _, unit in found:
+            _, units, self._position = index.chain(self._position, units_left)
+            units_left -= len(units)
+            index.drop(units)
+            for unit in units:
                 if not index.covers(unit):
                     index.make_late(unit)
             if self._position < 0:
                 wheel.clear(number, 0)
                 wheel.first = number + 1
                 self._position = _IDLE
-            wheel.units -= len(found)
+            wheel.units -= len(units)
         return wheel.first < goal
 
     def leave_slot(self) -> None:
@@ -62,9 +60,8 @@ class CoveredSlots:
         self._delivery.slot = None
         position = index.wheel.newest(slot.number)
         while position >= 0:
-            found: list[tuple[int, TimerUnit]] = []
-            position = index.chain(position, UNITS_PER_TURN, found)
-            for _, unit in found:
+            _, units, position = index.chain(position, UNITS_PER_TURN)
+            for unit in units:
                 if not index.covers(unit):
                     index.make_late(unit)
         index.wheel.clear(slot.number, slot.units)

@@ -38,13 +38,16 @@ from rmqkit.broker.special.timer.progress import LATE_MAX
 from rmqkit.broker.special.timer.slot import TimerSlot
 from rmqkit.errors import CorruptRecord
 from rmqkit.store.contract import Put, PutStatus
-from rmqkit.store.timer_log import MAGIC_ROLL, NONE, TimerUnit
+from rmqkit.store.timer_log import MAGIC_ROLL, NONE
 from rmqkit.wire import properties as props
 from rmqkit.wire.record import Record, decode_record
 from rmqkit.wire.topic_names import TIMER_TOPIC
 
+#: bytes of the records that are put together. Buffers of more than 128 KiB would be new memory each
+#: time, which costs more than the copy into them
+RUN_SIZE = 65_536
 #: limits of one turn
-MESSAGES_PER_TURN = 256
+MESSAGES_PER_TURN = 512
 BYTES_PER_TURN = 4_194_304
 UNITS_PER_TURN = 8_192
 #: puts in flight, if the destination has no limit of its own
@@ -160,12 +163,10 @@ class TimerDelivery:
                 if key is not None:
                     slot.deleted.add(key)
             return 16 * count
-        found: list[tuple[int, TimerUnit]] = []
-        slot.position = self._index.chain(slot.position, count_max, found)
-        for position, unit in found:
-            slot.collect(position, unit)
-        self._index.drop(found)
-        return len(found)
+        positions, units, slot.position = self._index.chain(slot.position, count_max)
+        slot.collect(positions, units)
+        self._index.drop(units)
+        return len(units)
 
     def _deleted_key(self, phy_offset: int, size: int) -> bytes | None:
         record = self._record(phy_offset, size)
@@ -184,37 +185,44 @@ class TimerDelivery:
         if self.late or to.is_serial or slot.deleted or slot_ms <= index.progress.read_ms or self.dedup.is_needed(slot_ms):
             return 0
         room = (IN_FLIGHT_MAX if to.in_flight_max is None else to.in_flight_max) - len(self.in_flight)
-        units = index.log.read_many(slot.peek(min(self._messages_left, room)))
+        first = index.log.read(slot.next())
+        if first is None:
+            return 0
+        count = min(self._messages_left, room, RUN_SIZE // max(1, first.size) + 1)
+        units = index.log.read_many(slot.peek(count))
         due = due_timers(self._store, units, slot.offset_next, self._context.clock.wall_ms, self._bytes_left)
-        count = to.put_some(due.puts, partial(self._some_ended, to, self._life, slot, due)) if due.puts else 0
+        if due is None:
+            self._takes_some = False
+            return 0
+        life = self._life
+        count = to.put_run(due.run, lambda status: self._run_ended(to, life, slot, put, status))
+        put = due if count == len(due.offsets) else due.first(count)
         # Where single timers are between plain ones, reading many for each few would cost too much.
         self._takes_some = count == len(units)
         if count:
-            for timers in due:
-                del timers[count:]
             slot.take_some(count)
-            slot.offset_next = due.offsets[-1] + 1
-            slot.in_flight.update(dict.fromkeys(due.offsets))
-            self.in_flight.update(zip(due.offsets, [put[:2] for put in due.puts], strict=True))
+            slot.offset_next = put.offsets[-1] + 1
+            slot.in_flight.update(dict.fromkeys(put.offsets))
+            self.in_flight.update(zip(put.offsets, put.run.queues, strict=True))
             self._messages_left -= count
-            self._bytes_left -= sum([unit.size for unit in due.units])
+            self._bytes_left -= sum([unit.size for unit in put.units])
         return count
 
-    def _some_ended(self, to: Destination, life: int, slot: TimerSlot, due: DueTimers, status: PutStatus) -> None:
+    def _run_ended(self, to: Destination, life: int, slot: TimerSlot, due: DueTimers, status: PutStatus) -> None:
         if life != self._life:
             return
         if status is PutStatus.PUT_OK:
             self.delivered_count += len(due.offsets)
-            self.delivered.update([put.topic for put in due.puts])
+            self.delivered.update([topic for topic, _ in due.run.queues])
             for offset in due.offsets:
                 del self.in_flight[offset]
                 slot.in_flight.pop(offset, None)
             self.on_ended(len(due.offsets))
             return
-        for offset, unit, put in zip(*due, strict=True):
+        for offset, unit, queue in zip(due.offsets, due.units, due.run.queues, strict=True):
             timer = LateTimer(offset, unit.phy_offset, unit.size, unit.slot_ms, is_roll=False)
-            timer.enqueued_ms, timer.queue = unit.write_ms, put[:2]
-            self._ended(to, life, timer, put.topic, status)
+            timer.enqueued_ms, timer.queue = unit.write_ms, queue
+            self._ended(to, life, timer, queue[0], status)
 
     def _put_next(self, to: Destination, slot: TimerSlot) -> bool:
         """Put the slot's next timer; return False if a put to the same queue must end first."""

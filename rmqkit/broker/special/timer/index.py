@@ -24,6 +24,7 @@ Source: `store/.../timer/TimerMessageStore.java` (`recover`, `enqueue`, `doEnque
 from collections import Counter
 from collections.abc import Sequence
 from enum import StrEnum
+from operator import itemgetter
 from typing import NamedTuple
 
 from rmqkit.broker.special.contract import SpecialParts
@@ -44,6 +45,8 @@ from rmqkit.wire.javahash import tags_code as java_hash
 from rmqkit.wire.record import Record, decode_record
 from rmqkit.wire.topic_names import TIMER_TOPIC
 
+#: magic and hash of the topic of a unit; a call into C
+_kind_of = itemgetter(TimerUnit._fields.index("magic"), TimerUnit._fields.index("topic_hash"))
 #: limits of one turn
 SCAN_PER_TURN = 16_384
 ENTRIES_PER_TURN = 512
@@ -344,23 +347,21 @@ class TimerIndex(StateMachine[IndexState]):
 
     # --- slots that end ---------------------------------------------------------------------------
 
-    def chain(self, position: int, count_max: int, found: list[tuple[int, TimerUnit]]) -> int:
-        """Append up to `count_max` units to `found`, from `position` backwards; return the next."""
-        count_max += len(found)
-        position = self.log.read_chain(position, count_max, found)
-        if position != NONE and len(found) < count_max:
-            self._context.log.error("timer-log-unreadable", position=position)
-            return NONE
-        return position
+    def chain(self, position: int, count_max: int) -> tuple[list[int], list[TimerUnit], int]:
+        """Return up to `count_max` units from `position` backwards.
 
-    def drop(self, found: Sequence[tuple[int, TimerUnit]]) -> None:
+        Their positions, the units, and the next position.
+        """
+        positions, units, position = self.log.read_chain(position, count_max)
+        if position != NONE and len(units) < count_max:
+            self._context.log.error("timer-log-unreadable", position=position)
+            position = NONE
+        return positions, units, position
+
+    def drop(self, units: Sequence[TimerUnit]) -> None:
         """Count these units as no longer waiting."""
-        changes: dict[int, int] = {}
-        for _, unit in found:
-            key = unit.topic_hash
-            changes[key] = changes.get(key, 0) + (1 if unit.magic & MAGIC_DELETE else -1)
-        for key, change in changes.items():
-            self.by_topic[key] = self.by_topic.get(key, 0) + change
+        for (magic, key), count in Counter(map(_kind_of, units)).items():
+            self.by_topic[key] = self.by_topic.get(key, 0) + (count if magic & MAGIC_DELETE else -count)
 
     def _count(self, unit: TimerUnit, change: int) -> None:
         if unit.magic & MAGIC_DELETE:

@@ -11,12 +11,13 @@ What is not plain goes the general way: `TimerIndex._add_decoded`, `TimerDeliver
 import re
 from collections.abc import Sequence
 from functools import lru_cache
+from operator import add, lt
 from struct import Struct
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from zlib import crc32
 
 from rmqkit.broker.special.timer.rewrite import DELETE, DELIVERED, OUT, REAL_QUEUE_ID, REAL_TOPIC, ROLLED
-from rmqkit.store.contract import Entry, Put, StorageEngine
+from rmqkit.store.contract import Entry, PutRun, StorageEngine
 from rmqkit.store.timer_log import MAGIC_DEFAULT, TimerUnit
 from rmqkit.wire import properties as props
 from rmqkit.wire.codes import MessageSysFlag
@@ -28,9 +29,9 @@ from rmqkit.wire.topic_names import HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
 WINDOW_SIZE = 262_144
 #: tails of properties that are remembered
 TAILS_MAX = 4_096
-#: the fields of a record before its body
-HEAD = Struct(">iiiiiqqiq8sq8siqi")
-HEAD_SIZE = HEAD.size
+#: the fields of a record before its body: size, magic, CRC, flag, offset, log offset, sysFlag, birth
+#: time and host, store host and reconsume times, size of the body. The others differ in a copy
+COPIED = Struct(">iiI4xiqqi16s8x12s8xi")
 #: of these: size, magic, log offset, sysFlag, born time, store time, size of the body
 PLACES = Struct(">ii20xqiq8xq20xi")
 V6_FLAGS = MessageSysFlag.BORN_HOST_V6 | MessageSysFlag.STORE_HOST_V6
@@ -44,10 +45,9 @@ _TAIL = re.compile(
     rb"\x02%b\x01(\d{1,18})\x02%b\x01([^\x01\x02]+)\x02%b\x01(\d{1,9})\x02" % (OUT, REAL_TOPIC, REAL_QUEUE_ID)
 )
 _TAGS = props.PROPERTY_TAGS.encode() + b"\x01"
-_CRC = props.PROPERTY_CRC32.encode()
-#: part of the names TIMER_ENQUEUE_MS and TIMER_DEQUEUE_MS
-_STAMPS = b"QUEUE_MS\x01"
-_new = tuple.__new__
+#: names, or parts of names, of properties that no plain timer has. The first is a part of
+#: TIMER_ENQUEUE_MS and TIMER_DEQUEUE_MS
+_NOT_PLAIN = (b"QUEUE_MS\x01", ROLLED, DELETE, props.PROPERTY_CRC32.encode())
 
 
 class Wait(NamedTuple):
@@ -90,11 +90,11 @@ def plain_waits(store: StorageEngine, entries: Sequence[Entry]) -> list[tuple[Wa
             window = bytes(store.read_log(phy_offset, max(size, min(ahead - phy_offset, WINDOW_SIZE))))
             base, at = phy_offset, 0
         end = at + size
-        if size < HEAD_SIZE or len(window) < end:
+        if size < COPIED.size or len(window) < end:
             found.append(None)
             continue
         record_size, magic, record_at, sys_flag, born_ms, store_ms, body_size = unpack(window, at)
-        topic_at = at + HEAD_SIZE + body_size
+        topic_at = at + COPIED.size + body_size
         tail_at = window.rfind(TAIL, topic_at, end) if body_size >= 0 else -1
         wait = wait_of(window[tail_at:end]) if tail_at >= 0 else None
         if (
@@ -110,78 +110,120 @@ def plain_waits(store: StorageEngine, entries: Sequence[Entry]) -> list[tuple[Wa
 class DueTimers(NamedTuple):
     """Plain timers of one slot in their order: offsets in the timer topic, units, and messages."""
 
-    offsets: list[int]
-    units: list[TimerUnit]
-    puts: list[Put]
+    offsets: Sequence[int]
+    units: Sequence[TimerUnit]
+    run: PutRun
+
+    def first(self, count: int) -> "DueTimers":
+        return DueTimers(self.offsets[:count], self.units[:count], self.run.part(0, count))
 
 
 def due_timers(
     store: StorageEngine, units: Sequence[TimerUnit | None], offset_next: int, wall_ms: int, size_max: int
-) -> DueTimers:
+) -> DueTimers | None:
     """Return the first of these timers up to one that is not plain, in their delivered form.
 
-    Their offsets are at least `offset_next`, their records take `size_max` bytes, or one more. The
-    form is that of `rewrite.delivered`.
+    None if already the first one is not. Their offsets are at least `offset_next`, their records
+    take `size_max` bytes, or one more. The form is that of `rewrite.delivered`.
     """
-    offsets: list[int] = []
     taken: list[TimerUnit] = []
-    puts: list[Put] = []
-    window, base, stamp_ms, stamps = b"", 0, -1, b""
-    first, last = units[0], units[-1]
-    if first is None or last is None:
-        return DueTimers(offsets, taken, puts)
-    used_size = sum([0 if unit is None else unit.size for unit in units])
-    ahead = dense_end(first.phy_offset, last.phy_offset + last.size, used_size)
-    unpack = HEAD.unpack_from
     for unit in units:
         if unit is None or unit.magic != MAGIC_DEFAULT or size_max <= 0:
             break
-        _, _, write_ms, _, phy_offset, size, _ = unit
+        taken.append(unit)
+        size_max -= unit.size
+    records = _records(store, taken)
+    found = _delivered(records, taken[: len(records)], offset_next, wall_ms) if records else None
+    if found is None:
+        # Those before the first one that is not plain: `low` are plain, `high` are not.
+        low, high = 0, len(records)
+        while high - low > 1:
+            middle = (low + high) // 2
+            tried = _delivered(records[:middle], taken[:middle], offset_next, wall_ms)
+            if tried is None:
+                high = middle
+            else:
+                low, found = middle, tried
+    return found
+
+
+def _records(store: StorageEngine, units: Sequence[TimerUnit]) -> list[bytes]:
+    """Return the bytes of these units' records, up to one that cannot be read."""
+    records: list[bytes] = []
+    if not units:
+        return records
+    window, base = b"", 0
+    last = units[-1]
+    ahead = dense_end(units[0].phy_offset, last.phy_offset + last.size, sum([unit.size for unit in units]))
+    for _, _, _, _, phy_offset, size, _ in units:
         at = phy_offset - base
         if at < 0 or at + size > len(window):
             window = bytes(store.read_log(phy_offset, max(size, min(ahead - phy_offset, WINDOW_SIZE))))
             base, at = phy_offset, 0
-            if size < HEAD_SIZE or len(window) < size:
+            if size < COPIED.size or len(window) < size:
                 break
-        (
-            record_size, magic, crc, _, flag, offset, record_at, sys_flag, born_ms, born_host, _, store_host,
-            reconsume_times, _, body_size,
-        ) = unpack(window, at)  # fmt: skip
-        body_at, end = at + HEAD_SIZE, at + size
-        topic_at = body_at + body_size
-        begin = topic_at + BETWEEN_SIZE
-        if (
-            record_size != size or record_at != phy_offset or magic != MAGIC_V1 or sys_flag & V6_FLAGS
-            or not body_at <= topic_at < begin < end or not window.startswith(TOPIC_FIELD, topic_at)
-            or offset < offset_next
-        ):  # fmt: skip
-            break
-        body, properties = window[body_at:topic_at], window[begin:end]
-        wait = wait_of(properties[properties.rfind(TAIL) :])
-        if (
-            wait is None or crc32(body) & 0x7FFFFFFF != crc or _STAMPS in properties or ROLLED in properties
-            or DELETE in properties or _CRC in properties
-        ):  # fmt: skip
-            break
-        code = 0
-        if _TAGS in properties and (tags := props.find(properties, _TAGS[:-1])):
-            code = tags_code(tags.decode("utf-8", "replace"))
-        if write_ms != stamp_ms:
-            stamp_ms, stamps = write_ms, DELIVERED % (write_ms, wall_ms)
-        offset_next = offset + 1
-        size_max -= size
-        offsets.append(offset)
-        taken.append(unit)
-        puts.append(
-            _new(
-                Put,
-                (
-                    wait[1], wait[2], flag, sys_flag, born_ms, born_host, store_host, reconsume_times, 0, body,
-                    properties + stamps, code,
-                ),
-            )
-        )  # fmt: skip
-    return DueTimers(offsets, taken, puts)
+        records.append(window[at : at + size])
+    return records
+
+
+def _delivered(
+    records: Sequence[bytes], units: Sequence[TimerUnit], offset_next: int, wall_ms: int
+) -> DueTimers | None:
+    """Return timers in their delivered form, by column; None if one of them is not plain."""
+    sizes, magics, crcs, flags, offsets, places, sys_flags, born, stored, body_sizes, bodies, topics, sent = _columns(records)
+    _, _, write_ms, _, phy_offsets, unit_sizes, _ = zip(*units, strict=True)
+    if (
+        sizes != unit_sizes or places != phy_offsets or set(magics) != {MAGIC_V1} or min(body_sizes) < 0
+        or any(each & V6_FLAGS for each in set(sys_flags)) or offsets[0] < offset_next
+        or not all(map(lt, offsets, offsets[1:]))
+    ):  # fmt: skip
+        return None
+    tails = [properties[properties.rfind(TAIL) :] for properties in sent]
+    waits = {tail: wait_of(tail) for tail in set(tails)}
+    queues = {tail: wait[1:3] for tail, wait in waits.items() if wait is not None}
+    every = b"".join(sent)
+    if (
+        len(queues) != len(waits)
+        or set(topics) != {TOPIC_FIELD}
+        or any(name in every for name in _NOT_PLAIN)
+        or [crc32(body) & 0x7FFFFFFF for body in bodies] != list(crcs)
+    ):
+        return None
+    codes = [0] * len(sent)
+    if _TAGS in every:
+        found = [props.find(properties, _TAGS[:-1]) for properties in sent]
+        codes = [tags_code(tags.decode("utf-8", "replace")) if tags else 0 for tags in found]
+    stamps = {each: DELIVERED % (each, wall_ms) for each in set(write_ms)}
+    properties = list(map(add, sent, map(stamps.__getitem__, write_ms)))
+    run = PutRun(
+        list(map(queues.__getitem__, tails)), flags, sys_flags, born, stored, crcs, bodies, properties, codes
+    )
+    return DueTimers(offsets, units, run)
+
+
+def _columns(records: Sequence[bytes]) -> Sequence[Sequence[Any]]:
+    """Return the columns of records: those of `COPIED`, then bodies, topics, and properties."""
+    size, body_size = len(records[0]), int.from_bytes(records[0][COPIED.size - 4 : COPIED.size], "big")
+    if set(map(len, records)) == {size} and 0 <= body_size < size - COPIED.size - BETWEEN_SIZE:
+        columns = list(zip(*_layout(size, body_size).iter_unpack(b"".join(records)), strict=True))
+        if set(columns[-4]) == {body_size}:
+            return columns
+    columns = list(zip(*map(COPIED.unpack_from, records), strict=True))
+    topics_at = [COPIED.size + max(0, size) for size in columns[-1]]
+    places = [(record, at, at + len(TOPIC_FIELD)) for record, at in zip(records, topics_at, strict=True)]
+    return (
+        *columns,
+        [record[COPIED.size : at] for record, at, _ in places],
+        [record[at:end] for record, at, end in places],
+        [record[end + 2 :] for record, _, end in places],
+    )
+
+
+@lru_cache(maxsize=64)
+def _layout(size: int, body_size: int) -> Struct:
+    """Return the layout of a waiting record of this size: that of `COPIED`, body, topic, properties."""
+    properties_size = size - COPIED.size - body_size - BETWEEN_SIZE
+    return Struct(f"{COPIED.format}{body_size}s{len(TOPIC_FIELD)}s2x{properties_size}s")
 
 
 def dense_end(begin: int, end: int, used_size: int) -> int:

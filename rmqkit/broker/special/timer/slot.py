@@ -8,8 +8,12 @@ end first. A marker that only waits for its next turn of the wheel is handed out
 """
 
 from array import array
+from collections.abc import Sequence
 
 from rmqkit.store.timer_log import MAGIC_DELETE, MAGIC_ROLL, NONE, TimerUnit
+
+#: a unit that has only the first of these bits deletes another one
+_MARKER = MAGIC_DELETE | MAGIC_ROLL
 
 
 class TimerSlot:
@@ -51,11 +55,14 @@ class TimerSlot:
         """All timers of this slot below this offset are done."""
         return next(iter(self.in_flight), self.offset_next)
 
-    def collect(self, position: int, unit: TimerUnit) -> None:
-        """Take the next unit of the chain."""
-        self.units += 1
-        is_marker = unit.magic & MAGIC_DELETE and not unit.magic & MAGIC_ROLL
-        (self.markers if is_marker else self._timers).append(position)
+    def collect(self, positions: Sequence[int], units: Sequence[TimerUnit]) -> None:
+        """Take the next units of the chain, with their positions."""
+        self.units += len(units)
+        if {unit.magic & _MARKER for unit in units} & {MAGIC_DELETE}:
+            for position, unit in zip(positions, units, strict=True):
+                (self.markers if unit.magic & _MARKER == MAGIC_DELETE else self._timers).append(position)
+        else:
+            self._timers.extend(positions)
 
     def next(self) -> int:
         """Return the position of the next timer; `take` removes it."""
