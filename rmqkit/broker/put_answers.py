@@ -20,9 +20,11 @@ from sys import byteorder
 
 import msgspec
 
+from rmqkit.broker.put_runs import PutRun
 from rmqkit.store.contract import PutResult, PutStatus
 from rmqkit.wire.codes import VERSION, ResponseCode
 from rmqkit.wire.remoting.frames import CODEC_ROCKETMQ, frame
+from rmqkit.wire.remoting.headers import FLAG_ONEWAY
 from rmqkit.wire.remoting.templates import Field, binary_header, fixed, plain
 
 _pack_start = Struct(">iI").pack
@@ -116,6 +118,18 @@ class PutAnswers:
         if offsets:
             return template % (_pack_opaque(opaque), *offsets, queue_offset, unique, handle)
         return template % (_pack_opaque(opaque), phy_offset, queue_offset, unique, handle)
+
+    def run(self, status: PutStatus, run: PutRun) -> bytes:
+        """Return the frames of the answers to appended sends; those of one-way sends are left out."""
+        known = self._binary
+        frames: list[bytes] = []
+        for (form, opaque, unique), (_, phy_offset, offset, _, _, _) in zip(run.sends, run.results, strict=True):
+            if not form[9] & FLAG_ONEWAY:
+                queue_offset = b"%d" % offset
+                key = status, form[2], 1, len(queue_offset), len(unique), 0
+                template = known.get(key) or self._make(*key)
+                frames.append(template % (opaque, phy_offset, queue_offset, unique, b""))
+        return b"".join(frames)
 
     def _make(
         self, status: PutStatus, queue_id: int, count: int, offset_size: int, unique_size: int, handle_size: int

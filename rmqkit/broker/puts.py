@@ -32,6 +32,7 @@ from typing import Any
 from rmqkit.broker.context import BrokerContext
 from rmqkit.broker.hosts import Hosts
 from rmqkit.broker.put_answers import STORED, PutAnswers
+from rmqkit.broker.put_runs import PutRun
 from rmqkit.broker.replication.acks import OWN, Acks
 from rmqkit.broker.statistics import Statistics
 from rmqkit.config import FlushDiskType
@@ -111,7 +112,7 @@ class Puts:
         self._hosts = hosts
         self._statistics = statistics
         self._acks = acks
-        self._turn: list[Parked] = []
+        self._turn: list[Parked | PutRun] = []
         self._own: list[Own] = []
         #: pending messages of the broker itself
         self.own_count = 0
@@ -126,7 +127,7 @@ class Puts:
         context.duties.add("put-deadlines", self._expire, None)
 
     def __len__(self) -> int:
-        return len(self._turn) + self._waiting_count
+        return _count(self._turn) + self._waiting_count
 
     def configure(self) -> None:
         """Rebuild the parts that all answers share, from the current settings."""
@@ -141,6 +142,13 @@ class Puts:
         `handle` is the recall handle of a timer message.
         """
         self._turn.append((call, queue_id, unique, result, wait, handle))
+
+    def park_run(self, run: PutRun) -> None:
+        """Park sends that were appended together. All of them wait for the disk."""
+        if run.is_measured:
+            self._turn.extend(run.calls())
+        else:
+            self._turn.append(run)
 
     def put(self, put: Put, then: Then) -> PutResult:
         """Store a message of the broker itself, which is not the send of a client.
@@ -224,11 +232,13 @@ class Puts:
     def write_failed(self, error: StoreWriteError) -> None:
         """Refuse all puts of this turn: none of them is stored."""
         turn, self._turn = self._turn, []
-        self.failed_count += len(turn)
-        self.failing += len(turn)
+        count = _count(turn)
+        self.failed_count += count
+        self.failing += count
         response = Response(ResponseCode.SERVICE_NOT_AVAILABLE, remark=f"service not available now: {error}")
-        for call, *_ in turn:
-            call.finish(response)
+        for parked in turn:
+            for call, *_ in parked.calls() if isinstance(parked, PutRun) else (parked,):
+                call.finish(response)
         own, self._own = self._own, []
         self._end_own(own, PutStatus.SERVICE_NOT_AVAILABLE)
 
@@ -281,7 +291,7 @@ class Puts:
         for *_, then, _ in own:
             then(status)
 
-    def _await(self, turn: list[Parked], is_sync: bool) -> None:
+    def _await(self, turn: Sequence[Parked | PutRun], is_sync: bool) -> None:
         """Let the puts of a turn wait for the disk (`is_sync`) and for copies.
 
         They share one wait, as they were written together.
@@ -289,17 +299,18 @@ class Puts:
         context, acks = self._context, self._acks
         wants_copies = acks.needed != OWN and not acks.no_slave
         status = PutStatus.SLAVE_NOT_AVAILABLE if acks.no_slave else PutStatus.PUT_OK
-        waiting = [parked for parked in turn if parked[4]]
+        waiting = [parked for parked in turn if isinstance(parked, PutRun) or parked[4]]
         if len(waiting) < len(turn):
-            self._answer([parked for parked in turn if not parked[4]], PutStatus.PUT_OK)
+            self._answer([parked for parked in turn if not isinstance(parked, PutRun) and not parked[4]], _PUT_OK)
         if not waiting:
             return
-        self._waiting_count += len(waiting)
+        self._waiting_count += _count(waiting)
         wait = _Wait(partial(self._answer_all, waiting), is_sync + wants_copies, status)
         if not wait.left:
             wait.then(status)
             return
-        offset_next = waiting[-1][3].phy_offset_next
+        last = waiting[-1]
+        offset_next = (last.results[-1] if isinstance(last, PutRun) else last[3]).phy_offset_next
         if wants_copies:
             acks.park(offset_next, wait.copies)
         if is_sync:
@@ -308,8 +319,8 @@ class Puts:
             self._store.sync(offset_next, self._synced)
             context.duties.wake("put-deadlines", deadline_ms)
 
-    def _answer_all(self, waiting: list[Parked], status: PutStatus) -> None:
-        self._waiting_count -= len(waiting)
+    def _answer_all(self, waiting: Sequence[Parked | PutRun], status: PutStatus) -> None:
+        self._waiting_count -= _count(waiting)
         self._answer(waiting, status)
 
     def _synced(self, durable: bool) -> None:
@@ -321,8 +332,37 @@ class Puts:
     def _expire(self, now_ms: int) -> int | None:
         return self._syncing.expire(now_ms)
 
-    def _answer(self, parked: Sequence[Parked], status: PutStatus) -> None:
-        """Answer puts in their order.
+    def _answer(self, parked: Sequence[Parked | PutRun], status: PutStatus) -> None:
+        """Answer puts in their order."""
+        calls: list[Parked] = []
+        for each in parked:
+            if not isinstance(each, PutRun):
+                calls.append(each)
+                continue
+            if calls:
+                self._answer_calls(calls, status)
+                calls = []
+            self._answer_run(each, status)
+        if calls:
+            self._answer_calls(calls, status)
+
+    def _answer_run(self, run: PutRun, status: PutStatus) -> None:
+        """Answer sends that were appended together; those of one topic and size are counted together."""
+        count_puts = self._statistics.put
+        topic, size, count = "", 0, 0
+        for (form, _, _), result in zip(run.sends, run.results, strict=True):
+            its_size, its_topic = result[3] - result[1], form[1]
+            if its_size != size or its_topic != topic:
+                if count:
+                    count_puts(topic, count, count * size, count)
+                topic, size, count = its_topic, its_size, 0
+            count += 1
+        count_puts(topic, count, count * size, count)
+        if frames := self._answers.run(status, run):
+            self._outbox.send(run.conn, frames)
+
+    def _answer_calls(self, parked: Sequence[Parked], status: PutStatus) -> None:
+        """Answer puts that have calls, in their order.
 
         Puts that follow each other are alike, as a rule: those of one topic and record size are
         counted together, and the answers to one connection are sent together.
@@ -370,6 +410,11 @@ class Puts:
             trace_on=identity.trace_on,
         )
         return Response(ResponseCode.SUCCESS if status is _PUT_OK else STORED[status], ext)
+
+
+def _count(parked: Sequence[Parked | PutRun]) -> int:
+    """Return the number of parked requests."""
+    return sum([len(each.sends) if isinstance(each, PutRun) else 1 for each in parked])
 
 
 def _ignore(status: PutStatus) -> None:

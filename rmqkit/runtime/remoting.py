@@ -232,6 +232,11 @@ class Remoting:
         self.make_call = make_call
         self._answered = answered
 
+    @property
+    def is_measured(self) -> bool:
+        """Whether `measure` was called."""
+        return self._answered is not None
+
     def link(self, address: Address) -> Connection:
         """Return the shared connection to an address; dial it if there is none."""
         conn = self.links.get(address)

@@ -283,6 +283,13 @@ class StorageEngine(Protocol):
     def append(self, put: Put) -> PutResult:
         """Add one record to this turn and assign its offsets."""
 
+    def append_some(self, puts: Sequence[Put]) -> list[PutResult]:
+        """Like `append` for each put in order, up to the first that is refused.
+
+        Returns a result for each of them; only that of the last one can be a refusal. `puts` is not
+        empty.
+        """
+
     def append_batch(self, put: Put, messages: Sequence[tuple[int, bytes, bytes, int]]) -> PutResult:
         """Append records of one queue with consecutive offsets, all or none, in one log file.
 

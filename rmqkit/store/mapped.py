@@ -284,6 +284,9 @@ class MappedEngine:
     def append(self, put: Put) -> PutResult:
         return self.log.append(put) if self._writeable else _REFUSED
 
+    def append_some(self, puts: Sequence[Put]) -> list[PutResult]:
+        return self.log.append_some(puts) if self._writeable else [_REFUSED]
+
     def append_batch(self, put: Put, messages: Sequence[tuple[int, bytes, bytes, int]]) -> PutResult:
         return self.log.append_batch(put, messages) if self._writeable else _REFUSED
 

@@ -115,67 +115,65 @@ class CommitLog:
 
     def append(self, put: Put) -> PutResult:
         """Assign offsets to one message and buffer its record."""
-        (
-            topic, queue_id, flag, sys_flag, born_ms, born_host, store_host,
-            reconsume_times, prepared_offset, body, properties, tags_code,
-        ) = put  # fmt: skip
-        queue = self._queues.get((topic, queue_id)) or self._make_queue(topic, queue_id)
-        body_size = len(body)
-        if queue is None or body_size > self.body_size_max or (queue.magic == MAGIC_V2 and not self._long_topics):
-            return _TOO_BIG
-        if self._prop_crc:
-            properties = _with_crc_room(properties)
-        properties_size = len(properties)
-        if properties_size > PROPERTIES_SIZE_MAX:
-            return _PROPERTIES_TOO_BIG
-        born_size = len(born_host)
-        if born_size == 8 and len(store_host) == 8:
-            head_pack = _HEAD_V4
-            head_size = _HEAD_V4_SIZE
-            sys_flag &= ~_V6_FLAGS
-        else:
-            head_pack, head_size, sys_flag = _head_of(born_host, store_host, sys_flag)
-        tail = queue.topic_field + properties_size.to_bytes(2, "big") + properties
-        size = head_size + body_size + len(tail)
-        phy_offset = self.offset_max
-        phy_next = phy_offset + size
-        if phy_next + BLANK_SIZE > self._file_end:
-            if size + BLANK_SIZE > self.files.file_size:
-                return _TOO_BIG
-            phy_offset = self._roll()
+        return self.append_some((put,))[0]
+
+    def append_some(self, puts: Sequence[Put]) -> list[PutResult]:
+        """Assign offsets to messages and buffer their records, up to the first that is refused.
+
+        Return their results; only the last can be a refusal.
+        """
+        queues, prop_crc, store_ms = self._queues, self._prop_crc, self.clock.wall_ms
+        run, lined_up, phy_offset = self._run, self._puts, self.offset_max
+        results: list[PutResult] = []
+        for put in puts:
+            (
+                topic, queue_id, flag, sys_flag, born_ms, born_host, store_host,
+                reconsume_times, prepared_offset, body, properties, tags_code,
+            ) = put  # fmt: skip
+            queue = queues.get((topic, queue_id)) or self._make_queue(topic, queue_id)
+            body_size = len(body)
+            if queue is None or body_size > self.body_size_max or (queue.magic == MAGIC_V2 and not self._long_topics):
+                results.append(_TOO_BIG)
+                break
+            if prop_crc:
+                properties = _with_crc_room(properties)
+            properties_size = len(properties)
+            if properties_size > PROPERTIES_SIZE_MAX:
+                results.append(_PROPERTIES_TOO_BIG)
+                break
+            if len(born_host) == _V4 and len(store_host) == _V4:
+                head_pack, head_size = _HEAD_V4, _HEAD_V4_SIZE
+                sys_flag &= ~_V6_FLAGS
+            else:
+                head_pack, head_size, sys_flag = _head_of(born_host, store_host, sys_flag)
+            tail = queue.topic_field + properties_size.to_bytes(2, "big") + properties
+            size = head_size + body_size + len(tail)
             phy_next = phy_offset + size
-        store_ms = self.clock.wall_ms
-        if sys_flag & _NOT_QUEUED:
-            queue_offset = 0
-            kind = ROLLED_BACK if sys_flag & MessageSysFlag.TRANSACTION_COMMIT else PREPARED
-            self._puts.append((queue, kind, phy_offset, size, tags_code, properties, store_ms))
-        else:
-            queue_offset = queue.offset_next
-            queue.offset_next = queue_offset + 1
-            self._puts.append((queue, queue_offset, phy_offset, size, tags_code, properties, store_ms))
-        head = head_pack(
-            size,
-            queue.magic,
-            crc32(body) & 0x7FFFFFFF,
-            queue_id,
-            flag,
-            queue_offset,
-            phy_offset,
-            sys_flag,
-            born_ms,
-            born_host,
-            store_ms,
-            store_host,
-            reconsume_times,
-            prepared_offset,
-            body_size,
-        )
-        if self._prop_crc:
-            tail = _with_crc(head, body, tail)
-        self._run += (head, body, tail)
-        self.offset_max = phy_next
-        # A third cheaper than PutResult(...).
-        return _new(PutResult, (_PUT_OK, phy_offset, queue_offset, phy_next, (), 0))
+            if phy_next + BLANK_SIZE > self._file_end:
+                if size + BLANK_SIZE > self.files.file_size:
+                    results.append(_TOO_BIG)
+                    break
+                self.offset_max = phy_offset
+                phy_offset = self._roll()
+                phy_next, run = phy_offset + size, self._run
+            if sys_flag & _NOT_QUEUED:
+                queue_offset = 0
+                kind = ROLLED_BACK if sys_flag & MessageSysFlag.TRANSACTION_COMMIT else PREPARED
+                lined_up.append((queue, kind, phy_offset, size, tags_code, properties, store_ms))
+            else:
+                queue_offset = queue.offset_next
+                queue.offset_next = queue_offset + 1
+                lined_up.append((queue, queue_offset, phy_offset, size, tags_code, properties, store_ms))
+            head = head_pack(
+                size, queue.magic, crc32(body) & 0x7FFFFFFF, queue_id, flag, queue_offset, phy_offset, sys_flag, born_ms,
+                born_host, store_ms, store_host, reconsume_times, prepared_offset, body_size,
+            )  # fmt: skip
+            run += (head, body, _with_crc(head, body, tail) if prop_crc else tail)
+            # A third cheaper than PutResult(...).
+            results.append(_new(PutResult, (_PUT_OK, phy_offset, queue_offset, phy_next, (), 0)))
+            phy_offset = phy_next
+        self.offset_max = phy_offset
+        return results
 
     def append_batch(self, put: Put, messages: Sequence[tuple[int, bytes, bytes, int]]) -> PutResult:
         """Buffer the records of a batch in one file, all or none, with consecutive offsets.

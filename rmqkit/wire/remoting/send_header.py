@@ -13,6 +13,7 @@ Source: `remoting/.../header/SendMessageRequestHeaderV2.java` (`encode`),
 `RocketMQSerializable.java`.
 """
 
+from collections.abc import Callable
 from struct import Struct
 from struct import error as PackError
 
@@ -29,6 +30,7 @@ PARTS_SIZE_MAX = 512
 
 _HEAD = Struct(">hbhiiii")
 _FIRST = _HEAD.size
+_OPAQUE_AT = 5
 _I16 = Struct(">H")
 _I32 = Struct(">i")
 #: `_BORN`: field g with a value of 13 digits (Unix ms of the years 2001 to 2286).
@@ -99,6 +101,19 @@ def split_send(header: bytes) -> SendParts | None:
                 _patterns.clear()
             _patterns[around] = pattern
     return code, pattern, int(born_ms), header[start:end], opaque, flag, version, language
+
+
+def send_layout(header: bytes, before: int, size: int) -> Callable[[bytes], tuple[bytes, ...]]:
+    """Return a function that splits a header like this one, which `split_send` has split, in seven.
+
+    They are: the bytes before the opaque, the opaque, those before the born time, the born time,
+    those before the unique id, the unique id, and the rest. The id has `size` bytes. In the
+    properties there are `before` bytes in front of it. The function takes any header of this size.
+    """
+    born_at = header.find(_BORN, _FIRST) + _BORN_AT
+    id_at = born_at - _BORN_AT + _TEXT_AT + before
+    sizes = (_OPAQUE_AT, 4, born_at - _OPAQUE_AT - 4, 13, id_at - born_at - 13, size, len(header) - id_at - size)
+    return Struct("".join([f"{each}s" for each in sizes])).unpack
 
 
 def whole_send(parts: SendParts) -> SendHead | None:
