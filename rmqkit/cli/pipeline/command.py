@@ -4,6 +4,7 @@ Each command calls one function of `rmqkit.spark.pipelines` or `rmqkit.spark.aud
 can call too. The checks that need no Spark (cluster, topics, times, files) run before Spark starts.
 """
 
+import uuid
 from pathlib import Path
 from typing import Annotated
 
@@ -195,6 +196,7 @@ def replay(
         str | None, typer.Option("--run-id", help="Run id of a failed replay, to repeat it with the same DEDUP_KEYs.")
     ] = None,
     options: Options = None,
+    storage_options: StorageOptions = None,
     namesrv: Namesrv = None,
     master: Master = None,
     conf: Conf = None,
@@ -212,8 +214,14 @@ def replay(
     check_source(path, "lake", master, conf)
     hint = ", or with the queues of the source: --create"
     addresses = known([] if create else [to], namesrv, to_send=True, more_advice=hint)
+    storage = pairs(storage_options, "--storage-option")
+    run_id = run_id or uuid.uuid4().hex
     shown = ProgressPrinter(f"replay to {to}", json=json)
-    with running("rmqkit replay", master, conf) as spark, shown as tell:
+
+    def unfinished() -> str:
+        return f"messages may have been sent to {to}: --run-id {run_id} repeats the replay with the same DEDUP_KEYs"
+
+    with running("rmqkit replay", master, conf) as spark, StopSignal(spark, unfinished) as ending, shown as tell:
         from rmqkit.spark.pipelines.replay import replay as run
 
         done = run(
@@ -229,12 +237,14 @@ def replay(
             create=create,
             run_id=run_id,
             options=given,
+            storage_options=storage,
             on_progress=tell,
         )
     if json:
         output.line({"done": builtins(done)})
     else:
         print(f"{count_text(done.rows, 'message')} of {count_text(done.queues, 'queue')} → {to} (run id {done.run_id})")
+    ending.check(endless=False)
 
 
 @app.command()
