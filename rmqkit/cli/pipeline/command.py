@@ -33,7 +33,6 @@ from rmqkit.cli.pipeline.arguments import (
     check_target,
     check_trigger,
     known,
-    package_settings,
     pairs,
 )
 from rmqkit.cli.pipeline.session_run import ProgressPrinter, StopSignal, builtins, running, serving
@@ -62,14 +61,7 @@ def ingest(
         str | None,
         typer.Option("--metrics", metavar="HOST:PORT", help="Serve the progress to Prometheus at this address."),
     ] = None,
-    packages: Annotated[
-        str | None,
-        typer.Option(
-            "--packages",
-            metavar="MAVEN",
-            help="Write Iceberg instead of Delta, with this Spark package (org.apache.iceberg:…).",
-        ),
-    ] = None,
+    format_: Annotated[str, typer.Option("--format", help="The format of the table: delta or iceberg.")] = "delta",
     options: Options = None,
     storage_options: StorageOptions = None,
     namesrv: Namesrv = None,
@@ -77,7 +69,7 @@ def ingest(
     conf: Conf = None,
     json: ProgressJson = False,
 ) -> None:
-    """Write topics into a Delta table by topic and hour, each message once.
+    """Write topics into a Delta or Iceberg table by topic and hour, each message once.
 
     The command ends at the end of the topics; with --follow it continues until Ctrl-C. Run it again
     to continue where it ended, also after a crash. Read the table with Spark
@@ -91,14 +83,16 @@ def ingest(
     check_target("--to", to, master, conf)
     if checkpoint is not None:
         check_target("--checkpoint", checkpoint, master, conf)
-    more = package_settings(packages)
     storage = pairs(storage_options, "--storage-option")
-    addresses = known(topics, namesrv)
+    check_installed()
     from rmqkit.spark.pipelines.ingest import ingest as run
+    from rmqkit.spark.pipelines.ingest import table_at
 
+    table_at(to, format_, storage)
+    addresses = known(topics, namesrv)
     shown = ProgressPrinter(f"ingest {', '.join(topics)}", json=json)
     served = serving("ingest", metrics, topics, shown)
-    with served, running("rmqkit ingest", master, conf, more) as spark, StopSignal() as ending, shown as tell:
+    with served, running("rmqkit ingest", master, conf) as spark, StopSignal() as ending, shown as tell:
         done = run(
             spark,
             topics,
@@ -107,7 +101,7 @@ def ingest(
             follow=follow,
             options=given,
             checkpoint=checkpoint,
-            packages=packages,
+            format=format_,
             trigger=trigger,
             storage_options=storage,
             on_progress=tell,

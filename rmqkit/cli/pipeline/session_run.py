@@ -12,7 +12,7 @@ import logging
 import re
 import signal
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from importlib import import_module
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -42,16 +42,14 @@ CANCEL_S = 0.25
 
 
 @contextlib.contextmanager
-def running(
-    app: str, master: str | None, conf: Sequence[str] | None, more: Mapping[str, str] | None = None
-) -> "Iterator[SparkSession]":
+def running(app: str, master: str | None, conf: Sequence[str] | None) -> "Iterator[SparkSession]":
     """Open a Spark session; stop it at the end unless it already ran before.
 
     Raises SparkFailed, with one line, for an error of Spark inside the block.
     """
     from rmqkit.spark.sessions import check_installed, session
 
-    settings = {**(more or {}), **pairs(conf, "--conf")}
+    settings = pairs(conf, "--conf")
     check_installed()
     from py4j.protocol import Py4JJavaError
     from pyspark.core.context import SparkContext

@@ -23,8 +23,18 @@ from typing import TYPE_CHECKING, Any
 
 from rmqkit.errors import ConfigError
 from rmqkit.spark.delta import transactions
+from rmqkit.spark.delta.data_files import HOUR, TOPIC
 from rmqkit.spark.delta.errors import LakeConflict, LakeError
-from rmqkit.spark.delta.lake_table import NOTHING, TRIES_MAX, Batch, LakeState, description, merged_schema
+from rmqkit.spark.delta.lake_table import (
+    NOTHING,
+    TRIES_MAX,
+    Batch,
+    Filters,
+    LakeState,
+    Schema,
+    description,
+    merged_schema,
+)
 from rmqkit.spark.delta.storage import LakeStorage
 
 if TYPE_CHECKING:
@@ -48,7 +58,10 @@ def check_usable(storage: LakeStorage) -> None:
 
 
 class IcebergTable:
-    """The table `rmqkit.messages` of the catalog in a folder. Raises ConfigError without pyiceberg."""
+    """The table `rmqkit.messages` of the catalog in a folder; it need not exist yet.
+
+    The constructor raises ConfigError as `check_usable`.
+    """
 
     #: whether data files have the column `topic`; Delta has it in its log only
     has_topics = True
@@ -83,28 +96,27 @@ class IcebergTable:
             if batch is None:
                 return state
             try:
-                self._commit(table or self._created(batch), state, batch)
+                table = table or self._created(batch)
+                self._commit(table, state, batch)
             except (CommitFailedException, TableAlreadyExistsError):
                 continue
-            # pyiceberg does not sync what it writes.
-            names = Path(self.storage.uri).glob("metadata/*")
-            self.storage.sync(str(name.relative_to(self.storage.uri)) for name in names)
-            return self.state()
+            self._sync(table)
+            return _state(table)
         raise LakeConflict(f"{self.storage.uri}: commit failed {TRIES_MAX} times, other writers were first each time")
 
-    def rows(self, spark: SparkSession, topics: Iterable[str], bounds: Iterable[tuple[str, str, Any]]) -> DataFrame:
+    def rows(self, spark: SparkSession, topics: Iterable[str], bounds: Filters) -> DataFrame:
         """Return the rows of all files that may have rows of these topics within these bounds."""
-        from pyiceberg.expressions import AlwaysTrue, And, In
+        from pyiceberg.expressions import And, In
         from pyiceberg.expressions.parser import parse
         from pyspark.sql.types import StructType
 
         table = self.opened()
         assert table is not None
-        condition: Any = And(In("topic", list(topics)), AlwaysTrue())
+        condition: Any = In(TOPIC, list(topics))
         for column, operator, value in bounds:
             condition = And(condition, parse(f"{column} {operator} {value!r}"))
         found = [task.file.file_path for task in table.scan(row_filter=condition).plan_files()]
-        schema = StructType.fromJson(json.loads(table.properties[SCHEMA]))
+        schema = StructType.fromJson({"fields": _stored(json.loads(table.properties[SCHEMA]))})
         return spark.read.schema(schema).parquet(*found) if found else spark.createDataFrame([], schema)
 
     def _catalog(self) -> Any:
@@ -116,7 +128,6 @@ class IcebergTable:
 
     def _created(self, batch: Batch) -> Table:
         """Create the table, without rows. Raises TableAlreadyExistsError."""
-        from pyiceberg.partitioning import PartitionField, PartitionSpec
         from pyiceberg.transforms import HourTransform, IdentityTransform
 
         catalog = self._catalog()
@@ -128,21 +139,19 @@ class IcebergTable:
             properties={RETRIES: "0", SCHEMA: json.dumps(batch.schema)},
         )
         with table.update_spec() as spec:
-            spec.add_field("topic", IdentityTransform())
-            spec.add_field("store_time", HourTransform(), "hour")
+            spec.add_field(TOPIC, IdentityTransform(), f"{TOPIC}_name")
+            spec.add_field("store_time", HourTransform(), HOUR)
         return table
 
     def _commit(self, table: Table, state: LakeState, batch: Batch) -> None:
         if table.properties.get(RETRIES) != "0":
             raise LakeError(f"{self.storage.uri}: set the table's {RETRIES} to 0 again, or batches may be there twice")
-        known = {"type": "struct", "fields": state.schema["fields"] or batch.schema["fields"]}
-        merged = merged_schema(known, batch.schema, partitions=())
+        merged = merged_schema(state.schema, batch.schema)
         apps = transactions.encode(state.known, batch.ranges, batch.clusters, batch.query, batch.number)
-        named = {topic: names for topic, names in {**state.known.clusters, **batch.clusters}.items()}
+        named = {**state.known.clusters, **batch.clusters}
         with table.transaction() as commit:
-            if merged != known:
-                with commit.update_schema() as update:
-                    update.union_by_name(_arrow(merged))
+            with commit.update_schema() as update:
+                update.union_by_name(_arrow(merged))
             commit.set_properties(
                 {SCHEMA: json.dumps(merged), "comment": description(named)}
                 | {f"{TRANSACTION}{app}": str(version) for app, version in apps.items()}
@@ -153,6 +162,14 @@ class IcebergTable:
             else:
                 with commit.update_snapshot().fast_append():
                     pass
+
+    def _sync(self, table: Table) -> None:
+        """Make the metadata of the table's snapshot durable; pyiceberg does not."""
+        snapshot = table.current_snapshot()
+        assert snapshot is not None
+        own = [each for each in snapshot.manifests(table.io) if each.added_snapshot_id == snapshot.snapshot_id]
+        written = [table.metadata_location, snapshot.manifest_list, *(each.manifest_path for each in own)]
+        self.storage.sync(name.removeprefix(f"file://{self.storage.uri}/") for name in written)
 
 
 def _state(table: Table) -> LakeState:
@@ -166,8 +183,13 @@ def _state(table: Table) -> LakeState:
     return LakeState(version, transactions.decode(found), json.loads(table.properties[SCHEMA]))
 
 
-def _arrow(schema: dict[str, Any]) -> pa.Schema:
+def _arrow(schema: Schema) -> pa.Schema:
     import pyarrow as pa
-    from deltalake import Schema
+    from deltalake import Schema as DeltaSchema
 
-    return pa.schema(Schema.from_json(json.dumps(schema)).to_arrow())
+    return pa.schema(DeltaSchema.from_json(json.dumps({**schema, "fields": _stored(schema)})).to_arrow())
+
+
+def _stored(schema: Schema) -> list[dict[str, Any]]:
+    """Return the columns of the table: Delta's partition column `hour` is a transform here."""
+    return [field for field in schema["fields"] if field["name"] != HOUR]

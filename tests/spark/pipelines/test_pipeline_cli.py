@@ -33,7 +33,6 @@ from tests.spark.conftest import SHORT
 from tests.spark.lakes import ingested, part, stored
 
 ROOT = Path(__file__).resolve().parents[3]
-ICEBERG = "org.apache.iceberg:iceberg-spark-runtime-4.0_2.13:1.10.0"
 
 
 @pytest.fixture
@@ -87,7 +86,8 @@ def send(own, topic, bodies):
         ("ingest t --to x --option tagz=A", "option tagz is not known; did you mean tags?"),
         ("ingest t --to x --trigger 5", "--trigger 5: must be an interval, as in '10 seconds'"),
         ("ingest t --to /dev/null/x", "--to /dev/null/x: /dev/null is a file, not a folder"),
-        ("ingest t --to x --packages org.x:y:1", "Iceberg is needed among the packages"),
+        ("ingest t --to x --format hudi", "format hudi: choose from delta, iceberg"),
+        ("ingest t --to s3://b/x --format iceberg", "an Iceberg table must be in a local or mounted folder"),
         ("stats t --option tagz=A", "option tagz is not known; did you mean tags?"),
         ("stats t --plot x.gif", "a plot is one of .svg, .png, .pdf"),
         ("stats t --plot nowhere/x.svg", "the folder nowhere does not exist"),
@@ -98,7 +98,6 @@ def send(own, topic, bodies):
         ("audit nothing", "there is no run 'nothing'"),
         ("compact x --before soon", "--before soon: must be a time"),
         ("compact . --storage-option a", "--storage-option a: must be KEY=VALUE"),
-        ("ingest t --to x --packages io.delta:delta-spark_2.13:4.1.0", "omit packages"),
     ],
 )
 def test_a_wrong_command_line_is_one_line(words, says, run):
@@ -214,7 +213,7 @@ def test_ingest_hands_everything_on(run, no_spark, monkeypatch):
     called = Called(done)
     monkeypatch.setattr(ingest, "ingest", called)
     words = "t u --to lake --namesrv n --since 1767225600000 --option tags=A --follow --checkpoint c --master yarn"
-    words += f" --conf spark.x=1=2 --packages {ICEBERG} --storage-option AWS_REGION=here --trigger"
+    words += " --conf spark.x=1=2 --format iceberg --storage-option AWS_REGION=here --trigger"
     told = run("ingest", *words.split(), "1 minute")
     assert told.out == "3 messages in 2 files, 2.0 KiB → file:/lake\n"
     assert called.words == ("spark", ["t", "u"], "lake")
@@ -225,13 +224,12 @@ def test_ingest_hands_everything_on(run, no_spark, monkeypatch):
         "follow": True,
         "options": {"tags": "A", "startingTimestamp": "1767225600000"},
         "checkpoint": "c",
-        "packages": ICEBERG,
+        "format": "iceberg",
         "trigger": "1 minute",
         "storage_options": {"AWS_REGION": "here"},
     }
-    app, master, conf, more = no_spark[0]
+    app, master, conf = no_spark[0]
     assert (app, master, conf) == ("rmqkit ingest", "yarn", ["spark.x=1=2"])
-    assert more["spark.jars.packages"] == ICEBERG
     assert arguments.pairs(conf, "--conf") == {"spark.x": "1=2"}
     assert json.loads(run("ingest", "t", "--to", "lake", "--json").out)["done"]["rows"] == 3
 
@@ -380,6 +378,7 @@ def test_audit_has_the_exit_code_of_what_it_found(run, no_spark, monkeypatch, tm
     called = Called(found)
     monkeypatch.setattr(audit, "audit", called)
     told = run("audit", "r1", "--to", "tables", code=FAILED)
+    called.named.pop("on_progress")
     assert (called.words, called.named) == (("spark", [tmp_path / "r1"]), {"to": Path("tables")})
     assert [line.split() for line in told.out.splitlines()[1:]] == [
         ["r1", "broken", "15", "7", "1", "of", "2", "promises", "kept"],
@@ -553,7 +552,7 @@ def test_a_cancelled_job_ends_with_a_line(run, no_spark, monkeypatch, heeds_ctrl
     monkeypatch.setattr(audit, "found", lambda paths: [*paths])
     monkeypatch.setattr(*place, fails)
     told = run(*words, code=130)
-    stopping, line = told.err.splitlines()
+    stopping, line, _interrupted = told.err.splitlines()
     assert (stopping, told.out) == ("stopping", "")
     assert says in line
 
@@ -696,7 +695,9 @@ def test_a_replay_ends_at_ctrl_c(run, own, spark, tmp_path, heeds_ctrl_c):
     finally:
         gone.set()
         pressing.join()
-    assert re.fullmatch(r"stopping\nmessages may have been sent to .*: --run-id \w{32} repeats the replay.*\n", told.err)
+    assert re.fullmatch(
+        r"stopping\nmessages may have been sent to .*: --run-id \w{32} repeats the replay.*\ninterrupted\n", told.err
+    )
     assert 0 < len(stored(own, topic)) < 60
 
 
