@@ -14,7 +14,7 @@ $(STAMP): pyproject.toml $(wildcard plugins/*/pyproject.toml)
 	touch $@
 
 $(SPARK_STAMP): $(STAMP)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[spark]"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[spark,iceberg]"
 	touch $@
 
 # the documentation site's generator

@@ -34,9 +34,10 @@ from rmqkit.api.log import StdlibLog, logger
 from rmqkit.client.client import Client, ClientSettings
 from rmqkit.client.flow import Deferred, start
 from rmqkit.client_keys import ClientKeys
-from rmqkit.config import NetworkLimits, TlsClientSettings, TlsServerSettings
 from rmqkit.errors import ClientClosed, ClientError, ClientForked, RmqkitError
 from rmqkit.runtime.connection import Address
+from rmqkit.settings.node_sections import NetworkLimits
+from rmqkit.settings.tls_sections import TlsClientSettings, TlsServerSettings
 from rmqkit.shell.loop import Loop
 from rmqkit.tls.client_choice import Tls, choose_tls
 from rmqkit.wire.msgid import ip_bytes

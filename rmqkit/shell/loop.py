@@ -39,11 +39,11 @@ from dataclasses import dataclass
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any, Protocol
 
-from rmqkit.config import NetworkLimits
 from rmqkit.errors import CannotStart
 from rmqkit.runtime.connection import Connection
 from rmqkit.runtime.node import Node
 from rmqkit.runtime.ports import Clock, Disk, Log, Ports
+from rmqkit.settings.node_sections import NetworkLimits
 from rmqkit.shell.disk import OsDisk
 from rmqkit.shell.listener import Listener, bind
 from rmqkit.shell.log import stderr_log

@@ -1,6 +1,6 @@
-"""Parsers for the kinds of options.
+"""How an option is declared, and the parsers for the kinds of options.
 
-Each takes the text of an option and the allowed values of a choice, and returns the value. The
+A parser takes the text of an option and the allowed values of a choice, and returns the value. The
 empty text yields the value of an option that is not set. Each raises ValueError, whose text says
 what is wrong but does not name the option.
 """
@@ -8,11 +8,39 @@ what is wrong but does not name the option.
 import json
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import field
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from rmqkit.errors import ClientError
 from rmqkit.spark.source.ranges import Ends, QueueKey
+
+
+class Option(NamedTuple):
+    """A row of the table of options.
+
+    `where` has the places where it applies. `kind` is a key of `KINDS`. `default` is written as a
+    user would write it, and so is `in_batch`, the default of a batch if that is another one; ""
+    means none.
+    """
+
+    kind: str
+    where: frozenset[str]
+    doc: str
+    default: str = ""
+    #: The allowed values of kind `choice`, in lower case.
+    values: tuple[str, ...] = ()
+    in_batch: str = ""
+    name: str = ""
+
+    def default_in(self, where: str) -> str:
+        return self.in_batch if where == "batch" and self.in_batch else self.default
+
+
+def option(*given: Any, **named: Any) -> Any:
+    """Declare a field of `options.SourceOptions` by the values of an `Option`."""
+    return field(metadata={"option": Option(*given, **named)})
+
 
 #: Special offsets in JSON, with the numbers that Kafka's source uses.
 LATEST, EARLIEST = -1, -2

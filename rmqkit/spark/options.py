@@ -1,8 +1,8 @@
 """The options of the data sources `rocketmq` (batch, stream, sink) and `rocketmq-store` (store).
 
-One table, `OPTIONS`, defines them all; `docs/spark.md` is generated from it. `parse` turns the
-texts that Spark passes (with case-insensitive names) into a `SourceOptions`, whose attributes are
-the option names in snake_case.
+Each is declared once, as a field of `SourceOptions`, whose name is the option's in snake_case.
+The table `OPTIONS` and `docs/spark.md` come from these declarations. `parse` turns the texts that
+Spark passes (with case-insensitive names) into a `SourceOptions`.
 
 Where Spark's Kafka source has an equal option, its name and meaning are used. For a Kafka name that
 differs, the error says what the option is called here.
@@ -14,11 +14,11 @@ serves both. An option that belongs to neither is an error.
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any, NamedTuple
+from typing import Any
 
 from rmqkit.errors import ClientError, ConfigError
 from rmqkit.spark import tables
-from rmqkit.spark.option_kinds import KINDS
+from rmqkit.spark.option_kinds import KINDS, Option, option
 from rmqkit.spark.source.ranges import Ends
 from rmqkit.suggestions import suggest
 
@@ -50,285 +50,6 @@ OTHERS = {
 }
 
 
-class Option(NamedTuple):
-    """A row of the table.
-
-    `default` is written as a user would write it; "" means no default. `where` is a subset of
-    PLACES. `kind` is a key of `KINDS`.
-    """
-
-    name: str
-    kind: str
-    default: str
-    where: frozenset[str]
-    doc: str
-    #: The allowed values of kind `choice`, in lower case.
-    values: tuple[str, ...] = ()
-    #: Place -> default, for places whose default differs from `default`.
-    default_of: tuple[tuple[str, str], ...] = ()
-
-    @property
-    def attribute(self) -> str:
-        return re.sub(r"[A-Z]", lambda found: "_" + found[0].lower(), self.name)
-
-    def default_in(self, where: str) -> str:
-        return dict(self.default_of).get(where, self.default)
-
-
-_TABLE = (
-    Option(
-        "namesrv",
-        "text",
-        "",
-        READ | SINK,
-        "Name servers as `host:port;host:port`. The default is NAMESRV_ADDR of the driver's "
-        "environment, else `127.0.0.1:9876`.",
-    ),
-    Option(
-        "subscribe",
-        "list",
-        "",
-        READ | STORE,
-        "Topics to read, separated by commas. A missing topic is an error at the start.",
-    ),
-    Option(
-        "subscribePattern",
-        "pattern",
-        "",
-        READ | STORE,
-        "Regular expression (Python's) that the whole name of a topic must match. It never "
-        "matches system topics. It matches `%RETRY%` and `%DLQ%` topics only if it begins "
-        "with `%`. Topics created later are read from their earliest message on.",
-    ),
-    Option(
-        "assign",
-        "assignment",
-        "",
-        READ,
-        'Exactly these queues: `{"T": {"broker-a": [0, 1]}}`. One of `subscribe`, '
-        "`subscribePattern`, `assign` is required.",
-    ),
-    Option(
-        "startingOffsets",
-        "start",
-        "latest",
-        READ,
-        "Where to begin: `earliest`, `latest`, `group` (the committed offsets of the group in"
-        ' `group`) or JSON `{"T": {"broker-a": {"0": 23, "1": -2}}}` with -2 for earliest, -1'
-        " for latest. Queues that the JSON does not name begin at their earliest message. A "
-        "stream uses this option once; later it continues from its checkpoint.",
-        default_of=(("batch", "earliest"),),
-    ),
-    Option(
-        "endingOffsets",
-        "end",
-        "latest",
-        READ,
-        "Where to end (exclusive): `latest`, or JSON as for `startingOffsets` without -2. "
-        "Queues that the JSON does not name end at their latest message. A stream with JSON "
-        "reads up to there and then idles (or ends, with AvailableNow); `latest` does not "
-        "bound a stream.",
-    ),
-    Option(
-        "startingTimestamp",
-        "time",
-        "",
-        READ | STORE,
-        "Begin with the first message of each queue that was stored at this time or later: "
-        "Unix ms, or ISO 8601 with a zone. Takes precedence over `startingOffsets`.",
-    ),
-    Option(
-        "endingTimestamp",
-        "time",
-        "",
-        READ | STORE,
-        "End before the first message of each queue that was stored at this time or later. "
-        "Takes precedence over `endingOffsets`. The time may be in the future: a batch then "
-        "ends at the latest message, a stream when the time is reached.",
-    ),
-    Option(
-        "startingOffsetsByTimestampStrategy",
-        "choice",
-        "error",
-        READ,
-        "What to do if no queue has a message stored at `startingTimestamp` or later: "
-        "`error`, or `latest` (begin with the next message). A single queue without such a "
-        "message begins with its next one.",
-        ("error", "latest"),
-    ),
-    Option(
-        "group",
-        "group",
-        "",
-        READ,
-        "The consumer group for `startingOffsets=group`; the default is that of "
-        "`commitGroup`. A queue that the group never consumed begins at its earliest message.",
-    ),
-    Option(
-        "maxMessagesPerTrigger",
-        "count",
-        "",
-        STREAM,
-        "Limit of messages per batch, divided among the queues in proportion to what waits; no queue starves.",
-    ),
-    Option(
-        "maxBytesPerTrigger",
-        "size",
-        "",
-        STREAM,
-        "Approximate limit of bytes per batch (`64m` is 64 MiB), at least one message. An "
-        "estimate: before each batch with more waiting, up to 32 messages from the next "
-        "offset of each queue are measured as stored.",
-    ),
-    Option(
-        "minMessagesPerTrigger",
-        "count",
-        "",
-        STREAM,
-        "Delay a batch until this many messages wait, or `maxTriggerDelay` is over. Not with "
-        "AvailableNow, and not for the first batch.",
-    ),
-    Option(
-        "maxTriggerDelay",
-        "duration",
-        "15m",
-        STREAM,
-        "How long `minMessagesPerTrigger` may delay a batch: `30s`, `15m`, `1h`, or ms.",
-    ),
-    Option(
-        "minPartitions",
-        "count",
-        "",
-        READ,
-        "Minimum of Spark partitions: large queues are split. Without it each queue is one partition.",
-    ),
-    Option("maxMessagesPerPartition", "count", "", READ, "Limit of messages per Spark partition."),
-    Option(
-        "failOnDataLoss",
-        "bool",
-        "true",
-        READ,
-        "Fail if messages that should be read are gone (deleted by retention, or the queue "
-        "was truncated or recreated). With `false` the query logs a warning and continues "
-        "with what is there.",
-    ),
-    Option(
-        "whenDown",
-        "choice",
-        "wait",
-        READ,
-        "What to do if no broker of a group answers, not even a slave: `wait` or `fail`. With"
-        " `wait` a stream continues with the other groups and never skips messages; what must"
-        " be read at once waits up to `maxWaitForBroker`.",
-        ("wait", "fail"),
-    ),
-    Option(
-        "maxWaitForBroker",
-        "duration",
-        "2m",
-        READ | SINK,
-        "How long a query that cannot continue waits for a broker group before it fails.",
-    ),
-    Option("requestTimeout", "duration", "5s", READ | SINK, "How long an executor waits for one answer of a broker."),
-    Option(
-        "columns",
-        "list",
-        "",
-        READ | STORE,
-        "Only these columns, separated by commas; the others are not decoded. Spark prunes no columns by itself.",
-    ),
-    Option("includeBody", "bool", "true", READ | STORE, "`false` omits the column `body`."),
-    Option(
-        "decode",
-        "choice",
-        "none",
-        READ,
-        "`json`: bodies are JSON objects, and their fields become columns after the others. A"
-        " body that does not decode is in `_corrupt`.",
-        ("none", "json"),
-    ),
-    Option(
-        "decodeSchema",
-        "text",
-        "",
-        READ,
-        "The fields of `decode=json`, as DDL: `id bigint, name string`. Alternatively, "
-        "`.schema(...)` may name them beside the columns of messages.",
-    ),
-    Option(
-        "tags",
-        "text",
-        "*",
-        READ,
-        "Only messages with one of these tags: `TagA || TagB`. Brokers filter out the others.",
-    ),
-    Option(
-        "commitGroup",
-        "group",
-        "",
-        STREAM,
-        "A consumer group for which the query commits its offsets, so that RocketMQ's own "
-        "tools show its lag. Spark continues from its checkpoint, not from these offsets.",
-    ),
-    Option(
-        "pushdown",
-        "bool",
-        "false",
-        BATCH,
-        "Filters of the query on topic, broker, queue, offset, store_time and tags limit what"
-        " is read. Requires `spark.sql.python.filterPushdown.enabled=true` "
-        "(`rmqkit.spark.session(pushdown=True)`).",
-    ),
-    Option("topic", "text", "", SINK, "The topic of rows that have no `topic` of their own."),
-    Option(
-        "requiredStatus",
-        "choice",
-        "send_ok",
-        SINK,
-        "`SEND_OK`: a message with any other status is sent again; the third time, the task "
-        "fails. These statuses are FLUSH_DISK_TIMEOUT, FLUSH_SLAVE_TIMEOUT and "
-        "SLAVE_NOT_AVAILABLE: the message is stored, but not yet as safely as the broker is "
-        "configured to store it. `any`: they are only counted.",
-        ("send_ok", "any"),
-    ),
-    Option(
-        "runId",
-        "text",
-        "",
-        SINK,
-        "The first part of the property `DEDUP_KEY` (`<run id>/<batch "
-        "id>/<partition>/<row>`). The default is the query's id, for a batch a random id. If "
-        "you run a batch again, pass the id of its first run.",
-    ),
-    Option(
-        "messagesPerSecond",
-        "count",
-        "",
-        SINK,
-        "Limit of rows per second for the whole job, shared out over the tasks that send at the "
-        "same time. The driver serves the pace: sessions of `rmqkit.spark.session()` do, for "
-        "others call `rmqkit.spark.serve_pace(spark)`.",
-    ),
-    Option("producerGroup", "group", "rmqkit-spark", SINK, "The producer group of the workers' producers."),
-    Option(
-        "files",
-        "list",
-        "",
-        STORE,
-        "Only commit-log files whose names match one of these patterns (`*`, `?`), separated by commas.",
-    ),
-    Option(
-        "allowRunning",
-        "bool",
-        "false",
-        STORE,
-        "Read a folder that a broker has open. Rows end where the log ended when each file was examined.",
-    ),
-)
-OPTIONS: dict[str, Option] = {option.name: option for option in _TABLE}
-"""Option name -> option, in the order of the documentation."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class SourceOptions:
     """Parsed options, with the defaults of their place filled in.
@@ -338,43 +59,223 @@ class SourceOptions:
     """
 
     where: str
-    namesrv: tuple[str, ...] = ()
-    subscribe: tuple[str, ...] = ()
-    subscribe_pattern: str = ""
+    namesrv: tuple[str, ...] = option(
+        "text",
+        READ | SINK,
+        "Name servers as `host:port;host:port`. The default is NAMESRV_ADDR of the driver's "
+        "environment, else `127.0.0.1:9876`.",
+    )
+    subscribe: tuple[str, ...] = option(
+        "list",
+        READ | STORE,
+        "Topics to read, separated by commas. A missing topic is an error at the start.",
+    )
+    subscribe_pattern: str = option(
+        "pattern",
+        READ | STORE,
+        "Regular expression (Python's) that the whole name of a topic must match. It never "
+        "matches system topics. It matches `%RETRY%` and `%DLQ%` topics only if it begins with "
+        "`%`. Topics created later are read from their earliest message on.",
+    )
     #: Topic -> broker name -> queue ids.
-    assign: Mapping[str, Mapping[str, tuple[int, ...]]]
+    assign: Mapping[str, Mapping[str, tuple[int, ...]]] = option(
+        "assignment",
+        READ,
+        'Exactly these queues: `{"T": {"broker-a": [0, 1]}}`. One of `subscribe`, '
+        "`subscribePattern`, `assign` is required.",
+    )
     #: `earliest`, `latest`, `group`, or an offset per queue, which may be LATEST or EARLIEST.
-    starting_offsets: str | Ends
-    ending_offsets: str | Ends
-    starting_timestamp: int | None = None
-    ending_timestamp: int | None = None
-    starting_offsets_by_timestamp_strategy: str = "error"
-    group: str = ""
-    max_messages_per_trigger: int = 0
-    max_bytes_per_trigger: int = 0
-    min_messages_per_trigger: int = 0
-    max_trigger_delay: int
-    min_partitions: int = 0
-    max_messages_per_partition: int = 0
-    fail_on_data_loss: bool = True
-    when_down: str = "wait"
-    max_wait_for_broker: int
-    request_timeout: int
+    starting_offsets: str | Ends = option(
+        "start",
+        READ,
+        "Where to begin: `earliest`, `latest`, `group` (the committed offsets of the group in "
+        '`group`) or JSON `{"T": {"broker-a": {"0": 23, "1": -2}}}` with -2 for earliest, -1 for '
+        "latest. Queues that the JSON does not name begin at their earliest message. A stream "
+        "uses this option once; later it continues from its checkpoint.",
+        "latest",
+        in_batch="earliest",
+    )
+    ending_offsets: str | Ends = option(
+        "end",
+        READ,
+        "Where to end (exclusive): `latest`, or JSON as for `startingOffsets` without -2. Queues "
+        "that the JSON does not name end at their latest message. A stream with JSON reads up to "
+        "there and then idles (or ends, with AvailableNow); `latest` does not bound a stream.",
+        "latest",
+    )
+    starting_timestamp: int | None = option(
+        "time",
+        READ | STORE,
+        "Begin with the first message of each queue that was stored at this time or later: Unix "
+        "ms, or ISO 8601 with a zone. Takes precedence over `startingOffsets`.",
+    )
+    ending_timestamp: int | None = option(
+        "time",
+        READ | STORE,
+        "End before the first message of each queue that was stored at this time or later. Takes "
+        "precedence over `endingOffsets`. The time may be in the future: a batch then ends at the "
+        "latest message, a stream when the time is reached.",
+    )
+    starting_offsets_by_timestamp_strategy: str = option(
+        "choice",
+        READ,
+        "What to do if no queue has a message stored at `startingTimestamp` or later: `error`, or "
+        "`latest` (begin with the next message). A single queue without such a message begins "
+        "with its next one.",
+        "error",
+        values=("error", "latest"),
+    )
+    group: str = option(
+        "group",
+        READ,
+        "The consumer group for `startingOffsets=group`; the default is that of `commitGroup`. A "
+        "queue that the group never consumed begins at its earliest message.",
+    )
+    max_messages_per_trigger: int = option(
+        "count",
+        STREAM,
+        "Limit of messages per batch, divided among the queues in proportion to what waits; no queue starves.",
+    )
+    max_bytes_per_trigger: int = option(
+        "size",
+        STREAM,
+        "Approximate limit of bytes per batch (`64m` is 64 MiB), at least one message. An "
+        "estimate: before each batch with more waiting, up to 32 messages from the next offset of "
+        "each queue are measured as stored.",
+    )
+    min_messages_per_trigger: int = option(
+        "count",
+        STREAM,
+        "Delay a batch until this many messages wait, or `maxTriggerDelay` is over. Not with "
+        "AvailableNow, and not for the first batch.",
+    )
+    max_trigger_delay: int = option(
+        "duration",
+        STREAM,
+        "How long `minMessagesPerTrigger` may delay a batch: `30s`, `15m`, `1h`, or ms.",
+        "15m",
+    )
+    min_partitions: int = option(
+        "count",
+        READ,
+        "Minimum of Spark partitions: large queues are split. Without it each queue is one partition.",
+    )
+    max_messages_per_partition: int = option("count", READ, "Limit of messages per Spark partition.")
+    fail_on_data_loss: bool = option(
+        "bool",
+        READ,
+        "Fail if messages that should be read are gone (deleted by retention, or the queue was "
+        "truncated or recreated). With `false` the query logs a warning and continues with what "
+        "is there.",
+        "true",
+    )
+    when_down: str = option(
+        "choice",
+        READ,
+        "What to do if no broker of a group answers, not even a slave: `wait` or `fail`. With "
+        "`wait` a stream continues with the other groups and never skips messages; what must be "
+        "read at once waits up to `maxWaitForBroker`.",
+        "wait",
+        values=("wait", "fail"),
+    )
+    max_wait_for_broker: int = option(
+        "duration",
+        READ | SINK,
+        "How long a query that cannot continue waits for a broker group before it fails.",
+        "2m",
+    )
+    request_timeout: int = option("duration", READ | SINK, "How long an executor waits for one answer of a broker.", "5s")
     #: In the order of the table of columns; without `body` if `include_body` is false.
-    columns: tuple[str, ...] = ()
-    include_body: bool = True
-    decode: str = "none"
-    decode_schema: str = ""
-    tags: str = "*"
-    commit_group: str = ""
-    pushdown: bool = False
-    files: tuple[str, ...] = ()
-    allow_running: bool = False
-    topic: str = ""
-    required_status: str = "send_ok"
-    messages_per_second: int = 0
-    run_id: str = ""
-    producer_group: str = ""
+    columns: tuple[str, ...] = option(
+        "list",
+        READ | STORE,
+        "Only these columns, separated by commas; the others are not decoded. Spark prunes no columns by itself.",
+    )
+    include_body: bool = option("bool", READ | STORE, "`false` omits the column `body`.", "true")
+    decode: str = option(
+        "choice",
+        READ,
+        "`json`: bodies are JSON objects, and their fields become columns after the others. A "
+        "body that does not decode is in `_corrupt`.",
+        "none",
+        values=("none", "json"),
+    )
+    decode_schema: str = option(
+        "text",
+        READ,
+        "The fields of `decode=json`, as DDL: `id bigint, name string`. Alternatively, "
+        "`.schema(...)` may name them beside the columns of messages.",
+    )
+    tags: str = option(
+        "text",
+        READ,
+        "Only messages with one of these tags: `TagA || TagB`. Brokers filter out the others.",
+        "*",
+    )
+    commit_group: str = option(
+        "group",
+        STREAM,
+        "A consumer group for which the query commits its offsets, so that RocketMQ's own tools "
+        "show its lag. Spark continues from its checkpoint, not from these offsets.",
+    )
+    pushdown: bool = option(
+        "bool",
+        BATCH,
+        "Filters of the query on topic, broker, queue, offset, store_time and tags limit what is "
+        "read. Requires `spark.sql.python.filterPushdown.enabled=true` "
+        "(`rmqkit.spark.session(pushdown=True)`).",
+        "false",
+    )
+    topic: str = option("text", SINK, "The topic of rows that have no `topic` of their own.")
+    required_status: str = option(
+        "choice",
+        SINK,
+        "`SEND_OK`: a message with any other status is sent again; the third time, the task "
+        "fails. These statuses are FLUSH_DISK_TIMEOUT, FLUSH_SLAVE_TIMEOUT and "
+        "SLAVE_NOT_AVAILABLE: the message is stored, but not yet as safely as the broker is "
+        "configured to store it. `any`: they are only counted.",
+        "send_ok",
+        values=("send_ok", "any"),
+    )
+    run_id: str = option(
+        "text",
+        SINK,
+        "The first part of the property `DEDUP_KEY` (`<run id>/<batch id>/<partition>/<row>`). "
+        "The default is the query's id, for a batch a random id. If you run a batch again, pass "
+        "the id of its first run.",
+    )
+    messages_per_second: int = option(
+        "count",
+        SINK,
+        "Limit of rows per second for the whole job, shared out over the tasks that send at the "
+        "same time. The driver serves the pace: sessions of `rmqkit.spark.session()` do, for "
+        "others call `rmqkit.spark.serve_pace(spark)`.",
+    )
+    producer_group: str = option("group", SINK, "The producer group of the workers' producers.", "rmqkit-spark")
+    files: tuple[str, ...] = option(
+        "list",
+        STORE,
+        "Only commit-log files whose names match one of these patterns (`*`, `?`), separated by commas.",
+    )
+    allow_running: bool = option(
+        "bool",
+        STORE,
+        "Read a folder that a broker has open. Rows end where the log ended when each file was examined.",
+        "false",
+    )
+
+
+def _spelled(attribute: str) -> str:
+    return re.sub(r"_([a-z])", lambda found: found[1].upper(), attribute)
+
+
+_BY_ATTRIBUTE: dict[str, Option] = {
+    each.name: each.metadata["option"]._replace(name=_spelled(each.name))
+    for each in fields(SourceOptions)
+    if "option" in each.metadata
+}
+OPTIONS = {each.name: each for each in _BY_ATTRIBUTE.values()}
+"""Option name -> option, in the order of the documentation."""
 
 
 def parse(given: Mapping[str, str], where: str) -> SourceOptions:
@@ -391,13 +292,10 @@ def parse(given: Mapping[str, str], where: str) -> SourceOptions:
             texts[name] = value
         elif key.lower() not in SPARKS_OWN and not key.lower().startswith(tables.PREFIX):
             raise ConfigError(_unknown(key, where))
-    values: dict[str, Any] = {}
-    known = {each.name for each in fields(SourceOptions)}
-    for name, option in OPTIONS.items():
-        if option.attribute in known:
-            values[option.attribute] = _value(option, texts.get(name, option.default_in(where)))
-    if "namesrv" in values:
-        values["namesrv"] = _name_servers(values["namesrv"])
+    values = {
+        attribute: _value(each, texts.get(each.name, each.default_in(where))) for attribute, each in _BY_ATTRIBUTE.items()
+    }
+    values["namesrv"] = _name_servers(values["namesrv"])
     values["columns"] = _columns(values, where)
     parsed = SourceOptions(where=where, **values)
     if where in READ:
@@ -405,13 +303,13 @@ def parse(given: Mapping[str, str], where: str) -> SourceOptions:
     return parsed
 
 
-def _check_place(option: Option, where: str) -> None:
+def _check_place(known: Option, where: str) -> None:
     # A batch accepts the options of a stream, and vice versa.
-    if where not in option.where and not (where in READ and option.where & READ):
-        if option.name == "topic":
+    if where not in known.where and not (where in READ and known.where & READ):
+        if known.name == "topic":
             raise ConfigError("option topic applies to the sink only; a query reads the topics of subscribe")
-        places = " and ".join(place for place in PLACES if place in option.where)
-        raise ConfigError(f"option {option.name} applies to {places}, not to {where}")
+        places = " and ".join(place for place in PLACES if place in known.where)
+        raise ConfigError(f"option {known.name} applies to {places}, not to {where}")
 
 
 def _unknown(key: str, where: str) -> str:
@@ -420,15 +318,15 @@ def _unknown(key: str, where: str) -> str:
         return f"option {key} is called {OTHERS[lower]} here"
     if lower.startswith("kafka."):
         return f"option {key} belongs to Kafka's source; rmqkit has namesrv and requestTimeout for its clients"
-    names = [option.name for option in OPTIONS.values() if where in option.where]
+    names = [each.name for each in OPTIONS.values() if where in each.where]
     return f"option {key} is not known{suggest(key, names, f'options of the {where}: {{known}}')}"
 
 
-def _value(option: Option, text: str) -> Any:
+def _value(known: Option, text: str) -> Any:
     try:
-        return KINDS[option.kind](text.strip(), option.values)
+        return KINDS[known.kind](text.strip(), known.values)
     except ValueError as error:
-        raise ConfigError(f"option {option.name}: {error}") from None
+        raise ConfigError(f"option {known.name}: {error}") from None
 
 
 def _check_read(options: SourceOptions, texts: Mapping[str, str]) -> None:

@@ -70,15 +70,15 @@ def arrow_rows(*parts, at=NOON, epoch="a"):
     )
 
 
-def written(storage, *batches):
+def written(storage, *batches, has_topics=False):
     """Write Arrow batches as one task would; return the reports of the files."""
-    writer = TaskWriter(storage, 0)
+    writer = TaskWriter(storage, 0, has_topics=has_topics)
     for batch in batches:
         writer.put(batch)
     return writer.close()
 
 
-def batch_of(storage, number, *parts, query=QUERY, at=NOON, clusters=(), more=()):
+def batch_of(storage, number, *parts, query=QUERY, at=NOON, clusters=(), more=(), has_topics=False):
     """Write the rows of these ranges, without Spark, and return the batch that commits them.
 
     `more` names columns to add, of type bigint.
@@ -86,14 +86,14 @@ def batch_of(storage, number, *parts, query=QUERY, at=NOON, clusters=(), more=()
     rows = arrow_rows(*parts, at=at)
     for name in more:
         rows = rows.append_column(name, pa.array(range(rows.num_rows), pa.int64()))
-    return batch_of_rows(storage, number, rows, *parts, query=query, clusters=clusters)
+    return batch_of_rows(storage, number, rows, *parts, query=query, clusters=clusters, has_topics=has_topics)
 
 
-def batch_of_rows(storage, number, rows, *parts, query=QUERY, clusters=()):
+def batch_of_rows(storage, number, rows, *parts, query=QUERY, clusters=(), has_topics=False):
     """Write an Arrow batch that has the offsets of these ranges; return what commits it."""
     schema = json.loads(Schema.from_arrow(rows.schema).to_json())
     named = {each.topic: clusters for each in parts}
-    return Batch(query, number, parts, named, written(storage, rows), schema)
+    return Batch(query, number, parts, named, written(storage, rows, has_topics=has_topics), schema)
 
 
 def ingested(storage, *batches):

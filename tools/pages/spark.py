@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from rmqkit.spark.columns import COLUMNS, Column
-from rmqkit.spark.options import OPTIONS, PLACES, Option
+from rmqkit.spark.option_kinds import Option
+from rmqkit.spark.options import OPTIONS, PLACES
 from rmqkit.spark.store.columns import STORE_COLUMNS
 
 
@@ -34,10 +35,9 @@ def _places(option: Option) -> str:
 
 
 def _default(option: Option) -> str:
-    if option.default_of:
-        named = dict(option.default_of)
+    if option.in_batch:
         places = [place for place in PLACES if place in option.where]
-        return ", ".join(f"{place} `{named.get(place, option.default)}`" for place in places)
+        return ", ".join(f"{place} `{option.default_in(place)}`" for place in places)
     return f"`{option.default}`" if option.default else "-"
 
 

@@ -91,13 +91,6 @@ def known(topics: list[str], namesrv: str | None, *, to_send: bool = False, more
     return find_namesrv(namesrv)
 
 
-def package_settings(packages: str | None) -> dict[str, str]:
-    """Return the Spark settings of `--packages`."""
-    from rmqkit.spark.pipelines import formats
-
-    return formats.conf(packages)
-
-
 def bounds(since: str | None, until: str | None) -> tuple[int | None, int | None]:
     """Return the Unix milliseconds of `--since` and `--until`. Raises UsageError."""
     begin = None if since is None else time_of("--since", since)

@@ -4,6 +4,7 @@ Each command calls one function of `rmqkit.spark.pipelines` or `rmqkit.spark.aud
 can call too. The checks that need no Spark (cluster, topics, times, files) run before Spark starts.
 """
 
+import uuid
 from pathlib import Path
 from typing import Annotated
 
@@ -32,7 +33,6 @@ from rmqkit.cli.pipeline.arguments import (
     check_target,
     check_trigger,
     known,
-    package_settings,
     pairs,
 )
 from rmqkit.cli.pipeline.session_run import ProgressPrinter, StopSignal, builtins, running, serving
@@ -61,14 +61,7 @@ def ingest(
         str | None,
         typer.Option("--metrics", metavar="HOST:PORT", help="Serve the progress to Prometheus at this address."),
     ] = None,
-    packages: Annotated[
-        str | None,
-        typer.Option(
-            "--packages",
-            metavar="MAVEN",
-            help="Write Iceberg instead of Delta, with this Spark package (org.apache.iceberg:…).",
-        ),
-    ] = None,
+    format_: Annotated[str, typer.Option("--format", help="The format of the table: delta or iceberg.")] = "delta",
     options: Options = None,
     storage_options: StorageOptions = None,
     namesrv: Namesrv = None,
@@ -76,7 +69,7 @@ def ingest(
     conf: Conf = None,
     json: ProgressJson = False,
 ) -> None:
-    """Write topics into a Delta table by topic and hour, each message once.
+    """Write topics into a Delta or Iceberg table by topic and hour, each message once.
 
     The command ends at the end of the topics; with --follow it continues until Ctrl-C. Run it again
     to continue where it ended, also after a crash. Read the table with Spark
@@ -90,14 +83,16 @@ def ingest(
     check_target("--to", to, master, conf)
     if checkpoint is not None:
         check_target("--checkpoint", checkpoint, master, conf)
-    more = package_settings(packages)
     storage = pairs(storage_options, "--storage-option")
-    addresses = known(topics, namesrv)
+    check_installed()
     from rmqkit.spark.pipelines.ingest import ingest as run
+    from rmqkit.spark.pipelines.ingest import table_at
 
+    table_at(to, format_, storage)
+    addresses = known(topics, namesrv)
     shown = ProgressPrinter(f"ingest {', '.join(topics)}", json=json)
     served = serving("ingest", metrics, topics, shown)
-    with served, running("rmqkit ingest", master, conf, more) as spark, StopSignal() as ending, shown as tell:
+    with served, running("rmqkit ingest", master, conf) as spark, StopSignal() as ending, shown as tell:
         done = run(
             spark,
             topics,
@@ -106,7 +101,7 @@ def ingest(
             follow=follow,
             options=given,
             checkpoint=checkpoint,
-            packages=packages,
+            format=format_,
             trigger=trigger,
             storage_options=storage,
             on_progress=tell,
@@ -195,6 +190,7 @@ def replay(
         str | None, typer.Option("--run-id", help="Run id of a failed replay, to repeat it with the same DEDUP_KEYs.")
     ] = None,
     options: Options = None,
+    storage_options: StorageOptions = None,
     namesrv: Namesrv = None,
     master: Master = None,
     conf: Conf = None,
@@ -212,8 +208,14 @@ def replay(
     check_source(path, "lake", master, conf)
     hint = ", or with the queues of the source: --create"
     addresses = known([] if create else [to], namesrv, to_send=True, more_advice=hint)
+    storage = pairs(storage_options, "--storage-option")
+    run_id = run_id or uuid.uuid4().hex
     shown = ProgressPrinter(f"replay to {to}", json=json)
-    with running("rmqkit replay", master, conf) as spark, shown as tell:
+
+    def unfinished() -> str:
+        return f"messages may have been sent to {to}: --run-id {run_id} repeats the replay with the same DEDUP_KEYs"
+
+    with running("rmqkit replay", master, conf) as spark, StopSignal(spark, unfinished) as ending, shown as tell:
         from rmqkit.spark.pipelines.replay import replay as run
 
         done = run(
@@ -229,12 +231,14 @@ def replay(
             create=create,
             run_id=run_id,
             options=given,
+            storage_options=storage,
             on_progress=tell,
         )
     if json:
         output.line({"done": builtins(done)})
     else:
         print(f"{count_text(done.rows, 'message')} of {count_text(done.queues, 'queue')} → {to} (run id {done.run_id})")
+    ending.check(endless=False)
 
 
 @app.command()

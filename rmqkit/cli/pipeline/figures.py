@@ -19,6 +19,7 @@ from rmqkit.cli.pipeline.arguments import (
     Master,
     Options,
     Since,
+    StorageOptions,
     Until,
     bounds,
     check_options,
@@ -26,7 +27,7 @@ from rmqkit.cli.pipeline.arguments import (
     known,
     pairs,
 )
-from rmqkit.cli.pipeline.session_run import ProgressPrinter, builtins, running
+from rmqkit.cli.pipeline.session_run import ProgressPrinter, StopSignal, builtins, running
 
 HOURS: output.Columns = {
     "topic": "topic",
@@ -63,6 +64,7 @@ def stats(
         Path | None, typer.Option("--report", metavar="FILE", help="Also write an HTML page to this file, with the plot.")
     ] = None,
     options: Options = None,
+    storage_options: StorageOptions = None,
     namesrv: Namesrv = None,
     master: Master = None,
     conf: Conf = None,
@@ -80,8 +82,13 @@ def stats(
         check_source(path, "lake", master, conf)
     addresses = known(topics or [], namesrv) if path is None else None
     source = path or ", ".join(topics or [])
+    storage = pairs(storage_options, "--storage-option")
     shown = ProgressPrinter(f"stats of {source}")
-    with running("rmqkit stats", master, conf) as spark, shown as tell:
+
+    def unfinished() -> str:
+        return f"no figures: {shown.tasks or 'no task'} of the current step had ended, and nothing was written"
+
+    with running("rmqkit stats", master, conf) as spark, StopSignal(spark, unfinished) as ending, shown as tell:
         from rmqkit.spark.pipelines.stats import stats as run
 
         found = run(
@@ -94,8 +101,10 @@ def stats(
             hot_keys=hot_keys,
             plot=plot,
             options=given,
+            storage_options=storage,
             on_progress=tell,
         )
+    ending.check(endless=False)
     if report is not None:
         from rmqkit.spark.pipelines.stats_report.page import page
 
@@ -147,8 +156,14 @@ def audit(
     from rmqkit.spark import audit as audits
 
     known_runs = audits.found(folders.find(home_folder(), run) for run in dict.fromkeys(runs))
-    with running("rmqkit audit", master, conf) as spark, ProgressPrinter(f"audit of {count_text(len(known_runs), 'run')}"):
-        found = audits.audit(spark, known_runs, to=to)
+    shown = ProgressPrinter(f"audit of {count_text(len(known_runs), 'run')}")
+
+    def unfinished() -> str:
+        return f"no verdict: {shown.tasks or 'no task'} had ended"
+
+    with running("rmqkit audit", master, conf) as spark, StopSignal(spark, unfinished) as ending, shown as tell:
+        found = audits.audit(spark, known_runs, to=to, on_progress=tell)
+    ending.check(endless=False)
     if report is not None:
         report.write_text(audits.page(found, known_runs), encoding="utf-8")
         output.note(f"report: {report}")

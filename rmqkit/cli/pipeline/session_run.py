@@ -1,8 +1,8 @@
 """Shared by the commands of `rmqkit pipeline`: the Spark session, progress, signals, errors.
 
 - A pipeline that loops polls its `stop` (`StopSignal`). Ctrl-C and SIGTERM only set a flag, and the
-  loop ends at its next poll. A second Ctrl-C ends it at once. Without a loop, Spark's own handler
-  cancels the jobs.
+  loop ends at its next poll. A pipeline without a loop is a sequence of Spark jobs, which are
+  cancelled. Either says in one line what was done. A second Ctrl-C ends it at once.
 - The error of a query is a text of Spark's with the traceback of a Python worker inside. `plain`
   extracts the message that rmqkit raised there.
 """
@@ -11,7 +11,8 @@ import contextlib
 import logging
 import re
 import signal
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from importlib import import_module
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -36,19 +37,19 @@ CAUSED = re.compile(r"^Caused by: (?!.*Traceback)(.+)$", re.MULTILINE)
 NO_WORKER = "Python worker failed to connect back"
 #: Spark's own first line: [CLASS_OF_ERROR] text. SQLSTATE: 12345
 SQLSTATE = re.compile(r" SQLSTATE: \w+")
+#: after a signal, jobs that have begun meanwhile are cancelled at this interval, in seconds
+CANCEL_S = 0.25
 
 
 @contextlib.contextmanager
-def running(
-    app: str, master: str | None, conf: Sequence[str] | None, more: Mapping[str, str] | None = None
-) -> "Iterator[SparkSession]":
+def running(app: str, master: str | None, conf: Sequence[str] | None) -> "Iterator[SparkSession]":
     """Open a Spark session; stop it at the end unless it already ran before.
 
     Raises SparkFailed, with one line, for an error of Spark inside the block.
     """
     from rmqkit.spark.sessions import check_installed, session
 
-    settings = {**(more or {}), **pairs(conf, "--conf")}
+    settings = pairs(conf, "--conf")
     check_installed()
     from py4j.protocol import Py4JJavaError
     from pyspark.core.context import SparkContext
@@ -113,11 +114,17 @@ class StopSignal:
 
     A signal that is already ignored stays ignored. `check` then ends as an interrupted command
     does, except that Ctrl-C is the regular end of an `endless` command.
+
+    With `jobs`, the session of a pipeline that does not poll, a signal cancels its jobs. The error
+    that this causes becomes `done`, a line on what was done, and Interrupted.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, jobs: "SparkSession | None" = None, done: Callable[[], str] = str) -> None:
         self.number = 0
         self._before: dict[int, Any] = {}
+        self._jobs = jobs
+        self._done = done
+        self._is_over = threading.Event()
 
     def __call__(self) -> bool:
         return self.number != 0
@@ -131,16 +138,29 @@ class StopSignal:
                 self._before[number] = signal.signal(number, self._asked)
         return self
 
-    def __exit__(self, *_error: object) -> None:
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        self._is_over.set()
         for number, handler in self._before.items():
             if handler is not None:
                 signal.signal(number, handler)
+        if self.number and self._jobs is not None and isinstance(error, Exception):
+            output.note(self._done())
+            raise Interrupted(self.number) from None
 
     def _asked(self, number: int, _frame: FrameType | None) -> None:
         if self.number:
             raise KeyboardInterrupt
         self.number = number
         output.note("stopping")
+        if self._jobs is not None:
+            # In a thread: the main one may hold the connection to the JVM, and waits for the job.
+            threading.Thread(target=self._cancel, args=(self._jobs,), daemon=True, name="cancel").start()
+
+    def _cancel(self, spark: "SparkSession") -> None:
+        while True:
+            spark.sparkContext.cancelAllJobs()
+            if self._is_over.wait(CANCEL_S):
+                return
 
     def check(self, *, endless: bool) -> None:
         """Raises Interrupted after a signal, except after Ctrl-C in an `endless` command."""
@@ -168,6 +188,8 @@ class ProgressPrinter:
     def __init__(self, what: str, *, json: bool = False) -> None:
         #: Gets the progress as well, if set.
         self.also: Callable[[PipelineProgress], None] | None = None
+        #: The tasks of the last progress, as `3 of 8 tasks`; "" before the first.
+        self.tasks = ""
         self._json = json
         self._what = what
         self._bar: Any = None
@@ -202,11 +224,12 @@ class ProgressPrinter:
             output.line({"progress": builtins(progress)})
         if self.also is not None:
             self.also(progress)
+        if progress.tasks:
+            self.tasks = f"{progress.tasks_done} of {count_text(progress.tasks, 'task')}"
         if self._bar is None:
             return
         if progress.tasks:
-            state = f"{progress.tasks_done} of {count_text(progress.tasks, 'task')}"
-            self._bar.update(self._task, completed=progress.tasks_done, total=progress.tasks, state=state)
+            self._bar.update(self._task, completed=progress.tasks_done, total=progress.tasks, state=self.tasks)
             return
         behind = f", {progress.lag} to go" if progress.lag is not None else ""
         total = None if progress.lag is None else progress.rows + progress.lag

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,6 +23,7 @@ from rmqkit.spark.audit import tables, views
 from rmqkit.spark.audit.message_queries import QUERIES, Query
 from rmqkit.spark.audit.run_check import PROCESS_ROWS, PromiseAudit, RunFindings, RunTask, Violation, check
 from rmqkit.spark.audit.runs import AuditError, AuditRun, Given, found
+from rmqkit.spark.pipelines.progress import PipelineProgress, jobs
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -33,7 +34,12 @@ PARTITIONS = "spark.sql.shuffle.partitions"
 
 
 def audit(
-    spark: SparkSession, runs: Iterable[Given], *, to: Path | str | None = None, process_rows: int = PROCESS_ROWS
+    spark: SparkSession,
+    runs: Iterable[Given],
+    *,
+    to: Path | str | None = None,
+    process_rows: int = PROCESS_ROWS,
+    on_progress: Callable[[PipelineProgress], None] | None = None,
 ) -> list[PromiseAudit]:
     """Check every promise of these runs: drill folders, or (name, history, plan) in memory.
 
@@ -43,7 +49,8 @@ def audit(
     `to` is a folder on any file system that Spark can write to. The tables (`tables.TABLES`) and
     the table `findings` are written there as Parquet. Without it, intermediate tables go to a
     temporary folder of this machine, which works only with a local master. A run of more than
-    `process_rows` rows needs such tables. Raises AuditError, PlanError.
+    `process_rows` rows needs such tables. `on_progress` gets the tasks that have ended, one a run.
+    Raises AuditError, PlanError.
     """
     known = found(runs)
     tasks = {run.name: run.task(process_rows) for run in known if not run.why}
@@ -54,7 +61,8 @@ def audit(
                     f"{task.name} has {task.rows:,} rows, more than one process reads ({process_rows:,}):"
                     " name a folder for its tables that the whole Spark cluster can reach (--to)"
                 )
-    checked = _on_workers(spark, tasks.values())
+    with jobs(spark, on_progress):
+        checked = _on_workers(spark, tasks.values())
     large = [each.context for each in checked if each.context is not None]
     names = tasks if to is not None else {context["run"] for context in large}
     in_tables = [run for run in known if run.name in names]

@@ -68,10 +68,17 @@ class FileReport(msgspec.Struct, frozen=True):
 
 
 class TaskWriter:
-    """Writes the rows of one task, a file for each topic and hour."""
+    """Writes the rows of one task, a file for each topic and hour.
 
-    def __init__(self, storage: LakeStorage, partition: int, file_bytes: int = FILE_BYTES) -> None:
+    With `has_topics` the files have the column `topic`.
+    """
+
+    def __init__(
+        self, storage: LakeStorage, partition: int, file_bytes: int = FILE_BYTES, *, has_topics: bool = False
+    ) -> None:
         self._storage = storage
+        #: the columns that Delta has in its log only
+        self._omitted = [] if has_topics else [TOPIC]
         self._partition = partition
         self._file_bytes = file_bytes
         #: (topic, hour) -> file; the one that got rows last is last
@@ -87,7 +94,7 @@ class TaskWriter:
             is_here = pc.and_(pc.equal(table[TOPIC], topic), hours.is_null() if hour is None else pc.equal(hours, hour))
             rows = table.filter(is_here) if len(pc.unique(is_here)) > 1 else table
             name = NO_HOUR if hour is None else hour_name(hour * HOUR_MS)
-            if self._file(topic, name).put(rows) >= self._file_bytes:
+            if self._file(topic, name).put(rows.drop_columns(self._omitted)) >= self._file_bytes:
                 self._close((topic, name))
 
     def close(self) -> list[FileReport]:
@@ -130,8 +137,7 @@ class _OpenFile:
             key, first, last = (span["broker"], span["queue"]), span["offset_min"], span["offset_max"]
             known = self._queues.get(key, (first, last))
             self._queues[key] = (min(first, known[0]), max(last, known[1]))
-        # A partition column of Delta is not in the files.
-        self._waiting.append(rows.drop_columns([TOPIC]))
+        self._waiting.append(rows)
         self._waiting_bytes += rows.nbytes
         if self._waiting_bytes >= ROW_GROUP_BYTES:
             self._write()

@@ -17,8 +17,9 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
@@ -32,10 +33,12 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
-from rmqkit.spark.delta.data_files import FileReport, TaskWriter, stored_batches
+from rmqkit.spark.delta.data_files import HOUR, TOPIC, FileReport, TaskWriter, stored_batches
+from rmqkit.spark.delta.lake_table import PARTITIONS, Filters
 from rmqkit.spark.delta.storage import LakeStorage
 
 if TYPE_CHECKING:
+    from deltalake import DeltaTable
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
@@ -60,7 +63,7 @@ class LakeFiles(DataSource):
         return "rmqkit-lake-files"
 
     def writer(self, schema: StructType, overwrite: bool) -> FilesWriter:
-        return FilesWriter(self.storage, self.options["reports"])
+        return FilesWriter(self.storage, self.options["reports"], self.options["has_topics"] == "true")
 
     def reader(self, schema: StructType) -> FilesReader:
         return FilesReader(self.storage, json.loads(self.options["files"]), schema)
@@ -73,31 +76,62 @@ def register(spark: SparkSession, storage: LakeStorage) -> str:
     return LakeFiles.name()
 
 
-def write(rows: DataFrame, storage: LakeStorage) -> list[FileReport]:
-    """Write all rows into files of the lake and return these; they are durable, not committed."""
+def write(rows: DataFrame, storage: LakeStorage, *, has_topics: bool = False) -> list[FileReport]:
+    """Write all rows into files of the lake and return these; they are durable, not committed.
+
+    With `has_topics` the files have the column `topic`.
+    """
     with tempfile.TemporaryDirectory(prefix="rmqkit-lake-") as folder:
         reports = Path(folder, "reports")
         writer = rows.write.format(register(rows.sparkSession, storage)).mode("append")
-        writer.option("reports", str(reports)).save()
+        writer.options(reports=str(reports), has_topics=has_topics).save()
         return msgspec.json.decode(reports.read_bytes(), type=list[FileReport])
 
 
-def read(spark: SparkSession, storage: LakeStorage, names: Sequence[str], schema: StructType) -> DataFrame:
+def rows_of(
+    spark: SparkSession, storage: LakeStorage, opened: DeltaTable, topics: Iterable[str], bounds: Filters
+) -> DataFrame:
+    """Return the rows of all files that may have rows of these topics within these bounds."""
+    from pyspark.sql import functions as F
+    from pyspark.sql.types import StructType
+
+    schema = StructType.fromJson(json.loads(opened.schema().to_json()))
+    names = [name for name in schema.names if name != HOUR]
+    # Delta's files do not have the columns of their partition.
+    stored_schema = StructType([field for field in schema.fields if field.name not in PARTITIONS])
+    parts = []
+    for topic in topics:
+        found = opened.file_uris(file_pruning_predicate=[(TOPIC, "=", topic), *bounds])
+        if not found:
+            continue
+        if storage.is_local:
+            rows = spark.read.schema(stored_schema).parquet(*[f"file://{name}" for name in found])
+        else:
+            rows = _read(spark, storage, [name.removeprefix(f"{storage.uri}/") for name in found], stored_schema)
+        parts.append(rows.withColumn(TOPIC, F.lit(topic)).select(*names))
+    if not parts:
+        return spark.createDataFrame([], StructType([schema[name] for name in names]))
+    return reduce(lambda one, other: one.union(other), parts)
+
+
+def _read(spark: SparkSession, storage: LakeStorage, names: Sequence[str], schema: StructType) -> DataFrame:
     """Return the rows of data files, read by PyArrow; Spark needs no jar for the place."""
     reader = spark.read.format(register(spark, storage)).schema(schema)
     return reader.option("files", json.dumps(list(names))).load()
 
 
 class FilesWriter(DataSourceArrowWriter):
-    def __init__(self, storage: LakeStorage, reports: str) -> None:
+    def __init__(self, storage: LakeStorage, reports: str, has_topics: bool) -> None:
         self._storage = storage
         self._reports = reports
+        self._has_topics = has_topics
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskReports:
         from pyspark.taskcontext import TaskContext
 
         context = TaskContext.get()
-        writer = TaskWriter(self._storage, 0 if context is None else context.partitionId())
+        partition = 0 if context is None else context.partitionId()
+        writer = TaskWriter(self._storage, partition, has_topics=self._has_topics)
         for batch in iterator:
             writer.put(batch)
         return TaskReports(writer.close())

@@ -17,7 +17,7 @@ both at once. If the driver dies in between, the table has a column without valu
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -33,6 +33,7 @@ from rmqkit.spark.source.ranges import OffsetRange
 if TYPE_CHECKING:
     import pyarrow as pa
     from deltalake import DeltaTable
+    from pyspark.sql import DataFrame, SparkSession
 
     from rmqkit.spark.delta.data_files import FileReport
 
@@ -48,6 +49,8 @@ PROPERTIES = {"delta.checkpointInterval": "20"}
 FEATURES_READ = frozenset({"timestampNtz"})
 
 Schema = dict[str, Any]
+#: conditions on columns: (column, operator, value)
+Filters = list[tuple[str, str, Any]]
 
 
 class LakeState(NamedTuple):
@@ -88,6 +91,9 @@ class Batch(NamedTuple):
 
 class LakeTable:
     """The table at a place. It caches the last state, so that only new commits are read."""
+
+    #: whether data files have the column `topic`; Delta has it in its log only
+    has_topics = False
 
     def __init__(self, storage: LakeStorage) -> None:
         self.storage = storage
@@ -163,6 +169,12 @@ class LakeTable:
             self.storage.sync(f"{LOG}/{number:020}.json" for number in range(state.version + 1, after.version + 1))
             return after
         raise LakeConflict(f"{self.storage.uri}: commit failed {TRIES_MAX} times, other writers were first each time")
+
+    def rows(self, spark: SparkSession, topics: Iterable[str], bounds: Filters) -> DataFrame:
+        """Return the rows of all files that may have rows of these topics within these bounds."""
+        from rmqkit.spark.delta.lake_files import rows_of
+
+        return rows_of(spark, self.storage, self.opened(), topics, bounds)
 
     def swap(self, old: Sequence[str], new: Sequence[FileReport]) -> bool:
         """Replace files by others with the same rows. Return False if one of them is gone.

@@ -2,13 +2,13 @@
 
 Spark records the offsets of batch N before it runs the batch, and its completion afterwards. If the
 driver dies in between, Spark runs the batch again, in this process or a later one. Therefore a
-batch first writes its data files, then one commit of the Delta table, which names the files, the
-query with the batch number, and the offsets that it covers (`transactions`):
+batch first writes its data files, then one commit of the table (Delta or Iceberg), which names the
+files, the query with the batch number, and the offsets that it covers (`transactions`):
 
 - If the table has the batch and covers its offsets, an earlier attempt committed it, and nothing is
   written. The number alone is not enough: with a checkpoint restored from an old copy, a number
   comes again with other offsets.
-- If two drivers write the same batch, or the same queues, Delta refuses the second commit. It looks
+- If two drivers write the same batch, or the same queues, the second commit is refused. It looks
   again: the same batch is done, other rows at the same offsets are an error.
 - Files without a commit are in no version of the table. `vacuum` removes them.
 
@@ -28,7 +28,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from rmqkit.errors import ConfigError
 from rmqkit.spark.delta import coverage
 from rmqkit.spark.delta.errors import LakeConflict, LakeError
-from rmqkit.spark.delta.lake_table import Batch, LakeState, LakeTable, merged_schema
+from rmqkit.spark.delta.iceberg_table import IcebergTable
+from rmqkit.spark.delta.lake_table import Batch, Filters, LakeState, LakeTable, merged_schema
 from rmqkit.spark.delta.storage import LakeStorage
 from rmqkit.spark.pipelines import lake
 from rmqkit.spark.pipelines.query_checkpoint import Offsets
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 
     from rmqkit.spark.delta.data_files import FileReport
 
+BatchTable = LakeTable | IcebergTable
 IDENTITY = ("topic", "broker", "queue", "offset", "message_id")
 NEEDED = (*IDENTITY, "store_time")
 
@@ -61,7 +63,7 @@ class BatchResult(NamedTuple):
 NOTHING = BatchResult(0, 0, 0, 0, is_new=False)
 
 
-def add(table: LakeTable, rows: DataFrame, *, query: str | None, batch: int, offsets: Offsets) -> BatchResult:
+def add(table: BatchTable, rows: DataFrame, *, query: str | None, batch: int, offsets: Offsets) -> BatchResult:
     """Write and commit a batch of a query. Raises LakeConflict, LakeDamaged, ConfigError."""
     from rmqkit.spark.delta import lake_files
 
@@ -78,7 +80,7 @@ def add(table: LakeTable, rows: DataFrame, *, query: str | None, batch: int, off
     left_out = 0
     if repeated:
         rows, left_out = _without(rows, table, repeated)
-    files = lake_files.write(rows, table.storage)
+    files = lake_files.write(rows, table.storage, has_topics=table.has_topics)
     _check_there(table.storage, files)
     covers = _covers(files, offsets)
     clusters = {topic: list(ranges.clusters(offsets.end)) for topic in ranges.topics(offsets.end)}
@@ -181,7 +183,7 @@ def _check_fresh(now: LakeState, fresh: Sequence[OffsetRange], repeated: Sequenc
             )
 
 
-def _without(rows: DataFrame, table: LakeTable, repeated: Sequence[OffsetRange]) -> tuple[DataFrame, int]:
+def _without(rows: DataFrame, table: BatchTable, repeated: Sequence[OffsetRange]) -> tuple[DataFrame, int]:
     """Return the rows that the lake does not have, and the number of rows left out.
 
     Raises LakeConflict if the lake lacks a row at a covered offset, or has another message there.
@@ -191,8 +193,8 @@ def _without(rows: DataFrame, table: LakeTable, repeated: Sequence[OffsetRange])
     again = rows.where(_within(repeated)).select(*IDENTITY)
     topics = {each.topic for each in repeated}
     first, last = min(each.begin for each in repeated), max(each.end for each in repeated)
-    bounds: lake.Filters = [("offset", ">=", first), ("offset", "<", last)]
-    there = lake.rows_of(rows.sparkSession, table, table.opened(), topics, bounds)
+    bounds: Filters = [("offset", ">=", first), ("offset", "<", last)]
+    there = table.rows(rows.sparkSession, topics, bounds)
     place = list(IDENTITY[:-1])
     old = there.where(_within(repeated)).select(*place, F.col("message_id").alias("there"))
     is_wrong = ~F.col("message_id").eqNullSafe(F.col("there"))

@@ -12,7 +12,9 @@ next version: whatever another writer did, rows never get lost or doubled.
 - Afterwards `vacuum` removes files that were replaced, or never committed, before the grace.
 
 deltalake has `optimize.compact`, which is not used: in 1.6 two that run at once both commit, and
-each row is in the table twice (a test shows it).
+each row is in the table twice. Nothing that a caller can set prevents that: `optimize` drops the
+application transactions of its `commit_properties`, and replaces their `max_commit_retries` by its
+own. A test shows both.
 """
 
 import os

@@ -12,7 +12,7 @@ read twice is in the lake once (see `batches`).
 On an object store, which Spark cannot write without a jar, the checkpoint is temporary unless the
 caller names one: each run begins where the lake ends.
 
-With `packages`, an Iceberg table replaces the lake (see `formats`).
+With `format="iceberg"` the lake is an Iceberg table (`iceberg_table`), with the same promises.
 """
 
 from __future__ import annotations
@@ -27,10 +27,11 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from rmqkit.errors import ConfigError
+from rmqkit.spark.delta.iceberg_table import IcebergTable
 from rmqkit.spark.delta.lake_table import LakeTable
 from rmqkit.spark.delta.storage import LakeStorage
 from rmqkit.spark.options import SourceOptions, parse
-from rmqkit.spark.pipelines import batches, formats
+from rmqkit.spark.pipelines import batches
 from rmqkit.spark.pipelines.progress import BatchFunction, PipelineProgress, check_alone, wait
 from rmqkit.spark.pipelines.query_checkpoint import QueryCheckpoint
 from rmqkit.spark.source.ranges import Ends
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 CHECKPOINTS = "_lake/checkpoints"
 TRIGGER = "10 seconds"
 SOURCE = "rocketmq"
+FORMATS: Mapping[str, Callable[[LakeStorage], batches.BatchTable]] = {"delta": LakeTable, "iceberg": IcebergTable}
 
 
 class IngestResult(msgspec.Struct, kw_only=True):
@@ -72,7 +74,7 @@ def ingest(
     follow: bool = False,
     options: Mapping[str, str] | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
-    packages: str | Sequence[str] | None = None,
+    format: str = "delta",
     trigger: str = TRIGGER,
     storage_options: Mapping[str, str] | None = None,
     on_progress: Callable[[PipelineProgress], None] | None = None,
@@ -91,24 +93,21 @@ def ingest(
     names = [topics] if isinstance(topics, str) else sorted(dict.fromkeys(topics))
     if not names or not all(names):
         raise ConfigError("name a topic to ingest")
-    format_ = formats.of_packages(packages)
-    table = LakeTable(LakeStorage(path, storage_options))
+    table = table_at(path, format, storage_options)
     with _checkpoint(spark, table.storage, checkpoint, names) as place:
         check_alone(spark, place.uri, place.query_id())
-        given = _source_options(names, namesrv, options, table, format_)
+        given = _source_options(names, namesrv, options, table)
         parsed = parse(given, "stream")
         # Resolve the name servers here: the environment of Spark's processes may name others.
         given["namesrv"] = ";".join(parsed.namesrv)
         rows = spark.readStream.format(SOURCE).options(**given).load()
-        run = _Run(table, place, _starts(parsed), format_)
+        run = _Run(table, place, _starts(parsed))
         batch = BatchFunction(run.add)
         query = _start(rows, batch, place, trigger if follow else None)
         run.done.query = str(query.id)
 
         def report(progress: PipelineProgress) -> None:
             run.done.offsets = progress.offsets
-            if format_:
-                run.done.rows = progress.rows
             if on_progress:
                 on_progress(progress)
 
@@ -119,6 +118,16 @@ def ingest(
                 raise batch.error from None
             raise
         return run.done
+
+
+def table_at(path: str | os.PathLike[str], format: str, options: Mapping[str, str] | None) -> batches.BatchTable:
+    """Return the table of a format at a place, where there may be none yet. Needs no Spark.
+
+    Raises ConfigError for an unknown format, or if it is not possible here.
+    """
+    if format not in FORMATS:
+        raise ConfigError(f"format {format}: choose from {', '.join(FORMATS)}")
+    return FORMATS[format](LakeStorage(path, options))
 
 
 @contextlib.contextmanager
@@ -143,8 +152,7 @@ def _source_options(
     topics: Sequence[str],
     namesrv: str | None,
     options: Mapping[str, str] | None,
-    table: LakeTable,
-    format_: formats.Iceberg | None,
+    table: batches.BatchTable,
 ) -> dict[str, str]:
     given = {key: str(value) for key, value in (options or {}).items()}
     if namesrv:
@@ -152,7 +160,7 @@ def _source_options(
     given["subscribe"] = ",".join(topics)
     chosen = {key.lower() for key in given}
     if not chosen & {"startingoffsets", "startingtimestamp"}:
-        given["startingOffsets"] = "earliest" if format_ else batches.unread(table.state(), topics)
+        given["startingOffsets"] = batches.unread(table.state(), topics)
     return given
 
 
@@ -165,23 +173,16 @@ def _starts(options: SourceOptions) -> Ends:
 class _Run:
     """Writes each micro-batch, and adds it to `done`."""
 
-    def __init__(
-        self, table: LakeTable, checkpoint: QueryCheckpoint, starts: Ends, format_: formats.Iceberg | None
-    ) -> None:
+    def __init__(self, table: batches.BatchTable, checkpoint: QueryCheckpoint, starts: Ends) -> None:
         self._table = table
         self._checkpoint = checkpoint
         self._starts = starts
-        self._format = format_
         self.done = IngestResult(path=table.storage.uri, checkpoint=checkpoint.uri, query="")
 
     def add(self, rows: DataFrame, batch: int) -> None:
         query = self._checkpoint.query_id()
         if query is None:
             raise ConfigError(f"{self._checkpoint.uri} has no checkpoint any more: it was removed while the query ran")
-        if self._format:
-            self._format.write(rows, self._table.storage.uri, query, batch)
-            self.done.batches += 1
-            return
         offsets = self._checkpoint.offsets_of(batch, self._starts)
         kept = query if self._checkpoint.is_kept else None
         added = batches.add(self._table, rows, query=kept, batch=batch, offsets=offsets)

@@ -9,18 +9,16 @@ From an object store the tasks read them with PyArrow (`lake_files`).
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
-from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from rmqkit.spark.delta import coverage, lake_table
+from rmqkit.spark.delta import coverage
 from rmqkit.spark.delta.errors import LakeMissing
-from rmqkit.spark.delta.lake_table import LakeTable
+from rmqkit.spark.delta.lake_table import Filters, LakeTable
 from rmqkit.spark.delta.storage import LakeStorage
 from rmqkit.spark.delta.times import HOUR_MS, NO_HOUR, Time, hour_name, millis, wall_ms
 
@@ -35,8 +33,6 @@ HOUR = "hour"
 GRACE_MS = 7 * 24 * HOUR_MS
 
 Options = Mapping[str, str] | None
-#: conditions on columns: (column, operator, value)
-Filters = list[tuple[str, str, Any]]
 
 
 class LakeDescription(msgspec.Struct, frozen=True):
@@ -73,38 +69,12 @@ def read(
     the newest version is read; later ingests do not change the result, and `vacuum` keeps its files
     for the grace time. Raises LakeMissing, LakeError.
     """
-    table = LakeTable(LakeStorage(path, storage_options))
-    rows = rows_of(spark, table, table.opened(version), topics, time_bounds(since, until))
+    from rmqkit.spark.delta import lake_files
+
+    storage = LakeStorage(path, storage_options)
+    opened = LakeTable(storage).opened(version)
+    rows = lake_files.rows_of(spark, storage, opened, _chosen(opened, topics), time_bounds(since, until))
     return rows.where(stored(since, until)) if since is not None or until is not None else rows
-
-
-def rows_of(
-    spark: SparkSession, table: LakeTable, opened: DeltaTable, topics: Iterable[str] | None, bounds: Filters
-) -> DataFrame:
-    """Return the rows of all files that may have rows within these bounds."""
-    from pyspark.sql import functions as F
-    from pyspark.sql.types import StructType
-
-    schema = StructType.fromJson(json.loads(opened.schema().to_json()))
-    names = [name for name in schema.names if name != HOUR]
-    # Delta's files do not have the columns of their partition.
-    stored_schema = StructType([field for field in schema.fields if field.name not in lake_table.PARTITIONS])
-    parts = []
-    for topic in _chosen(opened, topics):
-        found = opened.file_uris(file_pruning_predicate=[("topic", "=", topic), *bounds])
-        if found and table.storage.is_local:
-            rows = spark.read.schema(stored_schema).parquet(*[f"file://{name}" for name in found])
-        elif found:
-            from rmqkit.spark.delta import lake_files
-
-            names_found = [name.removeprefix(f"{table.storage.uri}/") for name in found]
-            rows = lake_files.read(spark, table.storage, names_found, stored_schema)
-        else:
-            continue
-        parts.append(rows.withColumn("topic", F.lit(topic)).select(*names))
-    if not parts:
-        return spark.createDataFrame([], StructType([schema[name] for name in names]))
-    return reduce(lambda one, other: one.union(other), parts)
 
 
 def is_lake(path: str | os.PathLike[str], *, storage_options: Options = None) -> bool:

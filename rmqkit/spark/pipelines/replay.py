@@ -53,6 +53,7 @@ def replay(
     create: bool = False,
     run_id: str | None = None,
     options: Mapping[str, str] | None = None,
+    storage_options: lake.Options = None,
     on_progress: Callable[[PipelineProgress], None] | None = None,
 ) -> ReplayResult:
     """Send the source's messages with a store time in [since, until) to `topic`.
@@ -60,13 +61,13 @@ def replay(
     `topics` limits the source to these topics. `rate` is the limit in messages per second over all
     tasks. `order` is `queue` or `key`. With `create` a missing topic is created, with the queues of
     the source; without a message to send it stays missing. `options` are those of the sink
-    (docs/spark.md). Raises ConfigError, NoRoute, LakeDamaged, and the exception of the write
-    (PySparkException).
+    (docs/spark.md), `storage_options` those of a lake's object store. Raises ConfigError, NoRoute,
+    LakeDamaged, and the exception of the write (PySparkException).
     """
     given = {**(options or {}), "topic": topic, **({"namesrv": namesrv} if namesrv else {})}
     servers = ";".join(parse(given, "sink").namesrv)
     forwarder.check_choices(order, rate)
-    rows = rows_of(spark, source, topics, since, until)
+    rows = rows_of(spark, source, topics, since, until, storage_options)
     forwarder.check(rows)
     run_id = run_id or uuid.uuid4().hex
     with jobs(spark, on_progress):
@@ -92,6 +93,7 @@ def rows_of(
     topics: Iterable[str] | None = None,
     since: lake.Time | None = None,
     until: lake.Time | None = None,
+    storage_options: lake.Options = None,
 ) -> DataFrame:
     """Return the chosen messages of a lake, of Parquet files, or of a DataFrame.
 
@@ -100,8 +102,9 @@ def rows_of(
     from pyspark.sql import functions as F
 
     if isinstance(source, str | os.PathLike):
-        if lake.is_lake(source):
-            return forwarder.without_delays(lake.read(spark, source, topics=topics, since=since, until=until))
+        if lake.is_lake(source, storage_options=storage_options):
+            found = lake.read(spark, source, topics=topics, since=since, until=until, storage_options=storage_options)
+            return forwarder.without_delays(found)
         rows = spark.read.parquet(os.fspath(source))
     else:
         rows = source

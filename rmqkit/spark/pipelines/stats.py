@@ -98,6 +98,7 @@ def stats(
     hot_keys: int = 5,
     plot: str | os.PathLike[str] | None = None,
     options: Mapping[str, str] | None = None,
+    storage_options: lake.Options = None,
     on_progress: Callable[[PipelineProgress], None] | None = None,
 ) -> Stats:
     """Compute the statistics of messages with a store time in [since, until).
@@ -110,8 +111,12 @@ def stats(
     if plot is not None:
         check_plot(Path(plot))
     topics = [topic] if isinstance(topic, str) else topic
+    if path is None:
+        rows = _rows(spark, topics, namesrv, since, until, options)
+    else:
+        rows = lake.read(spark, path, topics=topics, since=since, until=until, storage_options=storage_options)
     with jobs(spark, on_progress):
-        found = stats_of(_rows(spark, topics, namesrv, path, since, until, options), hot_keys=hot_keys)
+        found = stats_of(rows, hot_keys=hot_keys)
     if plot is None:
         return found
     from rmqkit.spark.pipelines.stats_report.plot import draw
@@ -136,13 +141,10 @@ def _rows(
     spark: SparkSession,
     topics: Sequence[str] | None,
     namesrv: str | None,
-    path: str | os.PathLike[str] | None,
     since: lake.Time | None,
     until: lake.Time | None,
     options: Mapping[str, str] | None,
 ) -> DataFrame:
-    if path is not None:
-        return lake.read(spark, path, topics=topics, since=since, until=until)
     if not topics:
         raise ConfigError("name a topic, or the path of a lake")
     given = {key: str(value) for key, value in (options or {}).items()}

@@ -8,7 +8,7 @@ import polars
 import pyarrow as pa
 import pyarrow.parquet as parquet
 import pytest
-from deltalake import DeltaTable, TableFeatures, write_deltalake
+from deltalake import CommitProperties, DeltaTable, TableFeatures, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError
 
 from rmqkit.errors import ConfigError
@@ -245,13 +245,23 @@ class TestCommits:
         assert (done[0].hours, late.hours) == (1, 0)
         assert lake.describe(storage.uri).rows == 4
 
-    def test_why_compaction_is_not_deltalakes_own(self, storage):
+    @pytest.mark.parametrize(
+        "properties",
+        [
+            None,
+            CommitProperties(app_transactions=[Transaction("rmqkit:compact", 1)]),
+            CommitProperties(max_commit_retries=0),
+        ],
+        ids=["plain", "one application transaction", "no retries"],
+    )
+    def test_why_compaction_is_not_deltalakes_own(self, storage, properties):
         """Its `optimize` doubles rows if two run at once. If this fails, use it in `compact`."""
         ingested(storage, *[((part("T", 0, number, number + 1),), {}) for number in range(4)])
         one, two = DeltaTable(storage.uri), DeltaTable(storage.uri)
-        one.optimize.compact()
-        two.optimize.compact()
+        one.optimize.compact(commit_properties=properties)
+        two.optimize.compact(commit_properties=properties)
         assert sorted(polars.read_delta(storage.uri)["offset"]) == [0, 0, 1, 1, 2, 2, 3, 3]
+        assert two.transaction_version("rmqkit:compact") is None
 
     def test_rows_that_a_user_deleted_stay_away(self, storage, monkeypatch):
         ingested(storage, *[((part("T", 0, number, number + 1),), {}) for number in range(4)])

@@ -15,9 +15,10 @@ from rmqkit import Message
 from rmqkit.errors import ConfigError
 from rmqkit.spark.delta import lake_files
 from rmqkit.spark.delta.errors import LakeConflict, LakeDamaged, LakeError
+from rmqkit.spark.delta.iceberg_table import IcebergTable
 from rmqkit.spark.delta.lake_table import LakeTable
 from rmqkit.spark.delta.storage import LakeStorage
-from rmqkit.spark.pipelines import formats, lake
+from rmqkit.spark.pipelines import lake
 from rmqkit.spark.pipelines.batches import NOTHING, add, unread
 from rmqkit.spark.pipelines.compact import compact
 from rmqkit.spark.pipelines.ingest import default_checkpoint, ingest
@@ -94,41 +95,6 @@ def test_progress_of_a_batch():
     assert (progress.rows, progress.batch, progress.batch_rows, progress.rows_per_s, progress.lag) == (30, 4, 10, 2.5, 2)
     assert progress.offsets == {"T": {"b": {"0": 7}}}
     assert of_query({"batchId": 0, "numInputRows": 0, "sources": []}, 0).lag is None
-
-
-class TestFormats:
-    DELTA = "io.delta:delta-spark_2.13:4.1.0"
-    ICEBERG = "org.apache.iceberg:iceberg-spark-runtime-4.0_2.13:1.10.0"
-
-    def test_packages_choose_the_format(self):
-        assert formats.of_packages(None) is None
-        assert formats.of_packages("") is None
-        assert isinstance(formats.of_packages(f"org.example:x:1, {self.ICEBERG}"), formats.Iceberg)
-        assert formats.conf(None) == {}
-        assert formats.conf([self.ICEBERG, "a:b:1"])["spark.jars.packages"] == f"{self.ICEBERG},a:b:1"
-
-    @pytest.mark.parametrize(
-        ("packages", "says"),
-        [("org.example:x:1", "Iceberg is needed among the packages"), ([DELTA], "omit packages")],
-    )
-    def test_one_format_is_needed(self, packages, says):
-        with pytest.raises(ConfigError, match=says):
-            formats.of_packages(packages)
-
-    @pytest.mark.long
-    def test_iceberg_is_asked_for_its_last_batch(self, spark):
-        assert formats.Iceberg.options("q", 7) == {
-            "snapshot-property.rmqkit-query": "q",
-            "snapshot-property.rmqkit-batch": "7",
-        }
-        asked = formats.Iceberg.committed("q").replace(f"{formats.TABLE}.snapshots", "snapshots")
-        rows = "VALUES ('q', '9'), ('q', '10'), ('p', '11') t(q, b)"
-        made = spark.sql(f"SELECT map('rmqkit-query', q, 'rmqkit-batch', b) AS summary FROM {rows}")
-        made.createOrReplaceTempView("snapshots")
-        try:
-            assert spark.sql(asked).first()[0] == 10
-        finally:
-            spark.catalog.dropTempView("snapshots")
 
 
 # --- batches, without a broker
@@ -286,7 +252,8 @@ class TestBatches:
     def test_files_that_executors_wrote_elsewhere(self, spark, table, tmp_path, monkeypatch):
         """With a local path on a Spark cluster, each machine has its own folder of that name."""
         elsewhere = lake_files.write
-        monkeypatch.setattr(lake_files, "write", lambda rows, storage: elsewhere(rows, LakeStorage(tmp_path / "other")))
+        other = LakeStorage(tmp_path / "other")
+        monkeypatch.setattr(lake_files, "write", lambda rows, storage, **named: elsewhere(rows, other, **named))
         with pytest.raises(LakeError, match=r"10 rows were written to .*, and 0 are there: do all executors see"):
             self.bring(spark, table, 0, part("T", 0, 0, 10))
         monkeypatch.undo()
@@ -309,6 +276,31 @@ class TestBatches:
             add(table, other, query=QUERY, batch=2, offsets=batch_offsets(part("T", 0, 4, 5)))
 
 
+class TestIcebergBatches:
+    """The same batches into an Iceberg table."""
+
+    @pytest.mark.long
+    def test_each_message_once(self, spark, tmp_path):
+        table = IcebergTable(LakeStorage(tmp_path / "lake"))
+        bring = TestBatches.bring
+        assert bring(spark, table, 0, part("T", 0, 0, 10), part("%RETRY%g", 1, 0, 4)).rows == 14
+        # the driver died before Spark recorded the batch as done
+        assert bring(spark, IcebergTable(table.storage), 0, part("T", 0, 0, 10), part("%RETRY%g", 1, 0, 4)) == NOTHING
+        # an old checkpoint, and then none at all
+        added = bring(spark, table, 0, part("T", 0, 0, 15))
+        assert (added.rows, added.repeated) == (5, 10)
+        added = bring(spark, table, 0, part("T", 0, 5, 20), query=OTHER)
+        assert (added.rows, added.repeated) == (5, 10)
+        with pytest.raises(LakeConflict, match="T broker-a:0 0 is message b-T-0-0, the lake has a-T-0-0 there"):
+            bring(spark, table, 1, part("T", 0, 0, 22), query=OTHER, epoch="b")
+        more = queue_rows(spark, part("T", 0, 20, 22)).selectExpr("*", "offset AS id")
+        add(table, more, query=OTHER, batch=1, offsets=batch_offsets(part("T", 0, 20, 22)))
+        assert places(table.rows(spark, ["T"], [])) == expected(part("T", 0, 0, 22))
+        rows = table.opened().scan().to_arrow()
+        assert sorted(rows["id"].drop_null().to_pylist()) == [20, 21]
+        assert rows.num_rows == 26
+
+
 # --- from a topic
 
 
@@ -323,6 +315,17 @@ def numbers(frame):
 
 
 class TestIngest:
+    @pytest.mark.long
+    def test_into_iceberg_and_on_without_a_checkpoint(self, spark, own, tmp_path):
+        topic, path = own.topic(), tmp_path / "lake"
+        for first, rows in ((0, 20), (20, 25)):
+            send(own, topic, first, rows)
+            done = ingest(spark, topic, path, namesrv=own.namesrv, format="iceberg")
+            assert (done.rows, done.repeated) == (rows - first, 0)
+            shutil.rmtree(path / "_lake" / "checkpoints")
+        found = IcebergTable(LakeStorage(path)).opened().scan(selected_fields=("body",)).to_arrow()
+        assert sorted(json.loads(body)["number"] for body in found["body"].to_pylist()) == list(range(25))
+
     @pytest.mark.long
     def test_the_same_call_goes_on(self, spark, own, tmp_path):
         topic, path = own.topic(), tmp_path / "lake"

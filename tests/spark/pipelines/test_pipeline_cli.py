@@ -25,13 +25,14 @@ from rmqkit.drill import runs
 from rmqkit.drill.promises import Judgement
 from rmqkit.spark import audit, package, probe, sessions
 from rmqkit.spark.delta import errors
+from rmqkit.spark.delta.storage import LakeStorage
 from rmqkit.spark.pipelines import compact, ingest, lake, migrate, replay, stats, topic_copy
 from rmqkit.spark.pipelines.progress import PipelineProgress
 from tests.spark import histories
 from tests.spark.conftest import SHORT
+from tests.spark.lakes import ingested, part, stored
 
 ROOT = Path(__file__).resolve().parents[3]
-ICEBERG = "org.apache.iceberg:iceberg-spark-runtime-4.0_2.13:1.10.0"
 
 
 @pytest.fixture
@@ -85,7 +86,8 @@ def send(own, topic, bodies):
         ("ingest t --to x --option tagz=A", "option tagz is not known; did you mean tags?"),
         ("ingest t --to x --trigger 5", "--trigger 5: must be an interval, as in '10 seconds'"),
         ("ingest t --to /dev/null/x", "--to /dev/null/x: /dev/null is a file, not a folder"),
-        ("ingest t --to x --packages org.x:y:1", "Iceberg is needed among the packages"),
+        ("ingest t --to x --format hudi", "format hudi: choose from delta, iceberg"),
+        ("ingest t --to s3://b/x --format iceberg", "an Iceberg table must be in a local or mounted folder"),
         ("stats t --option tagz=A", "option tagz is not known; did you mean tags?"),
         ("stats t --plot x.gif", "a plot is one of .svg, .png, .pdf"),
         ("stats t --plot nowhere/x.svg", "the folder nowhere does not exist"),
@@ -96,7 +98,6 @@ def send(own, topic, bodies):
         ("audit nothing", "there is no run 'nothing'"),
         ("compact x --before soon", "--before soon: must be a time"),
         ("compact . --storage-option a", "--storage-option a: must be KEY=VALUE"),
-        ("ingest t --to x --packages io.delta:delta-spark_2.13:4.1.0", "omit packages"),
     ],
 )
 def test_a_wrong_command_line_is_one_line(words, says, run):
@@ -212,7 +213,7 @@ def test_ingest_hands_everything_on(run, no_spark, monkeypatch):
     called = Called(done)
     monkeypatch.setattr(ingest, "ingest", called)
     words = "t u --to lake --namesrv n --since 1767225600000 --option tags=A --follow --checkpoint c --master yarn"
-    words += f" --conf spark.x=1=2 --packages {ICEBERG} --storage-option AWS_REGION=here --trigger"
+    words += " --conf spark.x=1=2 --format iceberg --storage-option AWS_REGION=here --trigger"
     told = run("ingest", *words.split(), "1 minute")
     assert told.out == "3 messages in 2 files, 2.0 KiB → file:/lake\n"
     assert called.words == ("spark", ["t", "u"], "lake")
@@ -223,13 +224,12 @@ def test_ingest_hands_everything_on(run, no_spark, monkeypatch):
         "follow": True,
         "options": {"tags": "A", "startingTimestamp": "1767225600000"},
         "checkpoint": "c",
-        "packages": ICEBERG,
+        "format": "iceberg",
         "trigger": "1 minute",
         "storage_options": {"AWS_REGION": "here"},
     }
-    app, master, conf, more = no_spark[0]
+    app, master, conf = no_spark[0]
     assert (app, master, conf) == ("rmqkit ingest", "yarn", ["spark.x=1=2"])
-    assert more["spark.jars.packages"] == ICEBERG
     assert arguments.pairs(conf, "--conf") == {"spark.x": "1=2"}
     assert json.loads(run("ingest", "t", "--to", "lake", "--json").out)["done"]["rows"] == 3
 
@@ -282,7 +282,8 @@ def test_replay_hands_everything_on(run, no_spark, monkeypatch):
     called = Called(replay.ReplayResult(topic="u", rows=1, queues=2, tasks=2, run_id="r"))
     monkeypatch.setattr(replay, "replay", called)
     words = "lake --to u --since 1767225600000 --until 1767225600001 --topic t --rate 5 --order key --run-id r"
-    told = run("replay", *words.split(), "--namesrv", "n", "--option", "requiredStatus=any")
+    more = ("--option", "requiredStatus=any", "--storage-option", "AWS_REGION=here")
+    told = run("replay", *words.split(), "--namesrv", "n", *more)
     assert told.out == "1 message of 2 queues → u (run id r)\n"
     assert called.words == ("spark", "lake", "u")
     called.named.pop("on_progress")
@@ -296,6 +297,7 @@ def test_replay_hands_everything_on(run, no_spark, monkeypatch):
         "create": False,
         "run_id": "r",
         "options": {"requiredStatus": "any"},
+        "storage_options": {"AWS_REGION": "here"},
     }
     assert json.loads(run("replay", "lake", "--to", "u", "--create", "--json").out) == {
         "done": {"topic": "u", "rows": 1, "queues": 2, "tasks": 2, "run_id": "r"}
@@ -357,7 +359,9 @@ def test_stats_are_tables(run, no_spark, monkeypatch):
     assert (called.words, named["namesrv"], named["path"]) == (("spark", ["t"]), "n", None)
     assert (named["since"], named["until"], named["hot_keys"], named["plot"]) == (1767225600000, None, 1, Path("p.svg"))
     Path("lake").mkdir()
-    assert json.loads(run("stats", "--from", "lake", "--json").out)["hours"][0]["messages"] == 7
+    more = ("--storage-option", "AWS_REGION=here")
+    assert json.loads(run("stats", "--from", "lake", "--json", *more).out)["hours"][0]["messages"] == 7
+    assert called.named["storage_options"] == {"AWS_REGION": "here"}
     assert (called.words, called.named["path"], called.named["namesrv"]) == (("spark", None), "lake", None)
     monkeypatch.setattr(stats, "stats", Called(stats.Stats(hours=[], keys=[])))
     assert run("stats", "t").err == "no messages\n"
@@ -374,6 +378,7 @@ def test_audit_has_the_exit_code_of_what_it_found(run, no_spark, monkeypatch, tm
     called = Called(found)
     monkeypatch.setattr(audit, "audit", called)
     told = run("audit", "r1", "--to", "tables", code=FAILED)
+    called.named.pop("on_progress")
     assert (called.words, called.named) == (("spark", [tmp_path / "r1"]), {"to": Path("tables")})
     assert [line.split() for line in told.out.splitlines()[1:]] == [
         ["r1", "broken", "15", "7", "1", "of", "2", "promises", "kept"],
@@ -528,6 +533,58 @@ def test_a_background_job_does_not_end_at_ctrl_c(heeds_ctrl_c):
     assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
 
 
+@pytest.mark.parametrize(
+    ("words", "place", "says"),
+    [
+        (("replay", ".", "--to", "u", "--run-id", "r"), (replay, "replay"), "--run-id r repeats the replay"),
+        (("stats", "t"), (stats, "stats"), "no figures: 3 of 8 tasks of the current step had ended"),
+        (("audit", "r"), (audit, "audit"), "no verdict: 3 of 8 tasks had ended"),
+    ],
+)
+def test_a_cancelled_job_ends_with_a_line(run, no_spark, monkeypatch, heeds_ctrl_c, words, place, says):
+    def fails(*_words, on_progress, **_named):
+        on_progress(PipelineProgress(tasks=8, tasks_done=3))
+        signal.raise_signal(signal.SIGINT)
+        raise RuntimeError("Job 1 cancelled")
+
+    monkeypatch.setattr(session_run.StopSignal, "_cancel", lambda *_: None)
+    monkeypatch.setattr(runs, "find", lambda home, name: home / name)
+    monkeypatch.setattr(audit, "found", lambda paths: [*paths])
+    monkeypatch.setattr(*place, fails)
+    told = run(*words, code=130)
+    stopping, line, _interrupted = told.err.splitlines()
+    assert (stopping, told.out) == ("stopping", "")
+    assert says in line
+
+
+@pytest.mark.long
+def test_a_signal_cancels_the_jobs_that_run_and_those_that_begin(spark, heeds_ctrl_c, capsys):
+    from py4j.protocol import Py4JJavaError
+    from pyspark.errors import PySparkException
+
+    def wait(number):
+        time.sleep(60)
+        return number
+
+    def two_jobs() -> None:
+        with pytest.raises((PySparkException, Py4JJavaError)):
+            spark.sparkContext.parallelize([1], 1).map(wait).collect()
+        spark.sparkContext.parallelize([2], 1).map(wait).collect()
+
+    def press() -> None:
+        while not spark.sparkContext.statusTracker().getActiveJobsIds():
+            time.sleep(0.05)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    pressing = threading.Thread(target=press)
+    pressing.start()
+    with pytest.raises(session_run.Interrupted), session_run.StopSignal(spark, lambda: "one line"):
+        two_jobs()
+    pressing.join()
+    assert capsys.readouterr().err == "stopping\none line\n"
+    assert spark.range(3).count() == 3
+
+
 def test_progress_on_a_terminal_is_a_bar(monkeypatch, capsys):
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     monkeypatch.setenv("TERM", "xterm")
@@ -617,6 +674,31 @@ def test_a_topic_is_followed_until_ctrl_c(run, own, spark, heeds_ctrl_c):
     done = json.loads(told.out.splitlines()[-1])["done"]
     assert (done["rows"], done["batches"]) == (3, 1)
     assert os.listdir() == ["lake"]
+
+
+@pytest.mark.long
+def test_a_replay_ends_at_ctrl_c(run, own, spark, tmp_path, heeds_ctrl_c):
+    """At one message a second it would take a minute. The topic has some of them then."""
+    topic = own.topic()
+    ingested(LakeStorage(tmp_path / "lake"), ((part("T", 0, 0, 60),), {}))
+
+    def press() -> None:
+        while not stored(own, topic) and not gone.wait(0.05):
+            pass
+        os.kill(os.getpid(), signal.SIGINT)
+
+    gone = threading.Event()
+    pressing = threading.Thread(target=press)
+    pressing.start()
+    try:
+        told = run("replay", tmp_path / "lake", "--to", topic, "--rate", "1", "--namesrv", own.namesrv, code=130)
+    finally:
+        gone.set()
+        pressing.join()
+    assert re.fullmatch(
+        r"stopping\nmessages may have been sent to .*: --run-id \w{32} repeats the replay.*\ninterrupted\n", told.err
+    )
+    assert 0 < len(stored(own, topic)) < 60
 
 
 @pytest.mark.long

@@ -1,0 +1,195 @@
+"""An Iceberg table in place of the Delta table of a lake: the same batches, by `pyiceberg`, no jar.
+
+    PATH/catalog.db                                      a SQL catalog, in SQLite
+    PATH/metadata/…                                      Iceberg's metadata of the table
+    PATH/topic=orders/hour=2026-11-22-13/part-….parquet  rows of one topic and hour
+
+`pipelines.batches` uses it as it uses `LakeTable`: `state`, `commit`, `rows`. What Delta keeps as
+application transactions are properties of the table here. One commit changes them, adds the files,
+and adds the columns that the table lacks.
+
+A commit requires the snapshot that its batch was made for, and every commit makes a snapshot. So of
+two that run at once the catalog refuses one, and its batch is made again for the newer state. That
+needs `commit.retry.num-retries` of 0: pyiceberg would repeat a refused append on its own.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rmqkit.errors import ConfigError
+from rmqkit.spark.delta import transactions
+from rmqkit.spark.delta.data_files import HOUR, TOPIC
+from rmqkit.spark.delta.errors import LakeConflict, LakeError
+from rmqkit.spark.delta.lake_table import (
+    NOTHING,
+    TRIES_MAX,
+    Batch,
+    Filters,
+    LakeState,
+    Schema,
+    description,
+    merged_schema,
+)
+from rmqkit.spark.delta.storage import LakeStorage
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyiceberg.table import Table
+    from pyspark.sql import DataFrame, SparkSession
+
+CATALOG_FILE = "catalog.db"
+TABLE = "rmqkit.messages"
+#: properties of the table: one for each application transaction, and the schema as Spark's JSON
+TRANSACTION, SCHEMA = "rmqkit.txn.", "rmqkit.schema"
+RETRIES = "commit.retry.num-retries"
+
+
+def check_usable(storage: LakeStorage) -> None:
+    """Raise ConfigError unless there can be an Iceberg table at this place. Needs no Spark."""
+    if find_spec("pyiceberg") is None:
+        raise ConfigError("an Iceberg table needs pyiceberg: pip install 'rmqkit[iceberg]'")
+    if not storage.is_local:
+        raise ConfigError(f"{storage.uri}: an Iceberg table must be in a local or mounted folder; Delta may be elsewhere")
+
+
+class IcebergTable:
+    """The table `rmqkit.messages` of the catalog in a folder; it need not exist yet.
+
+    The constructor raises ConfigError as `check_usable`.
+    """
+
+    #: whether data files have the column `topic`; Delta has it in its log only
+    has_topics = True
+
+    def __init__(self, storage: LakeStorage) -> None:
+        check_usable(storage)
+        self.storage = storage
+
+    def opened(self) -> Table | None:
+        """Return pyiceberg's table at its newest snapshot, None if there is none."""
+        from pyiceberg.exceptions import NoSuchTableError
+
+        if not Path(self.storage.full(CATALOG_FILE)).exists():
+            return None
+        try:
+            return self._catalog().load_table(TABLE)
+        except NoSuchTableError:
+            return None
+
+    def state(self) -> LakeState:
+        table = self.opened()
+        return NOTHING if table is None else _state(table)
+
+    def commit(self, make: Callable[[LakeState], Batch | None]) -> LakeState:
+        """Commit the batch that `make` returns for the newest state, as `LakeTable.commit` does."""
+        from pyiceberg.exceptions import CommitFailedException, TableAlreadyExistsError
+
+        for _ in range(TRIES_MAX):
+            table = self.opened()
+            state = NOTHING if table is None else _state(table)
+            batch = make(state)
+            if batch is None:
+                return state
+            try:
+                table = table or self._created(batch)
+                self._commit(table, state, batch)
+            except (CommitFailedException, TableAlreadyExistsError):
+                continue
+            self._sync(table)
+            return _state(table)
+        raise LakeConflict(f"{self.storage.uri}: commit failed {TRIES_MAX} times, other writers were first each time")
+
+    def rows(self, spark: SparkSession, topics: Iterable[str], bounds: Filters) -> DataFrame:
+        """Return the rows of all files that may have rows of these topics within these bounds."""
+        from pyiceberg.expressions import And, In
+        from pyiceberg.expressions.parser import parse
+        from pyspark.sql.types import StructType
+
+        table = self.opened()
+        assert table is not None
+        condition: Any = In(TOPIC, list(topics))
+        for column, operator, value in bounds:
+            condition = And(condition, parse(f"{column} {operator} {value!r}"))
+        found = [task.file.file_path for task in table.scan(row_filter=condition).plan_files()]
+        schema = StructType.fromJson({"fields": _stored(json.loads(table.properties[SCHEMA]))})
+        return spark.read.schema(schema).parquet(*found) if found else spark.createDataFrame([], schema)
+
+    def _catalog(self) -> Any:
+        from pyiceberg.catalog.sql import SqlCatalog
+
+        root = Path(self.storage.uri)
+        root.mkdir(parents=True, exist_ok=True)
+        return SqlCatalog("rmqkit", uri=f"sqlite:///{root / CATALOG_FILE}", warehouse=f"file://{root}")
+
+    def _created(self, batch: Batch) -> Table:
+        """Create the table, without rows. Raises TableAlreadyExistsError."""
+        from pyiceberg.transforms import HourTransform, IdentityTransform
+
+        catalog = self._catalog()
+        catalog.create_namespace_if_not_exists(TABLE.partition(".")[0])
+        table = catalog.create_table(
+            TABLE,
+            _arrow(batch.schema),
+            location=f"file://{self.storage.uri}",
+            properties={RETRIES: "0", SCHEMA: json.dumps(batch.schema)},
+        )
+        with table.update_spec() as spec:
+            spec.add_field(TOPIC, IdentityTransform(), f"{TOPIC}_name")
+            spec.add_field("store_time", HourTransform(), HOUR)
+        return table
+
+    def _commit(self, table: Table, state: LakeState, batch: Batch) -> None:
+        if table.properties.get(RETRIES) != "0":
+            raise LakeError(f"{self.storage.uri}: set the table's {RETRIES} to 0 again, or batches may be there twice")
+        merged = merged_schema(state.schema, batch.schema)
+        apps = transactions.encode(state.known, batch.ranges, batch.clusters, batch.query, batch.number)
+        named = {**state.known.clusters, **batch.clusters}
+        with table.transaction() as commit:
+            with commit.update_schema() as update:
+                update.union_by_name(_arrow(merged))
+            commit.set_properties(
+                {SCHEMA: json.dumps(merged), "comment": description(named)}
+                | {f"{TRANSACTION}{app}": str(version) for app, version in apps.items()}
+            )
+            if batch.files:
+                paths = [f"file://{self.storage.full(file.path)}" for file in batch.files]
+                commit.add_files(paths, check_duplicate_files=False)
+            else:
+                with commit.update_snapshot().fast_append():
+                    pass
+
+    def _sync(self, table: Table) -> None:
+        """Make the metadata of the table's snapshot durable; pyiceberg does not."""
+        snapshot = table.current_snapshot()
+        assert snapshot is not None
+        own = [each for each in snapshot.manifests(table.io) if each.added_snapshot_id == snapshot.snapshot_id]
+        written = [table.metadata_location, snapshot.manifest_list, *(each.manifest_path for each in own)]
+        self.storage.sync(name.removeprefix(f"file://{self.storage.uri}/") for name in written)
+
+
+def _state(table: Table) -> LakeState:
+    found = {
+        name.removeprefix(TRANSACTION): int(value)
+        for name, value in table.properties.items()
+        if name.startswith(TRANSACTION)
+    }
+    snapshot = table.current_snapshot()
+    version = 0 if snapshot is None else snapshot.sequence_number or 0
+    return LakeState(version, transactions.decode(found), json.loads(table.properties[SCHEMA]))
+
+
+def _arrow(schema: Schema) -> pa.Schema:
+    import pyarrow as pa
+    from deltalake import Schema as DeltaSchema
+
+    return pa.schema(DeltaSchema.from_json(json.dumps({**schema, "fields": _stored(schema)})).to_arrow())
+
+
+def _stored(schema: Schema) -> list[dict[str, Any]]:
+    """Return the columns of the table: Delta's partition column `hour` is a transform here."""
+    return [field for field in schema["fields"] if field["name"] != HOUR]
