@@ -4,11 +4,11 @@ from collections.abc import Sequence
 
 import pytest
 
-from rmqkit.controller.events import NewReplica, encode_entry
 from rmqkit.controller.raft.controller_log import make_raft
 from rmqkit.controller.raft.messages import ORIGIN, LogEntry, MessageKind, Position, RaftMessage
 from rmqkit.controller.raft.wire import encode_message, group_number
-from rmqkit.controller.table import BrokerSets
+from rmqkit.controller.sets.events import NewReplica, encode_entry
+from rmqkit.controller.sets.table import BrokerSets
 from tests.controller.conftest import NAME, ControllerScript
 from tests.helpers.script import Command
 

@@ -112,9 +112,7 @@ def encode_run(
     )  # fmt: skip
     topics = [queue.topic_field for queue in queues]
     properties_sizes = map(_PROPERTIES_SIZE, map(len, run.properties))
-    return b"".join(
-        chain.from_iterable(zip(heads, run.bodies, topics, properties_sizes, run.properties, strict=True))
-    )
+    return b"".join(chain.from_iterable(zip(heads, run.bodies, topics, properties_sizes, run.properties, strict=True)))
 
 
 @lru_cache(maxsize=32)

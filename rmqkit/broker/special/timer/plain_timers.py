@@ -166,11 +166,11 @@ def _records(store: StorageEngine, units: Sequence[TimerUnit]) -> list[bytes]:
     return records
 
 
-def _delivered(
-    records: Sequence[bytes], units: Sequence[TimerUnit], offset_next: int, wall_ms: int
-) -> DueTimers | None:
+def _delivered(records: Sequence[bytes], units: Sequence[TimerUnit], offset_next: int, wall_ms: int) -> DueTimers | None:
     """Return timers in their delivered form, by column; None if one of them is not plain."""
-    sizes, magics, crcs, flags, offsets, places, sys_flags, born, stored, body_sizes, bodies, topics, sent = _columns(records)
+    sizes, magics, crcs, flags, offsets, places, sys_flags, born, stored, body_sizes, bodies, topics, sent = _columns(
+        records
+    )
     _, _, write_ms, _, phy_offsets, unit_sizes, _ = zip(*units, strict=True)
     if (
         sizes != unit_sizes or places != phy_offsets or set(magics) != {MAGIC_V1} or min(body_sizes) < 0
@@ -195,9 +195,7 @@ def _delivered(
         codes = [tags_code(tags.decode("utf-8", "replace")) if tags else 0 for tags in found]
     stamps = {each: DELIVERED % (each, wall_ms) for each in set(write_ms)}
     properties = list(map(add, sent, map(stamps.__getitem__, write_ms)))
-    run = PutRun(
-        list(map(queues.__getitem__, tails)), flags, sys_flags, born, stored, crcs, bodies, properties, codes
-    )
+    run = PutRun(list(map(queues.__getitem__, tails)), flags, sys_flags, born, stored, crcs, bodies, properties, codes)
     return DueTimers(offsets, units, run)
 
 

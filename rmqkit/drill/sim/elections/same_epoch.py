@@ -7,8 +7,8 @@ start of a master. In some seeds `keep_epochs` gives our controllers Apache's an
 
 from collections.abc import Mapping
 
-from rmqkit.controller import decisions
 from rmqkit.controller.node import Controller
+from rmqkit.controller.sets import decisions
 from rmqkit.controller.view import ControllerView
 from rmqkit.runtime.calls import Call, Handler, Response
 from rmqkit.wire.codes import RequestCode
