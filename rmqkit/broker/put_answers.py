@@ -20,7 +20,7 @@ from sys import byteorder
 
 import msgspec
 
-from rmqkit.broker.put_runs import PutRun
+from rmqkit.broker.send_runs import SendRun
 from rmqkit.store.contract import PutResult, PutStatus
 from rmqkit.wire.codes import VERSION, ResponseCode
 from rmqkit.wire.remoting.frames import CODEC_ROCKETMQ, frame
@@ -119,8 +119,8 @@ class PutAnswers:
             return template % (_pack_opaque(opaque), *offsets, queue_offset, unique, handle)
         return template % (_pack_opaque(opaque), phy_offset, queue_offset, unique, handle)
 
-    def run(self, status: PutStatus, run: PutRun) -> bytes:
-        """Return the frames of the answers to appended sends; those of one-way sends are left out."""
+    def run(self, status: PutStatus, run: SendRun) -> bytes:
+        """Return the frames of the answers to appended sends. One-way sends get none."""
         known = self._binary
         frames: list[bytes] = []
         for (form, opaque, unique), (_, phy_offset, offset, _, _, _) in zip(run.sends, run.results, strict=True):

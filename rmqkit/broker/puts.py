@@ -32,7 +32,7 @@ from typing import Any
 from rmqkit.broker.context import BrokerContext
 from rmqkit.broker.hosts import Hosts
 from rmqkit.broker.put_answers import STORED, PutAnswers
-from rmqkit.broker.put_runs import PutRun
+from rmqkit.broker.send_runs import SendRun
 from rmqkit.broker.replication.acks import OWN, Acks
 from rmqkit.broker.statistics import Statistics
 from rmqkit.config import FlushDiskType
@@ -112,7 +112,7 @@ class Puts:
         self._hosts = hosts
         self._statistics = statistics
         self._acks = acks
-        self._turn: list[Parked | PutRun] = []
+        self._turn: list[Parked | SendRun] = []
         self._own: list[Own] = []
         #: pending messages of the broker itself
         self.own_count = 0
@@ -143,7 +143,7 @@ class Puts:
         """
         self._turn.append((call, queue_id, unique, result, wait, handle))
 
-    def park_run(self, run: PutRun) -> None:
+    def park_run(self, run: SendRun) -> None:
         """Park sends that were appended together. All of them wait for the disk."""
         if run.is_measured:
             self._turn.extend(run.calls())
@@ -237,7 +237,7 @@ class Puts:
         self.failing += count
         response = Response(ResponseCode.SERVICE_NOT_AVAILABLE, remark=f"service not available now: {error}")
         for parked in turn:
-            for call, *_ in parked.calls() if isinstance(parked, PutRun) else (parked,):
+            for call, *_ in parked.calls() if isinstance(parked, SendRun) else (parked,):
                 call.finish(response)
         own, self._own = self._own, []
         self._end_own(own, PutStatus.SERVICE_NOT_AVAILABLE)
@@ -291,7 +291,7 @@ class Puts:
         for *_, then, _ in own:
             then(status)
 
-    def _await(self, turn: Sequence[Parked | PutRun], is_sync: bool) -> None:
+    def _await(self, turn: Sequence[Parked | SendRun], is_sync: bool) -> None:
         """Let the puts of a turn wait for the disk (`is_sync`) and for copies.
 
         They share one wait, as they were written together.
@@ -299,9 +299,9 @@ class Puts:
         context, acks = self._context, self._acks
         wants_copies = acks.needed != OWN and not acks.no_slave
         status = PutStatus.SLAVE_NOT_AVAILABLE if acks.no_slave else PutStatus.PUT_OK
-        waiting = [parked for parked in turn if isinstance(parked, PutRun) or parked[4]]
+        waiting = [parked for parked in turn if isinstance(parked, SendRun) or parked[4]]
         if len(waiting) < len(turn):
-            self._answer([parked for parked in turn if not isinstance(parked, PutRun) and not parked[4]], _PUT_OK)
+            self._answer([parked for parked in turn if not isinstance(parked, SendRun) and not parked[4]], _PUT_OK)
         if not waiting:
             return
         self._waiting_count += _count(waiting)
@@ -310,7 +310,7 @@ class Puts:
             wait.then(status)
             return
         last = waiting[-1]
-        offset_next = (last.results[-1] if isinstance(last, PutRun) else last[3]).phy_offset_next
+        offset_next = (last.results[-1] if isinstance(last, SendRun) else last[3]).phy_offset_next
         if wants_copies:
             acks.park(offset_next, wait.copies)
         if is_sync:
@@ -319,7 +319,7 @@ class Puts:
             self._store.sync(offset_next, self._synced)
             context.duties.wake("put-deadlines", deadline_ms)
 
-    def _answer_all(self, waiting: Sequence[Parked | PutRun], status: PutStatus) -> None:
+    def _answer_all(self, waiting: Sequence[Parked | SendRun], status: PutStatus) -> None:
         self._waiting_count -= _count(waiting)
         self._answer(waiting, status)
 
@@ -332,11 +332,11 @@ class Puts:
     def _expire(self, now_ms: int) -> int | None:
         return self._syncing.expire(now_ms)
 
-    def _answer(self, parked: Sequence[Parked | PutRun], status: PutStatus) -> None:
+    def _answer(self, parked: Sequence[Parked | SendRun], status: PutStatus) -> None:
         """Answer puts in their order."""
         calls: list[Parked] = []
         for each in parked:
-            if not isinstance(each, PutRun):
+            if not isinstance(each, SendRun):
                 calls.append(each)
                 continue
             if calls:
@@ -346,8 +346,8 @@ class Puts:
         if calls:
             self._answer_calls(calls, status)
 
-    def _answer_run(self, run: PutRun, status: PutStatus) -> None:
-        """Answer sends that were appended together; those of one topic and size are counted together."""
+    def _answer_run(self, run: SendRun, status: PutStatus) -> None:
+        """Answer sends that were appended together. Count those of one topic and size together."""
         count_puts = self._statistics.put
         topic, size, count = "", 0, 0
         for (form, _, _), result in zip(run.sends, run.results, strict=True):
@@ -412,9 +412,9 @@ class Puts:
         return Response(ResponseCode.SUCCESS if status is _PUT_OK else STORED[status], ext)
 
 
-def _count(parked: Sequence[Parked | PutRun]) -> int:
+def _count(parked: Sequence[Parked | SendRun]) -> int:
     """Return the number of parked requests."""
-    return sum([len(each.sends) if isinstance(each, PutRun) else 1 for each in parked])
+    return sum([len(each.sends) if isinstance(each, SendRun) else 1 for each in parked])
 
 
 def _ignore(status: PutStatus) -> None:

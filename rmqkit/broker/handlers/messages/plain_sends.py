@@ -13,7 +13,7 @@ request. This costs half of `send` for each of them:
   header that was decoded and checked, so a header of a known form needs no check but that of the
   three texts. The form's topic is looked up again, as it may have changed.
 - What holds for a whole read is read once: the broker's state and settings, and the peer's address.
-- The records are appended with one call of the store, and parked as one `PutRun`. No call is
+- The records are appended with one call of the store, and parked as one `SendRun`. No call is
   created and no handler entered.
 
 If the properties behind the unique id differ from one send to the next (KEYS), a form would not be
@@ -27,7 +27,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from rmqkit.broker.handlers.messages.sent_properties import BEHIND_SIZE_MAX, UNIQ_PAIR, UNIQ_SIZE, behind_unique
-from rmqkit.broker.put_runs import PutRun, Sent, SentForm
+from rmqkit.broker.send_runs import SendRun, Sent, SentForm
 from rmqkit.runtime.connection import Connection
 from rmqkit.runtime.remoting import Peer, Remoting
 from rmqkit.store.contract import Put, PutStatus
@@ -133,7 +133,7 @@ class PlainSends:
             del sends[len(results) :]
         if sends:
             self._count(len(sends))
-            self._broker.puts.park_run(PutRun(self._remoting, conn, _CODE, sends, results))
+            self._broker.puts.park_run(SendRun(self._remoting, conn, _CODE, sends, results))
         return len(sends)
 
     def _count(self, count: int) -> None:

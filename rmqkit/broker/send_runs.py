@@ -42,7 +42,7 @@ class SentForm(NamedTuple):
 Sent = tuple[SentForm, bytes, bytes]
 
 
-class PutRun(NamedTuple):
+class SendRun(NamedTuple):
     """Appended sends with binary headers, and their results."""
 
     remoting: Remoting
