@@ -29,6 +29,10 @@ not count its own entries before they are durable.
   ahead could neither follow nor win.
 - Refused appends carry a hint, so that a leader needs one probe per term, not one per entry.
 
+One departure is ours. An election needs two durable votes, one after the other. If disks take
+longer for that than the election time-out, every candidate would be overtaken by the next one. So
+each further term without a leader doubles the time-outs of all members, up to PATIENCE_MAX times.
+
 **A member without its files** (a new one, or one whose disk was wiped) does not know for whom it
 voted or what it acknowledged. It takes entries, but it neither votes nor asks for votes until each
 peer has answered its *census* with term and last entry. From then on it votes in later terms only,
@@ -58,6 +62,8 @@ from rmqkit.runtime.ports import Entropy
 from rmqkit.runtime.states import Moves, StateMachine
 
 MEMBERS_MAX = 5
+#: how many times longer an election may take after terms without a leader
+PATIENCE_MAX = 16
 #: entries that a leader has accepted and not committed; beyond it `propose` refuses
 UNCOMMITTED_MAX = 4096
 
@@ -151,6 +157,8 @@ class Raft(StateMachine[RaftRole]):
         #: when this member last heard a leader. After a restart it may have been just before
         self._heard_ms = now_ms if self.term else now_ms - election_timeout_ms
         self._election_due_ms = 0
+        #: terms that this member has entered since it last knew a leader
+        self._leaderless = 0
         self._campaign_ms = now_ms
         #: answers to the current request for votes or pre-votes
         self._votes: dict[str, bool] = {}
@@ -297,8 +305,8 @@ class Raft(StateMachine[RaftRole]):
                 self._restart_election(now_ms)
 
     def _restart_election(self, now_ms: int) -> None:
-        spread = self._entropy.randrange(self._election_timeout_ms)
-        self._election_due_ms = now_ms + self._election_timeout_ms + spread
+        wait_ms = self._election_timeout_ms * min(1 << max(0, self._leaderless - 1), PATIENCE_MAX)
+        self._election_due_ms = now_ms + wait_ms + self._entropy.randrange(wait_ms)
 
     def _hears_leader(self, now_ms: int) -> bool:
         """Return whether a leader may count on this member not to vote."""
@@ -332,6 +340,7 @@ class Raft(StateMachine[RaftRole]):
             if self.state is not FOLLOWER or self.leader_id != message.sender:
                 self._become_follower(message.term, message.sender, now_ms)
             self._heard_ms = now_ms
+            self._leaderless = 0
             self._restart_election(now_ms)
         return True
 
@@ -383,6 +392,7 @@ class Raft(StateMachine[RaftRole]):
         """Enter a new term and ask for votes. The own vote counts once it is durable."""
         self.move(CANDIDATE)
         self.term, self.vote = self.term + 1, self.id
+        self._leaderless += 1
         self._votes = {}
         self._campaign_ms = now_ms
         self._restart_election(now_ms)
@@ -408,6 +418,7 @@ class Raft(StateMachine[RaftRole]):
     def _become_leader(self, now_ms: int) -> None:
         self.move(LEADER)
         self.leader_id = self.id
+        self._leaderless = 0
         self.leading = LeaderTerm(
             self.id,
             self.peers,
@@ -417,6 +428,7 @@ class Raft(StateMachine[RaftRole]):
             election_timeout_ms=self._election_timeout_ms,
             heartbeat_ms=self._heartbeat_ms,
             elected_ms=self._campaign_ms,
+            now_ms=now_ms,
             append_bytes_max=self.append_bytes_max,
         )
         # The first entry of the term commits what earlier leaders left.
@@ -431,6 +443,7 @@ class Raft(StateMachine[RaftRole]):
             self.leading = None
         if term != self.term:
             self.term, self.vote = term, ""
+            self._leaderless += 1
         self.leader_id = leader_id
         self._votes = {}
         self._restart_election(now_ms)

@@ -64,6 +64,7 @@ class LeaderTerm:
         election_timeout_ms: int,
         heartbeat_ms: int,
         elected_ms: int,
+        now_ms: int,
         append_bytes_max: int,
     ) -> None:
         self.term = term
@@ -73,6 +74,9 @@ class LeaderTerm:
         self.first_index = log.last.index + 1
         self.round = 0
         self.lease_end_ms = elected_ms + election_timeout_ms
+        #: until when a majority may confirm this leader first. Slow disks make elections long, so
+        #: the lease from the request for votes may be over
+        self._first_until_ms = now_ms + election_timeout_ms
         self.heartbeat_due_ms = elected_ms
         self.reads_done: list[ReadResult] = []
         self._self_id = self_id
@@ -101,7 +105,7 @@ class LeaderTerm:
 
     def tick(self, now_ms: int) -> bool:
         """Do what is due. Return False if the lease has ended, so that the leader steps down."""
-        if now_ms >= self.lease_end_ms and self.progress:
+        if now_ms >= self._ends_ms and self.progress:
             return False
         for peer, progress in self.progress.items():
             if progress.state is SNAPSHOT and now_ms >= progress.snapshot_due_ms:
@@ -114,7 +118,12 @@ class LeaderTerm:
     def due_ms(self) -> int:
         """Return when `tick` is due next."""
         due_ms = self.heartbeat_due_ms
-        return min(due_ms, self.lease_end_ms) if self.progress else due_ms
+        return min(due_ms, self._ends_ms) if self.progress else due_ms
+
+    @property
+    def _ends_ms(self) -> int:
+        """When this leader steps down, unless a majority answers."""
+        return max(self.lease_end_ms, self._first_until_ms)
 
     def _begin_round(self, now_ms: int) -> None:
         self.round += 1

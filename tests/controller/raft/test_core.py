@@ -567,3 +567,30 @@ def test_draws_are_the_only_chance():
         assert first.sent() == second.sent()
     assert isinstance(first.draws, Draws)
     assert first.raft.floor == ORIGIN
+
+
+def test_further_terms_without_a_leader_make_elections_longer():
+    """Two durable votes may take longer than a time-out: each candidate would end the last one."""
+    member = Member()
+    waits = []
+    for _ in range(7):
+        member.stand()
+        assert member.raft.state is CANDIDATE
+        waits.append(member.draws.stops[-1] // TIMEOUT_MS)
+    assert waits == [1, 2, 4, 8, 16, 16, 16]
+    member.receive(HEARTBEAT, "b", member.raft.term)
+    assert member.draws.stops[-1] == TIMEOUT_MS
+
+
+def test_a_leader_after_a_long_election_has_time_to_be_confirmed():
+    member = Member()
+    member.stand()
+    member.now_ms += TIMEOUT_MS - 1
+    member.raft._restart_election(member.now_ms)
+    member.now_ms += TIMEOUT_MS - 1
+    member.receive(VOTE_REPLY, "b", member.raft.term)
+    member.wait(1)
+    assert member.raft.state is LEADER
+    assert not member.raft.may_decide(member.now_ms), "no lease before the first answers"
+    member.wait(TIMEOUT_MS)
+    assert member.raft.state is FOLLOWER

@@ -8,7 +8,7 @@ import pytest
 from tools.drills.raft.__main__ import find
 from tools.drills.raft.checks import CHECKS
 from tools.drills.raft.defects import DEFECTS, FIND_WITHIN
-from tools.drills.raft.simulation import run_seed
+from tools.drills.raft.simulation import Simulation, run_seed
 
 #: seeds of every run, in parts that the workers share; the others are for `make test-long`
 SEEDS, PARTS = 40, 4
@@ -67,3 +67,14 @@ def test_a_wrong_check_would_be_noticed():
     """Each check but those that only back up others is needed for some defect."""
     needed = {check for row in DEFECTS.values() for check in row.checks}
     assert set(CHECKS) - needed == {"recovers"}
+
+
+@pytest.mark.parametrize("slow_ms", [(1, 2), (300, 500), (800, 1500)])
+def test_slow_disks_delay_an_election_and_do_not_prevent_it(slow_ms):
+    """With time-outs that never grow, no seed elected a leader with the slow ones."""
+    group = next(each for each in map(Simulation, range(100)) if len(each.ids) == 3)
+    group.election_timeout_ms, group.disk_us = 500, (slow_ms[0] * 1000, slow_ms[1] * 1000)
+    group.loss = group.repeats = group.stragglers = 0.0
+    for machine in group.machines:
+        machine.start()
+    assert group.run_for(30_000, lambda: any(each.log.leadership.is_self for each in group.machines))
