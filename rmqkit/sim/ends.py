@@ -104,7 +104,7 @@ class Pipe:
         """Deliver held segments after a retransmission delay, because the edge works again."""
         if self.held:
             self.held = False
-            self.net.at_us(self.net.clock_us() + self.net.retransmit_us(), self.arrive)
+            self.net.at_us(self.net.world.now_us + self.net.retransmit_us(), self.arrive)
 
     def lose_tail(self) -> None:
         """Drop a random number of the last segments, which a machine without power never sent."""
@@ -152,7 +152,7 @@ class End:
     active_us: int = field(init=False)
 
     def __post_init__(self) -> None:
-        self.active_us = self.net.clock_us()
+        self.active_us = self.net.world.now_us
         self.net.ends[self] = None
         self.net.watch_idle(self)
 
@@ -162,7 +162,7 @@ class End:
         """Take a segment; `Pipe.arrive` handles the common case, data of an open connection."""
         if self.is_over:
             if segment:
-                if self.net.clock_us() > self.linger_until_us:
+                if self.net.world.now_us > self.linger_until_us:
                     self.out.end(None)
                 else:
                     self.net.read(self, len(segment))
@@ -189,7 +189,7 @@ class End:
             self.news = False
             self._opened()
         elif self.inbox and self._reads():
-            self.active_us = self.net.clock_us()
+            self.active_us = self.net.world.now_us
             if data := self._read():
                 self.process.received(self.conn, data)
         elif self.is_reset:
@@ -294,7 +294,7 @@ class End:
         else:
             data = _take_front(waiting, room)
         if data:
-            self.active_us = self.net.clock_us()
+            self.active_us = self.net.world.now_us
             self.out.send(data)
             conn.out_size = size - len(data)
         if not waiting:
@@ -329,7 +329,7 @@ class End:
 
     def _end(self) -> None:
         self.out.end(b"")
-        self.linger_until_us = self.net.clock_us() + LINGER_US
+        self.linger_until_us = self.net.world.now_us + LINGER_US
         self._over(self.conn.closing)
 
     def _over(self, reason: str) -> None:

@@ -252,7 +252,8 @@ class Process:
         if due_ms is not None and due_ms <= self.clock.mono_ms:
             node.run_due()
         node.settle()
-        if not node.outbox.is_empty:
+        outbox = node.outbox
+        if outbox.dirty or outbox.dials or outbox.closes or outbox.reads_changed:
             self._flush()
         for mate in self.mates:
             mate.settle()

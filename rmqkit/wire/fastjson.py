@@ -193,6 +193,9 @@ def _write(value: Any, out: list[str], quote: str) -> None:
             if item.__class__ is int:
                 out.append(f"{mark}{_key(key, quote)}:{item}")
                 mark = ","
+            elif item.__class__ is str:
+                out.append(f"{mark}{_key(key, quote)}:{_text(item)}")
+                mark = ","
             elif item is not None:
                 out.append(f"{mark}{_key(key, quote)}:")
                 _write(item, out, quote)
@@ -246,10 +249,15 @@ def _items(value: dict[Any, Any]) -> Any:
 def _key(key: Any, quote: str, line: str = "") -> str:
     kind = key.__class__
     if kind is str:
-        return _name_text(key) if len(key) <= _NAME_SIZE_MAX else _encode(key).decode()
+        return _text(key)
     if kind is int:
         return f"{quote}{key}{quote}"
     return _queue(key, line)
+
+
+def _text(text: str) -> str:
+    """Return the text in quotes. Most texts are names, which repeat."""
+    return _name_text(text) if len(text) <= _NAME_SIZE_MAX else _encode(text).decode()
 
 
 @lru_cache(maxsize=1024)
