@@ -1,7 +1,8 @@
 """Encodes many records by column, with the bytes of the general path.
 
-**A uniform batch** (`uniform_batch.py`). From one record to the next only these fields differ: the CRC of the body, both offsets, the body,
-and the own part of the properties. Everything between them is prepared once per batch:
+**A uniform batch** (`uniform_batch.py`). From one record to the next only these fields differ: the
+CRC of the body, both offsets, the body, and the own part of the properties. Everything between them
+is prepared once per batch:
 
     constant                     differs per record
     size, magic                  CRC of the body
@@ -112,9 +113,7 @@ def encode_run(
     )  # fmt: skip
     topics = [queue.topic_field for queue in queues]
     properties_sizes = map(_PROPERTIES_SIZE, map(len, run.properties))
-    return b"".join(
-        chain.from_iterable(zip(heads, run.bodies, topics, properties_sizes, run.properties, strict=True))
-    )
+    return b"".join(chain.from_iterable(zip(heads, run.bodies, topics, properties_sizes, run.properties, strict=True)))
 
 
 @lru_cache(maxsize=32)

@@ -15,7 +15,6 @@ from rmqkit.broker.special.timer.backlog import BACKLOG_MAX, BACKLOG_MAX_MS, QUI
 from rmqkit.broker.special.timer.delivery import MESSAGES_PER_TURN
 from rmqkit.broker.special.timer.duty import TimerDuty
 from rmqkit.broker.special.timer.index import FOLLOWING
-from rmqkit.broker.special.timer.plain_timers import DueTimers
 from rmqkit.broker.special.timer.progress import LATE_MAX, TimerProgress
 from rmqkit.broker.special.timer.slot_choice import window_slots
 from rmqkit.errors import RemoteProtocolError
