@@ -22,7 +22,8 @@ from rmqkit.runtime.duties import Duties
 from rmqkit.runtime.ports import Clock, Disk, Ports
 from rmqkit.sim.disk import SimDisk
 from rmqkit.sim.folder import SimFolder
-from rmqkit.store.contract import Arrival, EngineFactory, EngineParts, GetStatus, Put, PutStatus, StorageEngine
+from rmqkit.store.contract import Arrival, EngineFactory, EngineParts, GetStatus, Put, PutRun, PutStatus, StorageEngine
+from rmqkit.wire.record import body_crc
 
 START_MS = 1_750_000_000_000
 HOST = bytes([10, 0, 0, 1]) + (10911).to_bytes(4, "big")
@@ -257,6 +258,21 @@ def put(topic: str = "T", queue_id: int = 0, body: bytes = b"body", *, propertie
     }
     values.update(fields)
     return Put(**values)
+
+
+def run_of(puts: Sequence[Put]) -> PutRun:
+    """Return messages, whose hosts have IPv4 addresses, by column."""
+    return PutRun(
+        [(each.topic, each.queue_id) for each in puts],
+        [each.flag for each in puts],
+        [each.sys_flag for each in puts],
+        [each.born_ms.to_bytes(8, "big") + each.born_host for each in puts],
+        [each.store_host + each.reconsume_times.to_bytes(4, "big") for each in puts],
+        [body_crc(each.body) for each in puts],
+        [each.body for each in puts],
+        [each.properties for each in puts],
+        [each.tags_code for each in puts],
+    )
 
 
 # --- records ----------------------------------------------------------------------------------

@@ -1,7 +1,8 @@
 """Encodes many records by column, with the bytes of the general path.
 
-**A uniform batch** (`uniform_batch.py`). From one record to the next only these fields differ: the CRC of the body, both offsets, the body,
-and the own part of the properties. Everything between them is prepared once per batch:
+**A uniform batch** (`uniform_batch.py`). From one record to the next only these fields differ: the
+CRC of the body, both offsets, the body, and the own part of the properties. Everything between them
+is prepared once per batch:
 
     constant                     differs per record
     size, magic                  CRC of the body

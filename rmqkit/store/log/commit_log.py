@@ -266,9 +266,16 @@ class CommitLog:
         """
         if self._prop_crc:
             return ()
-        queues = {key: self._queues.get(key) or self._make_queue(*key) for key in dict.fromkeys(run.queues)}
-        # The record of a queue that takes none is too big for any file.
-        fixed = {key: self._fixed_size(queue) for key, queue in queues.items()}
+        queues: dict[tuple[str, int], ConsumeQueue] = {}
+        #: by queue: size of a record without body and properties; too big for a file without queue
+        fixed: dict[tuple[str, int], int] = {}
+        for key in dict.fromkeys(run.queues):
+            queue = self._queues.get(key) or self._make_queue(*key)
+            if queue is None or (queue.magic == MAGIC_V2 and not self._long_topics):
+                fixed[key] = self.files.file_size
+            else:
+                queues[key] = queue
+                fixed[key] = _HEAD_V4_SIZE + len(queue.topic_field) + 2
         body_sizes, properties_sizes = list(map(len, run.bodies)), list(map(len, run.properties))
         columns = zip(run.queues, body_sizes, properties_sizes, strict=True)
         sizes = [fixed[key] + body_size + properties_size for key, body_size, properties_size in columns]
@@ -291,19 +298,10 @@ class CommitLog:
             begin = end
         return sizes
 
-    def _fixed_size(self, queue: ConsumeQueue | None) -> int:
-        """Return the size of a queue's record without body and properties.
-
-        That of the log's files if the queue takes no records.
-        """
-        if queue is None or (queue.magic == MAGIC_V2 and not self._long_topics):
-            return self.files.file_size
-        return _HEAD_V4_SIZE + len(queue.topic_field) + 2
-
     def _append_part(
-        self, run: PutRun, queues: Mapping[tuple[str, int], ConsumeQueue | None], sizes: Sequence[int], ends: list[int]
+        self, run: PutRun, queues: Mapping[tuple[str, int], ConsumeQueue], sizes: Sequence[int], ends: list[int]
     ) -> None:
-        """Buffer the records of a run that begin at `ends`, in this file; the last one is the end."""
+        """Buffer the records of a run in this file. They begin at `ends`, whose last is the end."""
         self.offset_max, store_ms = ends.pop(), self.clock.wall_ms
         column = [queues[key] for key in run.queues]
         counts = {key: count(queue.offset_next) for key, queue in queues.items()}

@@ -41,8 +41,9 @@ class BatchPut(NamedTuple):
 
 
 class RunPut(NamedTuple):
-    """The records of a run (`PutRun`), in log order, by column; `queues` are those of the records."""
+    """The records of a run (`PutRun`), in log order, by column."""
 
+    #: those of the records
     queues: Sequence[ConsumeQueue]
     queue_offsets: Sequence[int]
     phy_offsets: Sequence[int]

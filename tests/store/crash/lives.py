@@ -136,13 +136,15 @@ def refused(make: EngineFactory = MAPPED) -> MasterWork:
 
 
 def batches(make: EngineFactory = MAPPED) -> MasterWork:
-    """Uniform batches that meet the ends of files; a cut in the middle of one; a clean stop."""
+    """Uniform batches and runs that meet the ends of files; a cut in a batch; a clean stop."""
     work = MasterWork(make, config(4096), seed=11)
     for number in range(12):
         sizes = [SIZES[number % 4] + (each * 9 if number % 2 else 0) for each in range(3 + number % 4)]
         work.put_batch("AB"[number % 3 == 2], number % 2, sizes, is_uniform=number % 6 != 5)
         if number % 3:
             work.put("A", 0, 30)
+        if number % 4 == 1:
+            work.put_run([SIZES[each % 8] for each in range(3 + number)])
         work.turn(1 + number * 9)
     work.fail_put("A", 100, errno.ENOSPC)
     work.sync()

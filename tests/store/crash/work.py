@@ -18,7 +18,8 @@ from rmqkit.config import NodeConfig
 from rmqkit.sim.disk import SimDisk
 from rmqkit.sim.folder import SimFolder
 from rmqkit.store.contract import EngineFactory, PutStatus, StoreWriteError
-from rmqkit.testing.store_world import StoreWorld, put, store_config
+from rmqkit.store.queues.batch_put import rows_of
+from rmqkit.testing.store_world import StoreWorld, put, run_of, store_config
 from tests.store.crash.check import CrashCheck, Flip, SlaveCheck, bytes_of, properties_of
 from tests.store.crash.images import Image, Platter, all_images
 from tests.store.crash.record import Known, Ledger, Operation, RecordingDisk
@@ -183,6 +184,16 @@ class MasterWork(_Work):
         for number, (body, key) in enumerate(made):
             at = result.phy_offsets[number], ends[number]
             self.ledger.log.append(Known(*at, topic, queue_id, result.queue_offset + number, body, key))
+
+    def put_run(self, sizes: Sequence[int]) -> None:
+        """Put messages for two topics with two queues each, as a run."""
+        made = [self._next(size) for size in sizes]
+        queues = [("AB"[number % 3 == 2], number % 2) for number in range(len(sizes))]
+        puts = [put(*queue, body, properties=properties_of(key)) for queue, (body, key) in zip(queues, made, strict=True)]
+        assert len(self.engine.append_run(run_of(puts))) == len(puts)
+        rows = rows_of(self.engine.log._puts)[-len(puts) :]
+        for (_, offset, phy_offset, size, *_), queue, (body, key) in zip(rows, queues, made, strict=True):
+            self.ledger.log.append(Known(phy_offset, phy_offset + size, *queue, offset, body, key))
 
     def _next(self, size: int) -> tuple[bytes, str]:
         self.count += 1

@@ -19,7 +19,7 @@ A timer is left out if
 - the log has it already: another member, or this broker before it was killed, has delivered it
   (`DeliveryDedup`).
 
-Limits: messages and bytes per turn, units per turn, puts in flight.
+Limits: messages and bytes per turn, units per turn, bytes put together, puts in flight.
 
 Source: `store/.../timer/TimerMessageStore.java` (`dequeue`, `doPut`).
 """

@@ -29,8 +29,9 @@ from rmqkit.wire.topic_names import HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
 WINDOW_SIZE = 262_144
 #: tails of properties that are remembered
 TAILS_MAX = 4_096
-#: the fields of a record before its body: size, magic, CRC, flag, offset, log offset, sysFlag, birth
-#: time and host, store host and reconsume times, size of the body. The others differ in a copy
+#: the fields of a record before its body: size, magic, CRC, flag, offset, log offset, sysFlag,
+#: birth time and host, store host and reconsume times, size of the body. A copy has others of its
+#: own
 COPIED = Struct(">iiI4xiqqi16s8x12s8xi")
 #: of these: size, magic, log offset, sysFlag, born time, store time, size of the body
 PLACES = Struct(">ii20xqiq8xq20xi")
@@ -168,9 +169,8 @@ def _records(store: StorageEngine, units: Sequence[TimerUnit]) -> list[bytes]:
 
 def _delivered(records: Sequence[bytes], units: Sequence[TimerUnit], offset_next: int, wall_ms: int) -> DueTimers | None:
     """Return timers in their delivered form, by column; None if one of them is not plain."""
-    sizes, magics, crcs, flags, offsets, places, sys_flags, born, stored, body_sizes, bodies, topics, sent = _columns(
-        records
-    )
+    columns = _columns(records)
+    sizes, magics, crcs, flags, offsets, places, sys_flags, born, stored, body_sizes, bodies, topics, sent = columns
     _, _, write_ms, _, phy_offsets, unit_sizes, _ = zip(*units, strict=True)
     if (
         sizes != unit_sizes or places != phy_offsets or set(magics) != {MAGIC_V1} or min(body_sizes) < 0
@@ -219,7 +219,7 @@ def _columns(records: Sequence[bytes]) -> Sequence[Sequence[Any]]:
 
 @lru_cache(maxsize=64)
 def _layout(size: int, body_size: int) -> Struct:
-    """Return the layout of a waiting record of this size: that of `COPIED`, body, topic, properties."""
+    """Return the layout of records of this size: `COPIED`, body, topic, properties."""
     properties_size = size - COPIED.size - body_size - BETWEEN_SIZE
     return Struct(f"{COPIED.format}{body_size}s{len(TOPIC_FIELD)}s2x{properties_size}s")
 
