@@ -54,28 +54,16 @@ _U64 = np.dtype("u8")
 log = logging.getLogger("rmqkit.spark")
 
 
-def record_batch(buffer: Any, starts: Ints, names: Sequence[str], constants: Mapping[str, str]) -> pa.RecordBatch:
-    """Decode the records at positions `starts` of `buffer` (bytes-like) into these columns.
+def batches_of(
+    records: "DecodedRecords", names: Sequence[str], constants: Mapping[str, str], bytes_max: int = BATCH_BYTES_MAX
+) -> Iterator[pa.RecordBatch]:
+    """Decode records into these columns: one batch, or several if bodies exceed `bytes_max`.
 
     `constants` maps columns that are equal for all rows to their text: `broker` and `read_from`,
     which records do not contain, and `topic` if it is known. The caller has checked that each
     record's magic is right and that its size is within the buffer. Raises CorruptRecord if the
     parts of a record do not add up to its size.
     """
-    return _batch(DecodedRecords(buffer, starts), names, constants)
-
-
-def record_batches(
-    buffer: Any, starts: Ints, names: Sequence[str], constants: Mapping[str, str], bytes_max: int = BATCH_BYTES_MAX
-) -> Iterator[pa.RecordBatch]:
-    """Like `record_batch`, but with several batches if decompressed bodies exceed `bytes_max`."""
-    yield from batches_of(DecodedRecords(buffer, starts), names, constants, bytes_max)
-
-
-def batches_of(
-    records: "DecodedRecords", names: Sequence[str], constants: Mapping[str, str], bytes_max: int = BATCH_BYTES_MAX
-) -> Iterator[pa.RecordBatch]:
-    """As `record_batches`, for records whose fields may have been decoded already."""
     if "body" not in names or not records.are_compressed.any():
         yield _batch(records, names, constants)
         return

@@ -125,6 +125,7 @@ class StopSignal:
         self._jobs = jobs
         self._done = done
         self._is_over = threading.Event()
+        self._canceller: threading.Thread | None = None
 
     def __call__(self) -> bool:
         return self.number != 0
@@ -140,6 +141,8 @@ class StopSignal:
 
     def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         self._is_over.set()
+        if self._canceller is not None:
+            self._canceller.join()  # before the session ends
         for number, handler in self._before.items():
             if handler is not None:
                 signal.signal(number, handler)
@@ -154,7 +157,8 @@ class StopSignal:
         output.note("stopping")
         if self._jobs is not None:
             # In a thread: the main one may hold the connection to the JVM, and waits for the job.
-            threading.Thread(target=self._cancel, args=(self._jobs,), daemon=True, name="cancel").start()
+            self._canceller = threading.Thread(target=self._cancel, args=(self._jobs,), daemon=True, name="cancel")
+            self._canceller.start()
 
     def _cancel(self, spark: "SparkSession") -> None:
         while True:

@@ -32,13 +32,12 @@ from rmqkit.spark.delta.lake_table import LakeTable
 from rmqkit.spark.delta.storage import LakeStorage
 from rmqkit.spark.options import SourceOptions, parse
 from rmqkit.spark.pipelines import batches
-from rmqkit.spark.pipelines.progress import BatchFunction, PipelineProgress, check_alone, wait
+from rmqkit.spark.pipelines.progress import PipelineProgress, run_batches
 from rmqkit.spark.pipelines.query_checkpoint import QueryCheckpoint
 from rmqkit.spark.source.ranges import Ends
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming.query import StreamingQuery
 
 CHECKPOINTS = "_lake/checkpoints"
 TRIGGER = "10 seconds"
@@ -95,28 +94,20 @@ def ingest(
         raise ConfigError("name a topic to ingest")
     table = table_at(path, format, storage_options)
     with _checkpoint(spark, table.storage, checkpoint, names) as place:
-        check_alone(spark, place.uri, place.query_id())
         given = _source_options(names, namesrv, options, table)
         parsed = parse(given, "stream")
         # Resolve the name servers here: the environment of Spark's processes may name others.
         given["namesrv"] = ";".join(parsed.namesrv)
         rows = spark.readStream.format(SOURCE).options(**given).load()
         run = _Run(table, place, _starts(parsed))
-        batch = BatchFunction(run.add)
-        query = _start(rows, batch, place, trigger if follow else None)
-        run.done.query = str(query.id)
 
         def report(progress: PipelineProgress) -> None:
             run.done.offsets = progress.offsets
             if on_progress:
                 on_progress(progress)
 
-        try:
-            wait(query, report, stop, endless=follow)
-        except Exception:
-            if batch.error is not None:
-                raise batch.error from None
-            raise
+        run_batches(rows, run.add, place, trigger=trigger if follow else None, on_progress=report, stop=stop)
+        run.done.query = place.query_id() or ""
         return run.done
 
 
@@ -191,11 +182,3 @@ class _Run:
         self.done.files += added.files
         self.done.bytes += added.size
         self.done.repeated += added.repeated
-
-
-def _start(
-    rows: DataFrame, sink: Callable[[DataFrame, int], None], checkpoint: QueryCheckpoint, trigger: str | None
-) -> StreamingQuery:
-    writer = rows.writeStream.foreachBatch(sink).option("checkpointLocation", checkpoint.uri)
-    writer = writer.trigger(availableNow=True) if trigger is None else writer.trigger(processingTime=trigger)
-    return writer.start()

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
+    from rmqkit.spark.pipelines.query_checkpoint import QueryCheckpoint
+
 #: poll interval in seconds; typed Any, since PySpark declares int although it accepts fractions
 LOOK_S: Any = 0.25
 
@@ -66,6 +68,32 @@ class BatchFunction:
         except Exception as error:
             self.error = error
             raise BatchFailed(f"batch {batch} failed: {type(error).__name__}") from None
+
+
+def run_batches(
+    rows: "DataFrame",
+    process: "Callable[[DataFrame, int], None]",
+    checkpoint: "QueryCheckpoint",
+    *,
+    trigger: str | None,
+    on_progress: Callable[[PipelineProgress], None],
+    stop: Callable[[], bool] | None,
+) -> None:
+    """Run `process` for each micro-batch, until the rows end or, with a `trigger`, as `wait` says.
+
+    `trigger` is the interval of batches. Raises the error of the batch that failed, or that of the
+    query; ConfigError if the query of this checkpoint runs already.
+    """
+    check_alone(rows.sparkSession, checkpoint.uri, checkpoint.query_id())
+    batch = BatchFunction(process)
+    writer = rows.writeStream.foreachBatch(batch).option("checkpointLocation", checkpoint.uri)
+    writer = writer.trigger(availableNow=True) if trigger is None else writer.trigger(processingTime=trigger)
+    try:
+        wait(writer.start(), on_progress, stop, endless=trigger is not None)
+    except Exception:
+        if batch.error is not None:
+            raise batch.error from None
+        raise
 
 
 def check_alone(spark: "SparkSession", checkpoint: str, query_id: str | None) -> None:

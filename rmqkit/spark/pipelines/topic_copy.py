@@ -23,7 +23,7 @@ import msgspec
 from rmqkit.errors import ConfigError
 from rmqkit.spark.options import parse
 from rmqkit.spark.pipelines import forwarder
-from rmqkit.spark.pipelines.progress import BatchFunction, PipelineProgress, check_alone, wait
+from rmqkit.spark.pipelines.progress import PipelineProgress, run_batches
 from rmqkit.spark.pipelines.query_checkpoint import QueryCheckpoint
 from rmqkit.spark.source import ranges
 
@@ -88,9 +88,8 @@ def copy(
         raise ConfigError(f"{topic} cannot be copied into itself: each copy would be copied again")
     temporary = tempfile.mkdtemp(prefix="rmqkit-copy-") if checkpoint is None else None
     place = QueryCheckpoint(os.fspath(checkpoint or temporary or ""), spark)
-    check_alone(spark, place.uri, place.query_id())
     done = CopyResult(topic=topic, to_topic=to_topic, checkpoint=None if temporary else place.uri)
-    batch = BatchFunction(_CopySender(place, done, ";".join(to_servers), order, rate, sink_options).send)
+    sender = _CopySender(place, done, ";".join(to_servers), order, rate, sink_options)
 
     def report(progress: PipelineProgress) -> None:
         done.offsets = progress.offsets
@@ -100,13 +99,7 @@ def copy(
     try:
         rows = spark.readStream.format(SOURCE).options(**given).load()
         forwarder.check(rows)
-        writer = rows.writeStream.foreachBatch(batch).option("checkpointLocation", place.uri)
-        writer = writer.trigger(processingTime=trigger) if follow else writer.trigger(availableNow=True)
-        wait(writer.start(), report, stop, endless=follow)
-    except Exception:
-        if batch.error is not None:
-            raise batch.error from None
-        raise
+        run_batches(rows, sender.send, place, trigger=trigger if follow else None, on_progress=report, stop=stop)
     finally:
         if temporary:
             shutil.rmtree(temporary, ignore_errors=True)

@@ -13,10 +13,12 @@ dealt out to LANES lanes per topic, whose requests go to any queue of any broker
 not at all. Rows that cannot be in a batch (with a delay, or with a body large enough to compress)
 are sent one by one.
 
-**Repeats.** A request without a response is repeated for up to `wait_ms`. It may be stored twice;
-each message carries a key that shows this. What waiting cannot fix (a bad message, an unknown
-topic) fails at once. The error names the row.
+**Repeats.** A request without a response is repeated for up to `maxWaitForBroker`. It may be stored
+twice; each message carries a key that shows this. What waiting cannot fix (a bad message, an
+unknown topic) fails at once. The error names the row.
 """
+
+from __future__ import annotations
 
 import os
 import queue as queues
@@ -35,6 +37,7 @@ from rmqkit.wire.javahash import java_hash
 
 if TYPE_CHECKING:
     from rmqkit.api import Producer
+    from rmqkit.spark.options import SourceOptions
     from rmqkit.spark.sink.pace import SendPace, SharedPace
 
 #: Lanes per topic for rows without a queue, and thus their requests in flight.
@@ -62,20 +65,6 @@ PASSING_CODES = frozenset(
 )
 
 
-class SendSettings(NamedTuple):
-    """Settings of a task.
-
-    `is_ok_required`: a status other than SEND_OK is a failure. `wait_ms` limits the time of
-    repeats, `timeout_ms` that of one request.
-    """
-
-    namesrv: tuple[str, ...]
-    group: str
-    is_ok_required: bool
-    wait_ms: int
-    timeout_ms: int
-
-
 class WriteFailed(RmqkitError):
     """A row could not be sent. The text names the row, the reason, and what was sent before."""
 
@@ -92,7 +81,7 @@ class WorkerState(NamedTuple):
     `known` has the topics of which a broker has already accepted a message.
     """
 
-    producer: "Producer"
+    producer: Producer
     known: set[str]
 
 
@@ -101,13 +90,13 @@ class WorkerState(NamedTuple):
 _KEPT: dict[tuple[int, tuple[str, ...], str], WorkerState] = {}
 
 
-def kept(settings: SendSettings) -> WorkerState:
+def kept(options: SourceOptions) -> WorkerState:
     """Return this process's state for the cluster and group; create it on first use."""
-    key = (os.getpid(), settings.namesrv, settings.group)
+    key = (os.getpid(), options.namesrv, options.producer_group)
     if key not in _KEPT:
         from rmqkit.api import Producer
 
-        _KEPT[key] = WorkerState(Producer(group=settings.group, namesrv=list(settings.namesrv)), set())
+        _KEPT[key] = WorkerState(Producer(group=options.producer_group, namesrv=list(options.namesrv)), set())
     return _KEPT[key]
 
 
@@ -168,12 +157,12 @@ class RowSender:
     """
 
     def __init__(
-        self, work: WorkerState, settings: SendSettings, place: str, pace: "SendPace | SharedPace | None" = None
+        self, work: WorkerState, options: SourceOptions, place: str, pace: SendPace | SharedPace | None = None
     ) -> None:
         self._producer = work.producer
         self._known = work.known
-        self._settings = settings
-        self._place = place
+        self._options = options
+        self.place = place
         self._lanes: dict[tuple[str, MessageQueue | int], Lane] = {}
         self._resting: list[Lane] = []
         self._queues: dict[str, list[MessageQueue]] = {}
@@ -267,7 +256,7 @@ class RowSender:
 
     def _send(self, lane: Lane) -> None:
         rows = lane.sent
-        timeout_ms = self._settings.timeout_ms
+        timeout_ms = self._options.request_timeout
         try:
             if len(rows) == 1:
                 future = self._producer.send_async(rows[0].message, lane.queue, timeout_ms=timeout_ms)
@@ -318,7 +307,7 @@ class RowSender:
             self._send(lane)
 
     def _answered(self, lane: Lane, result: SendResult) -> None:
-        if result.status is not SendStatus.SEND_OK and self._settings.is_ok_required:
+        if result.status is not SendStatus.SEND_OK and self._options.required_status == "send_ok":
             lane.not_ok += 1
             why = f"stored {lane.not_ok} times, but {result.queue.broker_name} answers {result.status}"
             if lane.not_ok >= NOT_OK_TRIES_MAX:
@@ -352,7 +341,7 @@ class RowSender:
         now_s = time.monotonic()
         if lane.failing_since_s is None:
             lane.failing_since_s = now_s
-        if (now_s - lane.failing_since_s) * 1000 >= self._settings.wait_ms:
+        if (now_s - lane.failing_since_s) * 1000 >= self._options.max_wait_for_broker:
             waited_s = now_s - lane.failing_since_s
             raise self._failed(lane.sent[0].number, lane.topic, f"tried for {waited_s:.0f} s (maxWaitForBroker): {why}")
         lane.due_s = now_s + lane.rest_s
@@ -362,7 +351,7 @@ class RowSender:
     def _failed(self, number: int, topic: str, why: str) -> WriteFailed:
         in_flight = sum(len(lane.sent) for lane in self._lanes.values())
         return WriteFailed(
-            f"{self._place}, row {number} to {topic or 'no topic'}: {why}; rows of this task acknowledged before: "
+            f"{self.place}, row {number} to {topic or 'no topic'}: {why}; rows of this task acknowledged before: "
             f"{self.acknowledged}, in flight: {in_flight}"
         )
 

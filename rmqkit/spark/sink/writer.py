@@ -32,7 +32,7 @@ from rmqkit.spark import tables
 from rmqkit.spark.columns import COLUMNS as MESSAGE_COLUMNS
 from rmqkit.spark.options import SourceOptions, parse
 from rmqkit.spark.sink.pace import PLACE_KEY, SharedPace
-from rmqkit.spark.sink.row_sender import RowSender, SendSettings, WriteFailed, kept
+from rmqkit.spark.sink.row_sender import RowSender, WriteFailed, kept
 from rmqkit.suggestions import suggest
 from rmqkit.wire.properties import PROPERTY_KEYS, PROPERTY_TAGS, RESERVED_NAMES
 
@@ -76,12 +76,12 @@ class BatchWriter(DataSourceArrowWriter):
     """Writes the rows of a batch to topics: `df.write.format("rocketmq")`."""
 
     def __init__(self, given: Mapping[str, str], schema: StructType) -> None:
-        options, self.plan = _plan(given, schema)
+        self.options = _options(given, schema)
         #: Set on the driver, so that all attempts of all tasks have the same id.
-        self.run_id = options.run_id or uuid.uuid4().hex
+        self.run_id = self.options.run_id or uuid.uuid4().hex
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Sent:
-        return _send(self.plan, f"{self.run_id}/", iterator)
+        return _send(self.options, f"{self.run_id}/", iterator)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         _aborted(messages, f"run {self.run_id}")
@@ -91,16 +91,15 @@ class StreamWriter(DataSourceStreamArrowWriter):
     """Writes the batches of a stream to topics: `df.writeStream.format("rocketmq")`."""
 
     def __init__(self, given: Mapping[str, str], schema: StructType) -> None:
-        options, self.plan = _plan(given, schema)
-        self.run_id = options.run_id
+        self.options = _options(given, schema)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Sent:
         from pyspark.taskcontext import TaskContext
 
         context = TaskContext.get()
         assert context is not None
-        query = self.run_id or context.getLocalProperty(QUERY_ID)
-        return _send(self.plan, f"{query}/{context.getLocalProperty(BATCH_ID)}", iterator)
+        query = self.options.run_id or context.getLocalProperty(QUERY_ID)
+        return _send(self.options, f"{query}/{context.getLocalProperty(BATCH_ID)}", iterator)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         _aborted(messages, f"batch {batchId}")
@@ -126,21 +125,8 @@ def stream_writer(given: Mapping[str, str], schema: StructType, overwrite: bool)
 # --- on the driver
 
 
-@dataclass(frozen=True)
-class _Plan:
-    """What the workers need to know. `topic` is for rows without a topic.
-
-    `per_second` limits the rows of all tasks together; 0 means no limit.
-    """
-
-    settings: SendSettings
-    per_second: int
-    topic: str
-    columns: tuple[str, ...]
-
-
-def _plan(given: Mapping[str, str], schema: StructType) -> tuple[SourceOptions, _Plan]:
-    """Check options and columns, and return them as a plan for the workers. Raises ConfigError.
+def _options(given: Mapping[str, str], schema: StructType) -> SourceOptions:
+    """Check options and columns, and return the options. Raises ConfigError.
 
     A table created in SQL has all columns of a message. Those that cannot be sent are ignored.
     """
@@ -150,14 +136,7 @@ def _plan(given: Mapping[str, str], schema: StructType) -> tuple[SourceOptions, 
     if kept_options is not None:
         types = {name: kind for name, kind in types.items() if name in COLUMNS or name not in MESSAGE_COLUMNS}
     _check_columns(types, options.topic)
-    settings = SendSettings(
-        namesrv=options.namesrv,
-        group=options.producer_group,
-        is_ok_required=options.required_status == "send_ok",
-        wait_ms=options.max_wait_for_broker,
-        timeout_ms=options.request_timeout,
-    )
-    return options, _Plan(settings, options.messages_per_second, options.topic, tuple(schema.fieldNames()))
+    return options
 
 
 def _check_columns(types: Mapping[str, str], topic: str) -> None:
@@ -199,26 +178,26 @@ def _aborted(messages: Sequence[WriterCommitMessage | None], what: str) -> None:
 # --- in the workers
 
 
-def _send(plan: _Plan, run: str, batches: Iterator[pa.RecordBatch]) -> Sent:
+def _send(options: SourceOptions, run: str, batches: Iterator[pa.RecordBatch]) -> Sent:
     from pyspark.taskcontext import TaskContext
 
     context = TaskContext.get()
     partition = context.partitionId() if context is not None else 0
-    pace = _pace(plan, run)
+    pace = _pace(options, run)
     with contextlib.ExitStack() as at_end:
         if pace is not None:
             at_end.callback(pace.close)
-        sending = RowSender(kept(plan.settings), plan.settings, f"partition {partition}", pace)
-        _put_all(sending, plan, run, partition, batches)
+        sending = RowSender(kept(options), options, f"partition {partition}", pace)
+        _put_all(sending, options.topic, f"{run}/{partition}", batches)
         sending.finish()
     return Sent(partition, sending.counts(), sending.repeated)
 
 
-def _pace(plan: _Plan, run: str) -> SharedPace | None:
+def _pace(options: SourceOptions, run: str) -> SharedPace | None:
     """Return the pace that all tasks share. Raises ConfigError if the driver serves none."""
     from pyspark.taskcontext import TaskContext
 
-    if not plan.per_second:
+    if not options.messages_per_second:
         return None
     context = TaskContext.get()
     place = context.getLocalProperty(PLACE_KEY) if context is not None else None
@@ -227,17 +206,17 @@ def _pace(plan: _Plan, run: str) -> SharedPace | None:
             "option messagesPerSecond: this Spark session does not serve the pace that its tasks share; create it with "
             "rmqkit.spark.session(), or call rmqkit.spark.serve_pace(spark) before"
         )
-    return SharedPace(place, run.partition("/")[0], plan.per_second)
+    return SharedPace(place, run.partition("/")[0], options.messages_per_second)
 
 
-def _put_all(sending: RowSender, plan: _Plan, run: str, partition: int, batches: Iterator[pa.RecordBatch]) -> None:
+def _put_all(sending: RowSender, topic: str, run: str, batches: Iterator[pa.RecordBatch]) -> None:
     number = 0
     for batch in batches:
-        for row in _rows(batch, plan.columns):
+        for row in _rows(batch):
             try:
-                message = _message(row, plan.topic, f"{run}/{partition}/{number}")
+                message = _message(row, topic, f"{run}/{number}")
             except ValueError as error:
-                raise WriteFailed(f"partition {partition}, row {number}: {error}") from None
+                raise WriteFailed(f"{sending.place}, row {number}: {error}") from None
             sending.put(
                 number,
                 message,
@@ -248,8 +227,8 @@ def _put_all(sending: RowSender, plan: _Plan, run: str, partition: int, batches:
             number += 1
 
 
-def _rows(batch: pa.RecordBatch, names: Sequence[str]) -> Iterator[dict[str, Any]]:
-    columns = [column.to_pylist() for column in batch.columns]
+def _rows(batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:
+    names, columns = batch.schema.names, [column.to_pylist() for column in batch.columns]
     for values in zip(*columns, strict=True):
         yield dict(zip(names, values, strict=True))
 

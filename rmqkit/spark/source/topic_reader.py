@@ -39,7 +39,6 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from rmqkit.errors import BrokerError, CorruptRecord, PeerUnreachable, RemoteProtocolError, RmqkitError
 from rmqkit.spark.decode import BATCH_BYTES_MAX, DecodedRecords, batches_of
@@ -97,7 +96,6 @@ class ReadSettings(msgspec.Struct, frozen=True):
     """How a range is read. Pickled for the workers.
 
     `when_down`: if no broker of a group can be reached, `wait` up to `wait_ms`, or `fail` at once.
-    `time_from_ms` and `time_to_ms` bound the store time in Unix ms; the second is exclusive.
     `decode_json_schema` is Spark's JSON text of a struct, whose columns and `_corrupt` follow
     `columns`.
     """
@@ -110,8 +108,6 @@ class ReadSettings(msgspec.Struct, frozen=True):
     wait_ms: int = 120_000
     request_timeout_ms: int = 5_000
     batch_rows: int = 8192
-    time_from_ms: int | None = None
-    time_to_ms: int | None = None
     decode_json_schema: str = ""
 
 
@@ -384,27 +380,14 @@ class RangeReader:
             records = self._sound(records)
         if ((records.sys_flags & _WRAPPED) == _WRAPPED).any():
             records = _apart(records)
-        wanted = self._wanted(records)
-        if wanted is not None:
-            records = DecodedRecords(records.data, records.starts[wanted])
+        if self.tags:
+            are_tagged = pc.is_in(records.tags(), value_set=pa.array(self.tags, pa.string()))
+            records = DecodedRecords(records.data, records.starts[are_tagged.to_numpy(zero_copy_only=False)])
         if not records.count:
             return
         constants = {"topic": self.range.topic, "broker": self.range.broker, "read_from": self.replicas.read_from}
         for batch in batches_of(records, names, constants):
             yield batch if self._decode_json is None else self._decode_json.add(batch, settings.columns)
-
-    def _wanted(self, records: DecodedRecords) -> NDArray[np.bool_] | None:
-        """Return a mask of the records with the right times and tags; None for all."""
-        settings = self.settings
-        wanted = np.ones(records.count, np.bool_)
-        if settings.time_from_ms is not None:
-            wanted &= records.store_ms >= settings.time_from_ms
-        if settings.time_to_ms is not None:
-            wanted &= records.store_ms < settings.time_to_ms
-        if self.tags:
-            are_tagged = pc.is_in(records.tags(), value_set=pa.array(self.tags, pa.string()))
-            wanted &= are_tagged.to_numpy(zero_copy_only=False)
-        return None if wanted.all() else wanted
 
     def _sound(self, records: DecodedRecords) -> DecodedRecords:
         """Return the records whose parts add up.

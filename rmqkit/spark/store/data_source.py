@@ -14,7 +14,8 @@ every process that looks for data sources, so it imports only Spark's interface.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
@@ -23,8 +24,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
+    from rmqkit.spark.options import SourceOptions
     from rmqkit.spark.store.files import LogFile
-    from rmqkit.spark.store.reader import StoreSettings
 
 FORMAT = "rocketmq-store"
 
@@ -49,7 +50,6 @@ class StoreDataSource(DataSource):
         from rmqkit.spark import tables
         from rmqkit.spark.options import parse
         from rmqkit.spark.store.columns import STORE_COLUMNS
-        from rmqkit.spark.store.reader import StoreSettings
 
         given = tables.options_of(self.options, schema, "store")
         options = parse(given, "store")
@@ -61,15 +61,7 @@ class StoreDataSource(DataSource):
                 raise ConfigError(
                     f"{name!r} of the schema is not a column of {FORMAT}; choose from {', '.join(STORE_COLUMNS)}"
                 )
-        settings = StoreSettings(
-            columns=tuple(schema.names),
-            topics=options.subscribe,
-            topic_pattern=options.subscribe_pattern,
-            time_from_ms=options.starting_timestamp,
-            time_to_ms=options.ending_timestamp,
-            is_live=options.allow_running,
-        )
-        return StoreReader(path, options.files, settings)
+        return StoreReader(path, replace(options, columns=tuple(schema.names)))
 
 
 class StorePartition(InputPartition):
@@ -82,23 +74,22 @@ class StorePartition(InputPartition):
 class StoreReader(DataSourceReader):
     """Reads a store folder: lists its files on the driver, reads them in the workers."""
 
-    def __init__(self, path: str, patterns: Sequence[str], settings: StoreSettings) -> None:
+    def __init__(self, path: str, options: SourceOptions) -> None:
         self._path = path
-        self._patterns = tuple(patterns)
-        self._settings = settings
+        self._options = options
 
     def partitions(self) -> list[InputPartition]:
         """Return one partition per file. Raises ConfigError or StoreInUse."""
         from rmqkit.spark.store.files import check_not_in_use, log_files, log_folders
 
         folders = log_folders(self._path)
-        if not self._settings.is_live:
+        if not self._options.allow_running:
             check_not_in_use(folders)
-        return [StorePartition(file) for file in log_files(folders, self._patterns)]
+        return [StorePartition(file) for file in log_files(folders, self._options.files)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         from rmqkit.spark.store.reader import read_file
 
         # For an empty list of partitions, Spark reads one partition that is None.
         if isinstance(partition, StorePartition):
-            yield from read_file(partition.value, self._settings)
+            yield from read_file(partition.value, self._options)

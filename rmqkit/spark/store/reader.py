@@ -7,7 +7,6 @@ that `rocketmq` has too.
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,6 +16,7 @@ from numpy.typing import NDArray
 
 from rmqkit.spark import decode
 from rmqkit.spark.columns import COLUMNS
+from rmqkit.spark.options import SourceOptions
 from rmqkit.spark.source.patterns import chosen
 from rmqkit.spark.source.slices import Ints, gather
 from rmqkit.spark.store.columns import OF_PLACES, STORE_COLUMNS
@@ -30,25 +30,13 @@ _SYS_FLAG_AT = 36
 _PREPARED_AT = 76
 
 
-@dataclass(frozen=True)
-class StoreSettings:
-    """How files are read. Pickled for the workers.
+def read_file(file: LogFile, options: SourceOptions) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of one commit-log file that the options select, with their columns.
 
-    Times are store times in Unix ms, [from, to). Without topics and pattern, all topics are read.
+    Raises OSError if it cannot be opened.
     """
-
-    columns: tuple[str, ...]
-    topics: tuple[str, ...] = ()
-    topic_pattern: str = ""
-    time_from_ms: int | None = None
-    time_to_ms: int | None = None
-    is_live: bool = False
-
-
-def read_file(file: LogFile, settings: StoreSettings) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of one commit-log file. Raises OSError if it cannot be opened."""
     if file.problem:
-        yield _damage_row(file, Gap(0, file.size, file.problem), settings.columns)
+        yield _damage_row(file, Gap(0, file.size, file.problem), options.columns)
         return
     fd = os.open(file.path, os.O_RDONLY)
     try:
@@ -57,61 +45,60 @@ def read_file(file: LogFile, settings: StoreSettings) -> Iterator[pa.RecordBatch
             file.base,
             full_size=file.full_size,
             is_followed=file.is_followed,
-            is_live=settings.is_live,
+            is_live=options.allow_running,
         )
         for piece in scan.pieces():
             if isinstance(piece, RecordSlice):
-                yield from _rows(file, piece, settings)
+                yield from _rows(file, piece, options)
             elif isinstance(piece, Gap):
-                yield _damage_row(file, piece, settings.columns)
+                yield _damage_row(file, piece, options.columns)
     finally:
         os.close(fd)
 
 
-def _rows(file: LogFile, piece: RecordSlice, settings: StoreSettings) -> Iterator[pa.RecordBatch]:
+def _rows(file: LogFile, piece: RecordSlice, options: SourceOptions) -> Iterator[pa.RecordBatch]:
     starts, sizes = piece.starts, piece.sizes
     if not piece.damage:
-        chosen = _chosen(piece, settings)
+        chosen = _chosen(piece, options)
         if chosen is not None:
             starts, sizes = starts[chosen], sizes[chosen]
     if not len(starts):
         return
-    names = [name for name in settings.columns if name in COLUMNS]
+    names = [name for name in options.columns if name in COLUMNS]
     done = 0
-    for batch in decode.record_batches(piece.data, starts, names, {}):
+    for batch in decode.batches_of(decode.DecodedRecords(piece.data, starts), names, {}):
         count = batch.num_rows
         part = slice(done, done + count)
         arrays = {name: batch.column(number) for number, name in enumerate(names)}
-        for name in settings.columns:
+        for name in options.columns:
             if name not in arrays:
                 arrays[name] = _MAKERS[name](file, piece, starts[part], sizes[part])
-        yield _batch(settings.columns, arrays, count)
+        yield _batch(options.columns, arrays, count)
         done += count
 
 
-def _chosen(piece: RecordSlice, settings: StoreSettings) -> NDArray[np.bool_] | None:
-    """Return a mask of the records that the settings select; None for all."""
-    if not (
-        settings.topics or settings.topic_pattern or settings.time_from_ms is not None or settings.time_to_ms is not None
-    ):
+def _chosen(piece: RecordSlice, options: SourceOptions) -> NDArray[np.bool_] | None:
+    """Return a mask of the records that the options select; None for all."""
+    begin_ms, end_ms = options.starting_timestamp, options.ending_timestamp
+    if not (options.subscribe or options.subscribe_pattern or begin_ms is not None or end_ms is not None):
         return None
     records = decode.DecodedRecords(piece.data, piece.starts)
     chosen = np.ones(records.count, np.bool_)
-    if settings.time_from_ms is not None:
-        chosen &= records.store_ms >= settings.time_from_ms
-    if settings.time_to_ms is not None:
-        chosen &= records.store_ms < settings.time_to_ms
-    if settings.topics or settings.topic_pattern:
+    if begin_ms is not None:
+        chosen &= records.store_ms >= begin_ms
+    if end_ms is not None:
+        chosen &= records.store_ms < end_ms
+    if options.subscribe or options.subscribe_pattern:
         topics = records.topics()
-        wanted = [topic for topic in pc.unique(topics).to_pylist() if _is_wanted(topic, settings)]
+        wanted = [topic for topic in pc.unique(topics).to_pylist() if _is_wanted(topic, options)]
         chosen &= pc.is_in(topics, pa.array(wanted, pa.string())).to_numpy(zero_copy_only=False)
     return chosen
 
 
-def _is_wanted(topic: str, settings: StoreSettings) -> bool:
-    if settings.topic_pattern:
-        return chosen(topic, settings.topic_pattern)
-    return topic in settings.topics
+def _is_wanted(topic: str, options: SourceOptions) -> bool:
+    if options.subscribe_pattern:
+        return chosen(topic, options.subscribe_pattern)
+    return topic in options.subscribe
 
 
 def _damage_row(file: LogFile, gap: Gap, names: Sequence[str]) -> pa.RecordBatch:

@@ -1,18 +1,19 @@
 """The sink's lanes, batches, windows and retries, with a scripted producer."""
 
 from concurrent.futures import Future
+from dataclasses import replace
 
 import pytest
 
 from rmqkit.client.message import Message, SendResult, SendStatus
 from rmqkit.errors import InvalidMessage, NoRoute, PeerUnreachable, SendFailed
+from rmqkit.spark.options import parse
 from rmqkit.spark.sink import row_sender
 from rmqkit.spark.sink.pace import SendPace
 from rmqkit.spark.sink.row_sender import (
     BATCH_BYTES,
     BATCH_MESSAGES,
     RowSender,
-    SendSettings,
     WorkerState,
     WriteFailed,
 )
@@ -20,7 +21,7 @@ from rmqkit.wire.codes import ResponseCode
 from rmqkit.wire.fastjson import MessageQueue
 
 QUEUES = [MessageQueue("T", broker, queue) for broker in ("broker-a", "broker-b") for queue in range(2)]
-SETTINGS = SendSettings(("127.0.0.1:9876",), "g", True, 500, 3000)
+SETTINGS = parse({"namesrv": "127.0.0.1:9876", "maxWaitForBroker": "500", "requestTimeout": "3000"}, "sink")
 FORBIDDEN = b"forbidden"
 
 
@@ -46,7 +47,7 @@ class Scripted:
         return self.send_batch_async([message], queue, timeout_ms=timeout_ms)
 
     def send_batch_async(self, messages, queue=None, *, timeout_ms):
-        assert timeout_ms == SETTINGS.timeout_ms
+        assert timeout_ms == SETTINGS.request_timeout
         if any(message.body == FORBIDDEN for message in messages):
             raise InvalidMessage("not this body")
         future = Future()
@@ -74,7 +75,7 @@ def no_rest(monkeypatch):
 
 
 def sending_with(producer, known=("T",), **changed):
-    return RowSender(WorkerState(producer, set(known)), SETTINGS._replace(**changed), "partition 3")
+    return RowSender(WorkerState(producer, set(known)), replace(SETTINGS, **changed), "partition 3")
 
 
 def message(number):
@@ -162,7 +163,7 @@ def test_a_status_that_is_not_as_safe_as_asked_is_sent_again_and_then_fails():
 
 
 def test_any_status_counts_where_it_is_allowed():
-    work = sending_with(Scripted(SendStatus.FLUSH_SLAVE_TIMEOUT, SendStatus.SLAVE_NOT_AVAILABLE), is_ok_required=False)
+    work = sending_with(Scripted(SendStatus.FLUSH_SLAVE_TIMEOUT, SendStatus.SLAVE_NOT_AVAILABLE), required_status="any")
     for number in range(3):
         work.put(number, message(number))
     work.finish()
@@ -171,7 +172,7 @@ def test_any_status_counts_where_it_is_allowed():
 
 def test_a_broker_that_stays_away_fails_the_task_when_the_time_is_over():
     gone = SendFailed("no answer", topic="T", tries=1, maybe_stored=True)
-    work = sending_with(Scripted(SendStatus.SEND_OK, *[gone] * 100_000), wait_ms=20)
+    work = sending_with(Scripted(SendStatus.SEND_OK, *[gone] * 100_000), max_wait_for_broker=20)
     work.put(0, message(0))
     work.put(1, message(1), queue=2)
     wanted = r"row 1 to T: tried for 0 s \(maxWaitForBroker\): no answer; .* acknowledged before: 1, in flight: 1"

@@ -4,12 +4,14 @@ import json
 import pickle
 import re
 import time
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pyarrow as pa
 import pytest
 
 from rmqkit.errors import ConfigError
+from rmqkit.spark.options import parse
 from rmqkit.spark.sink import row_sender, writer
 from rmqkit.spark.sink.row_sender import WriteFailed
 from tests.spark.lakes import stored
@@ -94,25 +96,27 @@ def test_an_abort_says_what_stays(capsys):
     assert capsys.readouterr().err.startswith("rmqkit: batch 8 failed after 7 rows")
 
 
+def sink_options(own):
+    given = {"namesrv": own.namesrv, "producerGroup": "mine", "maxWaitForBroker": "1000", "requestTimeout": "1000"}
+    return parse(given, "sink")
+
+
 def test_options_reach_the_tasks():
     given = {"topic": "T", "namesrv": "a:1;b:2", "producerGroup": "mine", "requiredStatus": "any", "messagesPerSecond": "9"}
     made = writer.writer({**given, "maxWaitForBroker": "3s", "requestTimeout": "500ms"}, schema("body string"), False)
-    assert made.plan.settings == row_sender.SendSettings(("a:1", "b:2"), "mine", False, 3000, 500)
-    assert made.plan.per_second == 9
-    assert writer.writer({"topic": "T"}, schema("body string"), False).plan.settings[1:] == (
-        "rmqkit-spark",
-        True,
-        120_000,
-        5000,
-    )
-    assert writer.writer({"topic": "T"}, schema("body string"), False).plan.per_second == 0
+    assert (made.options.namesrv, made.options.producer_group) == (("a:1", "b:2"), "mine")
+    assert (made.options.required_status, made.options.messages_per_second) == ("any", 9)
+    assert (made.options.max_wait_for_broker, made.options.request_timeout) == (3000, 500)
+    plain = writer.writer({"topic": "T"}, schema("body string"), False).options
+    assert (plain.producer_group, plain.required_status, plain.messages_per_second) == ("rmqkit-spark", "send_ok", 0)
+    assert (plain.max_wait_for_broker, plain.request_timeout) == (120_000, 5000)
 
 
 def test_a_process_keeps_one_producer_of_its_own(own, monkeypatch):
-    settings = row_sender.SendSettings((own.namesrv,), "mine", True, 1000, 1000)
+    settings = sink_options(own)
     first = row_sender.kept(settings)
-    assert row_sender.kept(settings._replace(wait_ms=5)) is first
-    assert row_sender.kept(settings._replace(group="other")) is not first
+    assert row_sender.kept(replace(settings, max_wait_for_broker=5)) is first
+    assert row_sender.kept(replace(settings, producer_group="other")) is not first
     # As in a forked process, which inherits the module's state.
     monkeypatch.setattr(row_sender.os, "getpid", lambda: -1)
     child = row_sender.kept(settings)
@@ -171,9 +175,9 @@ DUE_MS = 1_900_000_000_000
 )
 def test_a_bad_delay_names_its_row_and_column(own, row, said):
     topic = own.topic()
-    plan = writer._Plan(row_sender.SendSettings((own.namesrv,), "mine", True, 1000, 1000), 0, topic, ("body", *row))
+    options = replace(sink_options(own), topic=topic)
     with pytest.raises(WriteFailed, match=f"^partition 0, {said.format(topic)}"):
-        writer._send(plan, "run/", iter([batch(["x"], *[[each] for each in row.values()], names=["body", *row])]))
+        writer._send(options, "run/", iter([batch(["x"], *[[each] for each in row.values()], names=["body", *row])]))
 
 
 def test_delays_become_the_properties_of_timers():

@@ -398,12 +398,6 @@ def test_a_filter_that_nothing_passes(brokers):
     assert read(brokers, 0, 100, tags="A") == []
 
 
-def test_a_range_of_time(brokers):
-    brokers.broker(queue_of(100))
-    assert offsets(read(brokers, 0, 100, time_from_ms=2010, time_to_ms=2020)) == list(range(10, 20))
-    assert offsets(read(brokers, 0, 100, time_from_ms=2090)) == list(range(90, 100))
-
-
 @pytest.mark.parametrize("name", ["zlib", "lz4", "zstd"])
 def test_compressed_bodies(brokers, name):
     packing = compression(name)

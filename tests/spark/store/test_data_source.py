@@ -2,6 +2,7 @@
 
 import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 
@@ -12,11 +13,12 @@ from pyspark.sql.functions import spark_partition_id
 from pyspark.sql.types import StringType, StructField, StructType
 
 from rmqkit.errors import ConfigError
+from rmqkit.spark.options import parse
 from rmqkit.spark.store import files
 from rmqkit.spark.store.columns import STORE_COLUMNS
 from rmqkit.spark.store.data_source import StoreDataSource
 from rmqkit.spark.store.files import StoreInUse, log_files, log_folders
-from rmqkit.spark.store.reader import StoreSettings, read_file
+from rmqkit.spark.store.reader import read_file
 from rmqkit.store import ENGINES
 from rmqkit.testing.store_world import StoreWorld, put, store_config
 from tests.spark.logs import BORN_MS, bodies_of, log_file
@@ -25,11 +27,10 @@ from tests.store.apache_store import files_of, messages_of
 ALL = tuple(STORE_COLUMNS)
 
 
-def rows_of(path: Path, columns: tuple[str, ...] = ALL, **settings) -> list[dict]:
+def rows_of(path: Path, columns: tuple[str, ...] = ALL, **chosen) -> list[dict]:
+    options = replace(parse({}, "store"), columns=columns, **chosen)
     tables = [
-        pa.Table.from_batches([batch])
-        for file in log_files(log_folders(str(path)))
-        for batch in read_file(file, StoreSettings(columns, **settings))
+        pa.Table.from_batches([batch]) for file in log_files(log_folders(str(path))) for batch in read_file(file, options)
     ]
     return pa.concat_tables(tables).to_pylist() if tables else []
 
@@ -146,9 +147,9 @@ def test_a_pattern_means_users_topics(tmp_path):
     def topics(**settings):
         return [row["topic"] for row in rows_of(tmp_path, ("topic",), **settings)]
 
-    assert topics(topic_pattern=".*") == ["Payments"]
-    assert topics(topic_pattern="%RETRY%.*") == ["%RETRY%g"]
-    assert topics(topics=("SCHEDULE_TOPIC_XXXX",)) == ["SCHEDULE_TOPIC_XXXX"]
+    assert topics(subscribe_pattern=".*") == ["Payments"]
+    assert topics(subscribe_pattern="%RETRY%.*") == ["%RETRY%g"]
+    assert topics(subscribe=("SCHEDULE_TOPIC_XXXX",)) == ["SCHEDULE_TOPIC_XXXX"]
     assert len(topics()) == 4
 
 
@@ -167,17 +168,17 @@ def test_filters_choose_messages_and_never_hide_damage(tmp_path):
 
     damage = (None, None, False)
     payments = [("Payments", offset, True) for offset in range(40)]
-    assert told(topics=("Payments",)) == [damage, *payments]
-    assert told(topic_pattern="Pay.*") == [damage, *payments]
-    assert told(topics=("Pay",)) == told(topic_pattern="Pay") == [damage]
+    assert told(subscribe=("Payments",)) == [damage, *payments]
+    assert told(subscribe_pattern="Pay.*") == [damage, *payments]
+    assert told(subscribe=("Pay",)) == told(subscribe_pattern="Pay") == [damage]
     begin, end = BORN_MS + 2000, BORN_MS + 5000
-    within = told(time_from_ms=begin, time_to_ms=end)
+    within = told(starting_timestamp=begin, ending_timestamp=end)
     assert within == [
         ("Orders", 2, True), damage, ("Orders", 4, True),
         *(("Payments", offset, True) for offset in (2, 3, 4)),
         *(("Orders", offset, True) for offset in (2, 3, 4)),
     ]  # fmt: skip
-    assert told(topics=("Orders",), time_from_ms=BORN_MS + 39_000) == [damage, *[("Orders", 39, True)] * 2]
+    assert told(subscribe=("Orders",), starting_timestamp=BORN_MS + 39_000) == [damage, *[("Orders", 39, True)] * 2]
 
 
 def test_only_the_columns_that_are_asked_for(tmp_path):
@@ -194,7 +195,7 @@ def test_a_broker_that_writes_leaves_a_tail_that_is_no_damage(tmp_path):
     path.write_bytes(data[:torn].ljust(16_384, b"\0"))
     rows = rows_of(tmp_path)
     assert rows[-1]["damage"].endswith("no intact record up to the end of the written part")
-    assert rows_of(tmp_path, is_live=True) == rows[:-1]
+    assert rows_of(tmp_path, allow_running=True) == rows[:-1]
 
 
 def test_a_compressed_body_is_inflated_and_a_wrong_one_given_as_it_is(tmp_path):
