@@ -1,10 +1,11 @@
-"""Broker groups of controller mode, with controllers inside Apache's name servers.
+"""Broker groups of controller mode, with controllers inside the name servers.
 
 Each `Replica` has its own folder, and can be stopped, killed and started by itself.
 """
 
 import time
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from rmqkit.wire import fastjson
 from tests.helpers.ports import free_base
 from tests.interop import apache
 from tests.interop.acting import send_code
-from tests.interop.groups import SMALL_FILES, Member
+from tests.interop.groups import SMALL_FILES, Member, _kind
 from tests.interop.until import until
 
 GROUP = "broker-a"
@@ -41,7 +42,7 @@ class Replica(Member):
 
 
 class ElectedGroup:
-    """Apache's name servers with controllers, and replicas: "ours" or "apache" each."""
+    """Name servers with controllers, and replicas: "ours" or "apache" each."""
 
     def __init__(
         self,
@@ -51,6 +52,9 @@ class ElectedGroup:
         *,
         controllers: int = 1,
         is_unclean: bool = False,
+        whose_controllers: str = "apache",
+        controller_settings: Mapping[str, str] | None = None,
+        heap_mb: int = 512,
     ) -> None:
         """`is_unclean`: the controllers also elect a member that is not in sync."""
         ports = [apache.free_ports()[0] for _ in range(controllers)]
@@ -63,9 +67,10 @@ class ElectedGroup:
             "mappedFileSize": str(1024 * 1024),
             "scanNotActiveBrokerInterval": "1000",
             "enableElectUncleanMaster": str(is_unclean).lower(),
+            **(controller_settings or {}),
         }
         self.nameservers = [
-            apache.ApacheCluster(
+            _kind(whose_controllers)(
                 home=home / f"ns-{number}",
                 ports=(port, port),
                 nameserver_properties={**shared, "controllerDLegerSelfId": f"n{number}"},
@@ -80,9 +85,12 @@ class ElectedGroup:
             "controllerAddr": ";".join(self.controllers),
             **(settings or {}),
         }
-        self.replicas = [Replica(each, home / f"broker-{number}", ports[0], values) for number, each in enumerate(whose)]
-        for each in self.nameservers:
-            each.start_nameserver()
+        self.replicas = [
+            Replica(each, home / f"broker-{number}", ports[0], values, heap_mb=heap_mb)
+            for number, each in enumerate(whose)
+        ]
+        with ThreadPoolExecutor(controllers) as pool:
+            list(pool.map(apache.ApacheCluster.start_nameserver, self.nameservers))
         until("a controller leads", lambda: self.leader() >= 0)
 
     def leader(self) -> int:
