@@ -1,8 +1,11 @@
-"""Broker groups of controller mode, with controllers inside the name servers.
+"""Broker groups of controller mode and their controllers.
 
-Each `Replica` has its own folder, and can be stopped, killed and started by itself.
+Controllers are inside the name servers (`embedded`), or processes of their own beside one name
+server: `alone` (Apache's DLedger) or `jraft`. Each `Replica` has its own folder, and can be
+stopped, killed and started by itself.
 """
 
+import subprocess
 import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -17,6 +20,8 @@ from tests.interop.groups import SMALL_FILES, Member, _kind
 from tests.interop.until import until
 
 GROUP = "broker-a"
+EMBEDDED, ALONE, JRAFT = "embedded", "alone", "jraft"
+_STARTUP = "org.apache.rocketmq.controller.ControllerStartup"
 _METADATA, _SYNC_DATA, _EPOCHS = 1005, 1006, 1007
 ELECTED = {
     "enableControllerMode": "true",
@@ -42,7 +47,7 @@ class Replica(Member):
 
 
 class ElectedGroup:
-    """Name servers with controllers, and replicas: "ours" or "apache" each."""
+    """Controllers with their name servers, and replicas: "ours" or "apache" each."""
 
     def __init__(
         self,
@@ -51,33 +56,40 @@ class ElectedGroup:
         settings: Mapping[str, str] | None = None,
         *,
         controllers: int = 1,
+        kind: str = EMBEDDED,
         is_unclean: bool = False,
         whose_controllers: str = "apache",
         controller_settings: Mapping[str, str] | None = None,
         heap_mb: int = 512,
     ) -> None:
-        """`is_unclean`: the controllers also elect a member that is not in sync."""
-        ports = [apache.free_ports()[0] for _ in range(controllers)]
+        """`kind` is EMBEDDED, ALONE or JRAFT.
+
+        `is_unclean`: the controllers also elect a member that is not in sync.
+        """
         self.controllers = [f"{apache.HOST}:{free_base((0,))}" for _ in range(controllers)]
+        self._kind = kind
+        own = _jraft(self.controllers) if kind == JRAFT else _dledger(self.controllers)
         shared = {
-            "enableControllerInNamesrv": "true",
-            "controllerDLegerGroup": "group1",
-            "controllerDLegerPeers": ";".join(f"n{number}-{each}" for number, each in enumerate(self.controllers)),
-            "controllerStorePath": "./controller",
-            "mappedFileSize": str(1024 * 1024),
             "scanNotActiveBrokerInterval": "1000",
             "enableElectUncleanMaster": str(is_unclean).lower(),
             **(controller_settings or {}),
         }
+        self._settings = [{**shared, **each} for each in own]
+        names = range(controllers if kind == EMBEDDED else 1)
+        ports = [apache.free_ports()[0] for _ in names]
         self.nameservers = [
             _kind(whose_controllers)(
                 home=home / f"ns-{number}",
-                ports=(port, port),
-                nameserver_properties={**shared, "controllerDLegerSelfId": f"n{number}"},
+                ports=(ports[number], ports[number]),
+                nameserver_properties=(
+                    {"enableControllerInNamesrv": "true", **self._settings[number]} if kind == EMBEDDED else {}
+                ),
             )
-            for number, port in enumerate(ports)
+            for number in names
         ]
         self.namesrv = ";".join(each.namesrv for each in self.nameservers)
+        self._alone = [apache.ApacheCluster(home=home / f"controller-{number}") for number in range(controllers)]
+        self._processes: dict[int, subprocess.Popen[str]] = {}
         values = {
             **SMALL_FILES,
             **ELECTED,
@@ -86,12 +98,28 @@ class ElectedGroup:
             **(settings or {}),
         }
         self.replicas = [
-            Replica(each, home / f"broker-{number}", ports[0], values, heap_mb=heap_mb)
-            for number, each in enumerate(whose)
+            Replica(each, home / f"broker-{number}", ports[0], values, heap_mb=heap_mb) for number, each in enumerate(whose)
         ]
+        if kind != EMBEDDED:
+            for number in range(controllers):
+                self.start_controller(number)
         with ThreadPoolExecutor(controllers) as pool:
             list(pool.map(apache.ApacheCluster.start_nameserver, self.nameservers))
-        until("a controller leads", lambda: self.leader() >= 0)
+        until("a controller leads", lambda: self.leader() >= 0, deadline_s=apache.READY_TIMEOUT_S)
+
+    def start_controller(self, number: int) -> None:
+        """Start a controller; one in a name server starts with it."""
+        if self._kind == EMBEDDED:
+            self.nameservers[number].start_nameserver()
+        else:
+            self._processes[number] = self._alone[number]._start("controller", _STARTUP, self._settings[number])
+
+    def stop_controller(self, number: int) -> None:
+        """Kill a controller; one in a name server dies with it."""
+        if self._kind == EMBEDDED:
+            self.nameservers[number].stop()
+        else:
+            apache.end(self._processes.pop(number), clean=False)
 
     def leader(self) -> int:
         """Return the number of the controller that leads, -1 if there is none."""
@@ -107,6 +135,8 @@ class ElectedGroup:
     def close(self) -> None:
         for replica in self.replicas:
             replica.kill()
+        for number in list(self._processes):
+            self.stop_controller(number)
         for each in self.nameservers:
             each.stop()
 
@@ -141,3 +171,28 @@ class ElectedGroup:
         began_s = time.monotonic()
         until(f"{replica.address} takes a send", lambda: self.takes_sends(replica, topic), pause_s=0.05)
         return time.monotonic() - began_s
+
+
+def _dledger(addresses: list[str]) -> list[dict[str, str]]:
+    """Return the settings of each controller that uses DLedger, or of ours."""
+    peers = ";".join(f"n{number}-{address}" for number, address in enumerate(addresses))
+    shared = {
+        "controllerDLegerGroup": "group1",
+        "controllerDLegerPeers": peers,
+        "controllerStorePath": "./controller-store",
+        "mappedFileSize": str(1024 * 1024),
+    }
+    return [{**shared, "controllerDLegerSelfId": f"n{number}"} for number in range(len(addresses))]
+
+
+def _jraft(addresses: list[str]) -> list[dict[str, str]]:
+    """Return the settings of each controller that uses jRaft; its log has a port of its own."""
+    peers = [f"{apache.HOST}:{free_base((0,))}" for _ in addresses]
+    shared = {
+        "controllerType": "jRaft",
+        "jRaftGroupId": "group1",
+        "jRaftInitConf": ",".join(peers),
+        "jRaftControllerRPCAddr": ",".join(addresses),
+        "controllerStorePath": "./controller-store",
+    }
+    return [{**shared, "jRaftServerId": peer} for peer in peers]

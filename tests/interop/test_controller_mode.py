@@ -172,7 +172,7 @@ def test_a_group_of_controllers_loses_its_leader_and_then_the_group_its_master(t
         acked = 1 + sum(send_code(old.address, TOPIC, "") == 0 for _ in range(50))
         assert acked == 51
         leader = group.leader()
-        group.nameservers[leader].stop()
+        group.stop_controller(leader)
         until("another controller leads", lambda: group.leader() not in (leader, -1))
         until("the master takes sends", lambda: group.takes_sends(old, TOPIC))
         until("the new leader knows the master", lambda: group.master() is old)
