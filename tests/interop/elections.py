@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from rmqkit.wire import fastjson
+from rmqkit.wire.record import iter_records
 from tests.helpers.ports import free_base
 from tests.interop import apache
 from tests.interop.acting import send_code
-from tests.interop.groups import SMALL_FILES, Member, _kind
-from tests.interop.until import until
+from tests.interop.groups import SMALL_FILES, Member, _kind, read_log
+from tests.interop.until import DEADLINE_S, until
 
 GROUP = "broker-a"
 EMBEDDED, ALONE, JRAFT = "embedded", "alone", "jraft"
@@ -40,6 +41,11 @@ class Replica(Member):
         header, body = apache.ask_whole(self.address, _EPOCHS, {})
         assert header["code"] == 0, header
         return [(each["epoch"], each["startOffset"]) for each in fastjson.loads(body)["epochList"]]
+
+    def stored(self, topic: str) -> int:
+        """Return the number of the topic's messages in the log."""
+        _, data = read_log(self.store, self.log_end())
+        return sum(1 for record in iter_records(data) if record.topic == topic)
 
     def identity(self) -> str:
         path = self.store / "brokerIdentity"
@@ -107,6 +113,27 @@ class ElectedGroup:
             list(pool.map(apache.ApacheCluster.start_nameserver, self.nameservers))
         until("a controller leads", lambda: self.leader() >= 0, deadline_s=apache.READY_TIMEOUT_S)
 
+    def begin(self, topic: str) -> tuple[Replica, Replica]:
+        """Start both replicas one after the other. Return master and slave, both in sync."""
+        master, slave = self.replicas
+        limit_s = apache.READY_TIMEOUT_S
+        master.begin()
+        until("the first replica is elected", lambda: self.takes_sends(master, topic), deadline_s=limit_s)
+        slave.begin()
+        self.until_in_sync(master, slave, deadline_s=limit_s)
+        return master, slave
+
+    def until_in_sync(self, *replicas: Replica, deadline_s: float = DEADLINE_S) -> None:
+        """Wait until exactly these replicas are in sync."""
+        wanted = {replica.address for replica in replicas}
+        until(f"in sync: {wanted}", lambda: self.in_sync() == wanted, deadline_s=deadline_s)
+
+    def until_copied(self, source: Replica, copy: Replica) -> None:
+        """Wait until both logs end at the same offset. Expect equal bytes and epochs."""
+        until("the logs end at one offset", lambda: copy.log_end() == source.log_end() > 0)
+        assert copy.epochs() == source.epochs()
+        assert copy.log() == source.log()
+
     def start_controller(self, number: int) -> None:
         """Start a controller; one in a name server starts with it."""
         if self._kind == EMBEDDED:
@@ -165,6 +192,17 @@ class ElectedGroup:
             return send_code(replica.address, topic, "") == 0
         except OSError:
             return False
+
+    def send(self, replica: Replica, topic: str, count: int) -> None:
+        """Send until `count` messages are acknowledged; one without an answer may be stored."""
+        left = count
+
+        def is_sent() -> bool:
+            nonlocal left
+            left -= self.takes_sends(replica, topic)
+            return left == 0
+
+        until(f"{count} messages are acknowledged", is_sent, pause_s=0.0)
 
     def failover_s(self, replica: Replica, topic: str) -> float:
         """Wait until the replica takes a send; return how long that took."""
