@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 # with PySpark and a Java for it, half a gigabyte: what demo and lint do not wait for
 SPARK_STAMP := $(VENV)/.installed-spark
 
-.PHONY: demo test test-long lint types docs site crash drills simulate interop interop-full bench-first bench-apache bench-latency bench-replicas bench-services bench-failover bench-takeover bench-spark bench-lake soak audit clean
+.PHONY: demo test test-long lint types docs site crash drills simulate interop interop-full bench-first bench-apache bench-latency bench-replicas bench-services bench-failover bench-elections bench-takeover bench-spark bench-lake soak audit clean
 
 $(STAMP): pyproject.toml $(wildcard plugins/*/pyproject.toml)
 	$(PYTHON) -m venv $(VENV)
@@ -107,6 +107,11 @@ bench-services: $(STAMP)
 
 bench-failover: $(STAMP)
 	$(BIN)/python -m tests.bench.failover $(ARGS)
+
+# docs/failover/elections.md: elections in controller mode, ours and Apache's; about 80 s a pair, ARGS="--timers upstream" for
+# Apache's default timers, ARGS=--write keeps the figures and the page
+bench-elections: $(STAMP)
+	$(BIN)/python -m tests.bench.elections $(ARGS)
 
 # docs/comparison.md: takeovers with pending timers, half messages and popped messages, ours and Apache's; about 4 minutes a pair
 # and fault; ARGS="--fault kill --pairs 1" for some, ARGS=--write keeps the figures and the page

@@ -62,7 +62,10 @@ class Member:
         self.port = free_base((-2, 0, 1))
         self.address = f"{java.get('host', apache.HOST)}:{self.port}"
         values = {**settings, "haListenPort": str(self.port + 1)}
-        self._node = _kind(whose)(home=home, ports=(nameserver_port, self.port), broker_properties=values, **java)
+        node = {"home": home, "ports": (nameserver_port, self.port), "broker_properties": values, **java}
+        #: both makes of this broker; at most one of them runs
+        self._nodes = {each: _kind(each)(**node) for each in ("ours", "apache")}
+        self._node = self._nodes[whose]
         self.store = self._node.store
 
     @property
@@ -86,7 +89,13 @@ class Member:
 
     def set(self, **settings: str) -> None:
         """Change settings; they apply from the next start."""
-        self._node.set_broker(settings)
+        for node in self._nodes.values():
+            node.set_broker(settings)
+
+    def become(self, whose: str) -> None:
+        """Use the other make, with the same folder and ports, from the next start."""
+        self.whose = whose
+        self._node = self._nodes[whose]
 
     def stop(self) -> None:
         self._node.stop_broker(clean=True)

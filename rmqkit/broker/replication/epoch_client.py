@@ -22,6 +22,8 @@ messages.
 Source: `store/.../ha/autoswitch/AutoSwitchHAClient.java`.
 """
 
+from collections.abc import Sequence
+
 from rmqkit.broker.context import BrokerContext
 from rmqkit.broker.replication.divergence import Divergence, DivergenceVerdict
 from rmqkit.broker.replication.epochs import EpochError, Epochs
@@ -36,6 +38,7 @@ from rmqkit.errors import RemoteProtocolError
 from rmqkit.runtime.connection import Address, Connection
 from rmqkit.store.contract import StorageEngine
 from rmqkit.wire.ha.epochs import (
+    EpochStart,
     EpochTransfer,
     EpochTransfers,
     MasterHandshake,
@@ -64,6 +67,8 @@ class EpochClient(HaClient):
         #: the master's answer to 906 for this connection, and what it says about the logs
         self._said = ExchangeHAInfoResponse()
         self._verdict = DivergenceVerdict()
+        #: the epochs of the master's handshake
+        self._master_epochs: Sequence[EpochStart] = ()
         #: the connection on which a report was sent
         self._reported: Connection | None = None
         self._is_syncing = False
@@ -131,7 +136,7 @@ class EpochClient(HaClient):
             self._set(verdict.state, verdict.why)
         else:
             self.divergence.follow(self._said)
-            self.master_end = master.log_end
+            self.master_end, self._master_epochs = master.log_end, master.epochs
             self._is_whole = not self._context.config.replication.sync_from_last_file
             self._store.expect_copy(master.log_end)
             self._epochs.cut(end)
@@ -184,13 +189,14 @@ class EpochClient(HaClient):
         # An empty log takes any offset: the master begins at its first byte.
         is_next = store.offset_max in (0, frame.offset)
         # A heartbeat shows an epoch in which nothing was written yet.
-        if is_next and (frame.body or frame.epoch.start <= store.offset_max) and frame.epoch.epoch > 0:
+        epoch = self._epochs.of_transfer(frame.offset, frame.epoch, self._master_epochs)
+        if is_next and (frame.body or epoch.start <= store.offset_max) and epoch.epoch > 0:
             try:
-                if self._epochs.begin(*frame.epoch):
-                    self._context.log.info("epoch", epoch=frame.epoch.epoch, start=frame.epoch.start)
+                if self._epochs.begin(*epoch):
+                    self._context.log.info("epoch", epoch=epoch.epoch, start=epoch.start)
                     self._epochs.save()
             except EpochError as error:
-                self._context.outbox.abort(conn, f"the master sends bytes of epoch {frame.epoch}: {error}")
+                self._context.outbox.abort(conn, f"the master sends bytes of epoch {epoch}: {error}")
                 return False
         if not self._append(conn, frame.offset, frame.body):
             return False

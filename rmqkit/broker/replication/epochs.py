@@ -88,6 +88,18 @@ class Epochs:
         """Return the epoch of the byte at `offset`."""
         return next((each for each in reversed(self.entries) if each.start <= offset), NO_EPOCH)
 
+    def of_transfer(self, offset: int, named: EpochStart, theirs: Sequence[EpochStart]) -> EpochStart:
+        """Return the epoch of a master's bytes at `offset`, NO_EPOCH if it is not new or unknown.
+
+        A transfer names its epoch. But Apache 5.5.0's master names the next one in the last
+        transfer of an epoch, so it never names an epoch that fits into one transfer: its handshake
+        (`theirs`) has that one (`AutoSwitchHAConnection.transferToSlave`).
+        """
+        if named.start <= offset:
+            return named
+        known = (each for each in reversed(theirs) if each.start <= offset and each.epoch > self.last)
+        return next(known, NO_EPOCH)
+
     def end_at(self, offset: int, log_end: int) -> int:
         """Return where the epoch of the byte at `offset` ends."""
         return next((each.start for each in self.entries if each.start > offset), log_end)

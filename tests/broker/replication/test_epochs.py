@@ -50,6 +50,18 @@ def test_an_epoch_without_bytes_gives_way_to_a_newer_one():
     assert made.entries == [(1, 0), (5, 100)]
 
 
+def test_an_epoch_that_apaches_master_does_not_name_is_known_from_its_handshake():
+    made = epochs((1, 0))
+    theirs = starts((1, 0), (3, 100), (5, 200))
+    assert made.of_transfer(150, EpochStart(3, 100), theirs) == (3, 100), "named by the transfer"
+    assert made.of_transfer(100, EpochStart(5, 200), theirs) == (3, 100), "the last transfer of epoch 3"
+    made.begin(3, 100)
+    assert made.of_transfer(150, EpochStart(5, 200), theirs) == (0, 0), "already noted"
+    assert made.of_transfer(250, EpochStart(6, 300), theirs) == (5, 200)
+    made.begin(7, 300)
+    assert made.of_transfer(350, EpochStart(8, 400), theirs) == (0, 0), "an epoch of after the handshake goes on"
+
+
 def test_a_cut_removes_the_epochs_behind_it():
     made = epochs((1, 0), (2, 100), (3, 200))
     made.cut(100)
