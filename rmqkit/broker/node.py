@@ -59,7 +59,7 @@ from rmqkit.broker.live_settings import LiveSettings
 from rmqkit.broker.locks.contract import LockMode, lock_mode_of
 from rmqkit.broker.locks.lock_table import LockTable
 from rmqkit.broker.metadata.copied_tables import CopiedTables
-from rmqkit.broker.puts import Puts
+from rmqkit.broker.puts.puts import Puts
 from rmqkit.broker.registration import Registration
 from rmqkit.broker.replication.epoch_client import EpochClient
 from rmqkit.broker.replication.epochs import Epochs

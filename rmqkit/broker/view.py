@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from rmqkit.broker.hosts import Hosts
     from rmqkit.broker.live_settings import LiveSettings
     from rmqkit.broker.locks.contract import CommitGuard, LockMode
-    from rmqkit.broker.puts import Puts
+    from rmqkit.broker.puts.puts import Puts
     from rmqkit.broker.registration import Registration
     from rmqkit.broker.replication.replication import Replication
     from rmqkit.broker.roles import Roles

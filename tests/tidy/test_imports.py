@@ -27,7 +27,10 @@ MAY_IMPORT = {
     "api": {"wire", "runtime", "access", "client", "tls", "shell", "plugins"},
     "sim": {"wire", "runtime", "access", "tls", "store", "nameserver", "broker", "controller", "client"},
     "cluster": {"wire", "runtime", "access", "client", "tls", "shell", "api"},
-    "drill": {"wire", "runtime", "store", "client", "tls", "shell", "api", "cluster", "sim", "plugins", "broker"},
+    "drill": {
+        *("wire", "runtime", "store", "client", "tls", "shell", "api", "cluster", "sim", "plugins", "broker"),
+        "controller",
+    },
     "spark": {"wire", "runtime", "store", "access", "client", "tls", "api"},
 }
 #: module of a package -> packages that it may import in addition

@@ -29,7 +29,7 @@ TURN = Exchange(
     ),
 )
 
-# rmqkit/broker/puts.py, rmqkit/broker/replication/{acks,ha_server,ha_client}.py
+# rmqkit/broker/puts/puts.py, rmqkit/broker/replication/{acks,ha_server,ha_client}.py
 PUT = Exchange(
     "A put of a SYNC_MASTER with inSyncReplicas 2: it is answered when the faster slave has reported its offset",
     ("producer", "master", "slave 1", "slave 2"),

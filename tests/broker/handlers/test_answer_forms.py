@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from rmqkit.broker.handlers.messages.pull_answers import pull_head
-from rmqkit.broker.put_answers import IDS_MAX, TEMPLATES_MAX, PutAnswers
+from rmqkit.broker.puts.answers import IDS_MAX, TEMPLATES_MAX, PutAnswers
 from rmqkit.store.contract import GetStatus, PutResult, PutStatus, Read
 from rmqkit.wire.batch import BatchMessage, encode_batch
 from rmqkit.wire.codes import RequestCode, ResponseCode

@@ -92,7 +92,7 @@ def test_promises_about_places_are_judged_where_a_master_forgets_nothing():
 
 
 def test_an_exception_out_of_a_node_is_told(monkeypatch):
-    from rmqkit.broker.puts import Puts
+    from rmqkit.broker.puts.puts import Puts
 
     def fails(*args, **more):
         raise AssertionError("an invariant is broken")

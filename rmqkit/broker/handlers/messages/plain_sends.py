@@ -27,7 +27,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from rmqkit.broker.handlers.messages.sent_properties import BEHIND_SIZE_MAX, UNIQ_PAIR, UNIQ_SIZE, behind_unique
-from rmqkit.broker.send_runs import SendRun, Sent, SentForm
+from rmqkit.broker.puts.send_runs import SendRun, Sent, SentForm
 from rmqkit.runtime.connection import Connection
 from rmqkit.runtime.remoting import Peer, Remoting
 from rmqkit.store.contract import Put, PutStatus

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from rmqkit.access.rules import PUB, on_topic
 from rmqkit.broker.handlers.messages.timer_sends import TIMERS, due_slot
-from rmqkit.broker.put_answers import STORED
+from rmqkit.broker.puts.answers import STORED
 from rmqkit.broker.special.timer.rewrite import DELETE
 from rmqkit.config import BrokerRole
 from rmqkit.runtime.calls import Answer, Call, Handlers, Refused, Response

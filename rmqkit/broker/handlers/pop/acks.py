@@ -33,7 +33,7 @@ from rmqkit.broker.handlers.pop.checks import (
 from rmqkit.broker.handlers.pop.in_flight import client_of
 from rmqkit.broker.handlers.pop.order_acks import ack_in_order, change_in_order
 from rmqkit.broker.handlers.pop.turn_acks import ack_of
-from rmqkit.broker.put_answers import STORED
+from rmqkit.broker.puts.answers import STORED
 from rmqkit.broker.special.pop.counts import ACK, CHECKPOINT
 from rmqkit.broker.special.pop.pending import Key, PopQueue
 from rmqkit.broker.special.pop.records import ack_put, checkpoint_put

@@ -29,7 +29,7 @@ from rmqkit.broker.handlers.pop.checks import (
 )
 from rmqkit.broker.handlers.pop.in_flight import client_of
 from rmqkit.broker.handlers.pop.queue_reads import QueueReads, TakenMessages, redelivered
-from rmqkit.broker.put_answers import STORED
+from rmqkit.broker.puts.answers import STORED
 from rmqkit.broker.special.pop.counts import CHECKPOINT
 from rmqkit.broker.special.pop.records import checkpoint_put
 from rmqkit.runtime.calls import Answer, Call, Handlers, Refused, Response

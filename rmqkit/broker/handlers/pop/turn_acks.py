@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 
 from rmqkit.broker.context import BrokerContext
 from rmqkit.broker.hosts import Hosts
-from rmqkit.broker.put_answers import STORED
-from rmqkit.broker.puts import Puts
+from rmqkit.broker.puts.answers import STORED
+from rmqkit.broker.puts.puts import Puts
 from rmqkit.broker.special.pop.counts import ACK
 from rmqkit.broker.special.pop.pending import Key, Pending
 from rmqkit.broker.special.pop.records import ack_put

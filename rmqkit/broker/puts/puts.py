@@ -18,7 +18,7 @@ if a client waits for the message.
 
 Puts wait by log offset, so one slow put delays no other.
 
-`put_answers.py` encodes the answers.
+`answers.py` encodes the answers.
 
 Source: `store/.../CommitLog.handleDiskFlushAndHA`,
 `broker/.../SendMessageProcessor.handlePutMessageResult`.
@@ -31,8 +31,8 @@ from typing import Any
 
 from rmqkit.broker.context import BrokerContext
 from rmqkit.broker.hosts import Hosts
-from rmqkit.broker.put_answers import STORED, PutAnswers
-from rmqkit.broker.send_runs import SendRun
+from rmqkit.broker.puts.answers import STORED, PutAnswers
+from rmqkit.broker.puts.send_runs import SendRun
 from rmqkit.broker.replication.acks import OWN, Acks
 from rmqkit.broker.statistics import Statistics
 from rmqkit.config import FlushDiskType

@@ -20,7 +20,7 @@ from sys import byteorder
 
 import msgspec
 
-from rmqkit.broker.send_runs import SendRun
+from rmqkit.broker.puts.send_runs import SendRun
 from rmqkit.store.contract import PutResult, PutStatus
 from rmqkit.wire.codes import VERSION, ResponseCode
 from rmqkit.wire.remoting.frames import CODEC_ROCKETMQ, frame
