@@ -109,12 +109,7 @@ class PlainSends:
                 if form.topic in broker.guarded_topics:
                     break
                 config = form.config
-            if (
-                not 0 < len(body) <= size_max
-                or frame.codec != CODEC_ROCKETMQ
-                or not unique.isalnum()
-                or not born.isdigit()
-            ):
+            if not 0 < len(body) <= size_max or frame.codec != CODEC_ROCKETMQ or not unique.isalnum() or not born.isdigit():
                 break
             _, topic, queue_id, flag, sys_flag, reconsume_times, properties, tags_code, *_ = form
             fixed = flag, sys_flag | v6, int(born), born_host, store_host, reconsume_times, 0, body
