@@ -15,6 +15,8 @@ from rmqkit.runtime.connection import Buffer
 
 #: most buffers in one vectored call; the limit of both Linux and macOS
 IOV_MAX = 1024
+#: bytes per buffer up to which joining buffers is cheaper than a vectored call with all of them
+JOIN_SIZE_MAX = 2048
 OPEN_FLAGS = getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0)
 IS_WINDOWS = sys.platform == "win32"
 _F_FULLFSYNC = 51
@@ -49,7 +51,8 @@ def write_at(fd: int, buffers: Sequence[Buffer], position: int) -> None:
     size_left = sum(map(len, buffers))
     if size_left == 0:
         return
-    waiting: list[Buffer] = list(buffers)
+    is_joined = size_left <= JOIN_SIZE_MAX * len(buffers)
+    waiting: list[Buffer] = [b"".join(buffers)] if is_joined else list(buffers)
     while True:
         written = _write_some(fd, waiting[:IOV_MAX], position)
         size_left -= written

@@ -174,6 +174,28 @@ class StorageEngineContract:
         assert engine.append_batch(put(), []).status is PutStatus.MESSAGE_ILLEGAL
         assert engine.offset_max == engine.offset_written
 
+    def test_messages_are_appended_up_to_the_first_that_is_refused(self, world: StoreWorld) -> None:
+        engine = world.engine
+        single = engine.append(put("T", 1, b"m0"))
+        results = engine.append_some([put("T", 1, b"m1"), put("T", 2, b"m2"), put("T", 1, b"m3", tags_code=7)])
+        assert [(each.status, each.queue_offset) for each in results] == [(PutStatus.PUT_OK, n) for n in (1, 0, 2)]
+        assert [each.phy_offset for each in (*results,)] == [each.phy_offset_next for each in (single, *results[:-1])]
+        end = results[-1].phy_offset_next
+        refused = put("T", 1, properties=b"p" * 40_000)
+        assert [each.status for each in engine.append_some([refused, put("T", 1)])] == [PutStatus.PROPERTIES_SIZE_EXCEEDED]
+        assert engine.offset_max == end
+        some = engine.append_some([put("T", 1, b"m4"), refused, put("T", 1)])
+        assert [each.status for each in some] == [PutStatus.PUT_OK, PutStatus.PROPERTIES_SIZE_EXCEEDED]
+        assert engine.offset_max == some[0].phy_offset_next
+        assert [(arrival.queue_id, arrival.tags_code) for arrival in world.settle()] == [
+            (1, 0),
+            (1, 0),
+            (2, 0),
+            (1, 7),
+            (1, 0),
+        ]
+        assert [body_of(record) for record in drain(engine, "T", 1)] == [b"m0", b"m1", b"m3", b"m4"]
+
     def test_a_batch_is_all_or_nothing(self, world: StoreWorld) -> None:
         engine = world.engine
         messages = [(number, f"m{number}".encode(), b"", number) for number in range(5)]

@@ -292,6 +292,7 @@ def _while_putting(broker: Broker, change: Callable[[Put, Callable[[Put], PutRes
         return change(put, append) if count % ONE_IN == 0 else append(put)
 
     replace(broker.store, "append", broken)
+    replace(broker.store, "append_some", lambda puts: [broken(put) for put in puts])
 
 
 @defect("corrupt-body", UNSENT, f"one in {ONE_IN} messages is stored with a flipped bit in its body")

@@ -35,6 +35,9 @@ PROPERTIES = {
     "cut": "UNIQ_KEY\x01%s\x02WAIT\x01true",
     "text": "UNIQ_KEY\x01%s\x02note\x01\u00e4\u20ac\x02",
     "text-id": "UNIQ_KEY\x01%s\u00e4\x02",
+    "keys": "UNIQ_KEY\x01%s\x02WAIT\x01true\x02KEYS\x01%n\x02",
+    "short-id": "UNIQ_KEY\x01ab\x02WAIT\x01true\x02" + "note\x01" + "x" * 25 + "\x02",
+    "odd-id": "UNIQ_KEY\x01-%s\x02",
     "long": "UNIQ_KEY\x01%s\x02note\x01" + "x" * 200 + "\x02",
     "too-long": "UNIQ_KEY\x01%s\x02note\x01" + "x" * 33_000 + "\x02",
     "own": "UNIQ_KEY\x01%s\x02CLUSTER\x01other\x02",
@@ -110,7 +113,7 @@ class Side:
             return write_command(RequestCode.UPDATE_AND_CREATE_TOPIC, topic_fields(topicFilterType="MULTI_TAG"), **write)
         if sent.kind == "pull":
             return write_command(RequestCode.PULL_MESSAGE, pull_fields(), codec=sent.codec, **write)
-        text = PROPERTIES[sent.properties].replace("%s", f"7F0000010001{opaque:020X}")
+        text = PROPERTIES[sent.properties].replace("%s", f"7F0000010001{opaque:020X}").replace("%n", f"{opaque:06d}")
         code = RequestCode.SEND_BATCH_MESSAGE if sent.fields == "batch" else RequestCode.SEND_MESSAGE_V2
         fields = send_fields(**{"i": text, **FIELDS[sent.fields]})
         frame = write_command(code, fields, b"b" * sent.size, codec=sent.codec, **write)
@@ -197,7 +200,7 @@ def test_both_paths_do_the_same_in_many_lives(turns, overrides):
     compare(turns, *overrides)
 
 
-PLAIN_PROPERTIES = {"java", "tags", "ours"}
+PLAIN_PROPERTIES = {"java", "tags", "ours", "keys", "short-id"}
 PLAIN_FIELDS = {"", "queue", "bits", "v6-bits", "reconsumed"}
 
 
@@ -212,6 +215,21 @@ def test_which_fields_are_plain(fields):
     sent = Sent(fields=fields)
     expected = 4 if fields in PLAIN_FIELDS else 2 if fields == "created" else 1
     assert compare([[sent, Sent(), sent], [sent]]) == expected
+
+
+def test_forms_are_made_of_headers_that_repeat():
+    """Properties that differ in each send leave no form, and equal sizes of other texts do no harm."""
+    side = Side(is_general=False)
+    express = side.script.node.remoting.express
+    side.turn([Sent("keys")] * 5)
+    assert not express._forms
+    side.turn([Sent()] * 2)
+    assert len(express._forms) == 1
+    side.turn([Sent(fields="queue")] * 2)
+    assert len(express._forms) == 2
+    side.turn([Sent(), Sent(fields="queue"), Sent("keys")] * 3)
+    assert len(express._forms) == 2
+    side.end()
 
 
 def test_properties_that_are_no_text_close_the_connection():
