@@ -127,9 +127,7 @@ def read_queue(
     offset_min = min(queue.offset_min, offset_max)
     miss = missed(offset, offset_min, offset_max)
     if miss is not None:
-        status, offset_next = miss
-        return Read(status, offset if is_slave else offset_next, offset_min, offset_max)
-
+        return Read(miss[0], offset if is_slave else miss[1], offset_min, offset_max)
     size_max = min(max(size_max, PULL_SIZE_MIN), PULL_SIZE_MAX)
     memory_from = log.offset_written - memory_size
     in_memory, on_disk = bounds_of(settings, count_max, size_max)
@@ -137,15 +135,13 @@ def read_queue(
         run = _read_run(log, queue, offset, offset_min, offset_max, memory_from, in_memory, tag_match)
         if run is not None:
             return run
-    slices = Slices(log, min(size_max, WINDOW))
-    status = GetStatus.NO_MATCHED_MESSAGE
+    slices, status = Slices(log, min(size_max, WINDOW)), GetStatus.NO_MATCHED_MESSAGE
     count = size = 0
     phy_last = phy_skip_to = -1
-    count_bound_max = max(in_memory[0], on_disk[0], 1)
     position, full = offset, False
     end = min(offset_max, offset + max(settings.max_filter_message_size, count_max * UNIT_SIZE) // UNIT_SIZE)
-    address_max, take, found = ADDRESS_MAX, slices.take, GetStatus.FOUND
-    while position < end and not full and count < count_bound_max:
+    address_max, take, found = ADDRESS_MAX, slices.take, _FOUND
+    while position < end and not full and count < max(in_memory[0], on_disk[0], 1):
         units = queue.units(position, min(end - position, max(count_max - count, _UNITS) if tag_match else count_max))
         if not units:
             if not count:
