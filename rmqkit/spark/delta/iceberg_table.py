@@ -39,6 +39,7 @@ from rmqkit.spark.delta.storage import LakeStorage
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyiceberg.catalog.sql import SqlCatalog
     from pyiceberg.table import Table
     from pyspark.sql import DataFrame, SparkSession
 
@@ -112,14 +113,14 @@ class IcebergTable:
 
         table = self.opened()
         assert table is not None
-        condition: Any = In(TOPIC, list(topics))
+        condition: Any = In(TOPIC, list(topics))  # type: ignore[call-arg, arg-type]  # mypy takes pydantic's signature
         for column, operator, value in bounds:
             condition = And(condition, parse(f"{column} {operator} {value!r}"))
         found = [task.file.file_path for task in table.scan(row_filter=condition).plan_files()]
         schema = StructType.fromJson({"fields": _stored(json.loads(table.properties[SCHEMA]))})
         return spark.read.schema(schema).parquet(*found) if found else spark.createDataFrame([], schema)
 
-    def _catalog(self) -> Any:
+    def _catalog(self) -> SqlCatalog:
         from pyiceberg.catalog.sql import SqlCatalog
 
         root = Path(self.storage.uri)
@@ -132,16 +133,16 @@ class IcebergTable:
 
         catalog = self._catalog()
         catalog.create_namespace_if_not_exists(TABLE.partition(".")[0])
-        table = catalog.create_table(
+        creation = catalog.create_table_transaction(
             TABLE,
             _arrow(batch.schema),
             location=f"file://{self.storage.uri}",
             properties={RETRIES: "0", SCHEMA: json.dumps(batch.schema)},
         )
-        with table.update_spec() as spec:
+        with creation.update_spec() as spec:
             spec.add_field(TOPIC, IdentityTransform(), f"{TOPIC}_name")
             spec.add_field("store_time", HourTransform(), HOUR)
-        return table
+        return creation.commit_transaction()
 
     def _commit(self, table: Table, state: LakeState, batch: Batch) -> None:
         if table.properties.get(RETRIES) != "0":
