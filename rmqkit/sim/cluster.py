@@ -163,12 +163,7 @@ class SimCluster:
             **(users.SETTINGS if secure else {}),
             **(settings or {}),
         }
-        self.controllers = [f"ctl-{number}" for number in range(controllers)]
-        self._controller_addresses = [Address(f"10.0.3.{number + 1}", CONTROLLER_PORT) for number in range(controllers)]
-        self.controller_settings = dict(controller_settings or {})
-        if controllers:
-            addresses = ";".join(map(str, self._controller_addresses))
-            self.settings |= {"enableControllerMode": True, "controllerAddr": addresses}
+        self._name_controllers(controllers, controller_settings or {})
         self._containers = [tuple(each) for each in containers]
         self._prepared = prepared
         self._prepared_controller = prepared_controller
@@ -193,6 +188,15 @@ class SimCluster:
             names = [name.rpartition("-")[0] for name in self.brokers[::replicas]]
             again = not self.nameserver_settings.get("supportActingMaster")
             self.client("operator", lambda client: users.keep_app(client, names, again=again), is_operator=True)
+
+    def _name_controllers(self, count: int, settings: Mapping[str, Any]) -> None:
+        """Choose names and addresses of the controllers, and tell the brokers' settings."""
+        self.controllers = [f"ctl-{number}" for number in range(count)]
+        self._controller_addresses = [Address(f"10.0.3.{number + 1}", CONTROLLER_PORT) for number in range(count)]
+        self.controller_settings = dict(settings)
+        if count:
+            addresses = ";".join(map(str, self._controller_addresses))
+            self.settings |= {"enableControllerMode": True, "controllerAddr": addresses}
 
     def add_node(self, name: str, make: NodeMaker, host: str) -> None:
         """Add a machine with a node to the world, with the TLS and the disks of this cluster."""

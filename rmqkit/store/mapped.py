@@ -53,7 +53,7 @@ from rmqkit.store.log.flush import LogFlush, Told
 from rmqkit.store.log.scan import store_ms_of
 from rmqkit.store.log.walk import LogWalk
 from rmqkit.store.queue_reader import read_queue, search_by_time
-from rmqkit.store.queues.batch_put import ColumnPut
+from rmqkit.store.queues.batch_put import place_of
 from rmqkit.store.queues.batch_queue import BatchQueue
 from rmqkit.store.queues.consume_queue import PRE_BLANK_SIZE, UNIT, ConsumeQueue
 from rmqkit.store.queues.extension import ADDRESS_MAX, tags_code_at
@@ -341,14 +341,8 @@ class MappedEngine:
             else:
                 self.table.extend(puts, self._arrivals)  # type: ignore[arg-type]
                 self.index.extend(puts)  # type: ignore[arg-type]
-            last = puts[-1]
-            if has_columns and isinstance(last, ColumnPut):
-                self.dispatched = (last.phy_offsets[-1], last.phy_next, last.store_ms)
-                self.flush.written_ms = last.store_ms
-            else:
-                _, _, phy_offset, size, _, _, store_ms = last  # type: ignore[misc]
-                self.dispatched = (phy_offset, phy_offset + size, store_ms)
-                self.flush.written_ms = store_ms
+            self.dispatched = place_of(puts[-1])
+            self.flush.written_ms = self.dispatched[2]
         elif self.log.offset_written > self.dispatched[1]:
             self._dispatch_from_log(count_max)
         if self.table.waiting > UNITS_SOON:

@@ -121,8 +121,7 @@ def read_queue(
     """Return what one pull of the queue gets.
 
     `offset_max` bounds what is visible. The last `memory_size` bytes of the log count as in memory.
-    On a slave a miss returns the requested offset as the next one: the slave's queue may lack
-    entries that the master's has.
+    On a slave a miss keeps the requested offset: its queue may lack entries of the master's.
     """
     offset_min = min(queue.offset_min, offset_max)
     miss = missed(offset, offset_min, offset_max)

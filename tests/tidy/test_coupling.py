@@ -24,6 +24,7 @@ FOLDER_MODULES_MAX = 15
 LARGE_FOLDERS: Mapping[str, tuple[int, str]] = {
     "rmqkit/wire/bodies": (19, "one module for each family of JSON bodies"),
     "rmqkit/drill/promises": (16, "one module for each subject of promises"),
+    "rmqkit/testing": (16, "one module for each contract that a plug-in tests"),
 }
 
 Graph = Mapping[str, set[str]]

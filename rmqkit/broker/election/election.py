@@ -50,7 +50,7 @@ from rmqkit.broker.election.identity import BrokerId, IdentityFiles
 from rmqkit.broker.election.sync_states import SyncStates
 from rmqkit.broker.election.takeover import Takeover
 from rmqkit.broker.replication.epochs import Epochs
-from rmqkit.broker.replication.log_tail import whole_end
+from rmqkit.broker.replication.log_tail import confirmed_end, whole_end
 from rmqkit.errors import RemoteProtocolError
 from rmqkit.runtime.calls import Reply
 from rmqkit.runtime.connection import Address
@@ -238,7 +238,6 @@ class Election(StateMachine[ElectionState]):
 
     def facts(self) -> dict[str, str]:
         """Return what code 28 reports about the election."""
-        states = self._sync_states
         leader = self._controllers.leader
         return {
             "electionState": self.state,
@@ -246,23 +245,18 @@ class Election(StateMachine[ElectionState]):
             "electionId": str(self.own_id),
             "electionWhy": self.why or self._takeover.why or self.refusal or self._controllers.text(),
             "controllerLeader": "" if leader is None else str(leader),
-            "syncStateSet": ";".join(map(str, sorted(states.ids))),
+            "syncStateSet": ";".join(map(str, sorted(self._sync_states.ids))),
             "confirmOffset": str(self.confirmed_whole),
         }
 
     @property
     def confirmed_whole(self) -> int:
         """The end of the last whole record that is confirmed."""
-        if not self._store.ready:
-            return 0
-        states = self._sync_states
-        return whole_end(self._store, states.confirmed if states.is_on else self._confirmed())
+        return whole_end(self._store, self._confirmed) if self._store.ready else 0
 
+    @property
     def _confirmed(self) -> int:
-        if not self._store.ready:
-            return 0
-        end, confirmed = self._store.offset_written, self._store.offset_confirmed
-        return end if confirmed is None else min(confirmed, end)
+        return self._sync_states.confirmed if self._sync_states.is_on else confirmed_end(self._store)
 
     # --- the flow ---------------------------------------------------------------------------------
 
@@ -558,7 +552,7 @@ class Election(StateMachine[ElectionState]):
             broker_id=self.own_id,
             epoch=max(self.epochs.last, 0),
             max_offset=store.offset_written,
-            confirm_offset=self._sync_states.confirmed if self._sync_states.is_on else self._confirmed(),
+            confirm_offset=self._confirmed,
             heartbeat_timeout_mills=self._context.config.election.heartbeat_timeout_ms,
             election_priority=self._context.config.election.priority,
         )

@@ -63,6 +63,14 @@ class RunPut(NamedTuple):
 ColumnPut = BatchPut | RunPut
 
 
+def place_of(put: Put | ColumnPut) -> tuple[int, int, int]:
+    """Return log offset, end and store time of the last record of a put."""
+    if isinstance(put, ColumnPut):
+        return put.phy_offsets[-1], put.phy_next, put.store_ms
+    _, _, phy_offset, size, _, _, store_ms = put
+    return phy_offset, phy_offset + size, store_ms
+
+
 def rows_of(puts: Iterable[Put | ColumnPut]) -> list[Put]:
     """Return the puts with each batch and run in its records."""
     rows: list[Put] = []
