@@ -135,9 +135,8 @@ def read_queue(
         if run is not None:
             return run
     slices, status = Slices(log, min(size_max, WINDOW)), GetStatus.NO_MATCHED_MESSAGE
-    count = size = 0
+    position, count, size, full = offset, 0, 0, False
     phy_last = phy_skip_to = -1
-    position, full = offset, False
     end = min(offset_max, offset + max(settings.max_filter_message_size, count_max * UNIT_SIZE) // UNIT_SIZE)
     address_max, take, found = ADDRESS_MAX, slices.take, _FOUND
     while position < end and not full and count < max(in_memory[0], on_disk[0], 1):
