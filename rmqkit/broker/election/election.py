@@ -252,17 +252,12 @@ class Election(StateMachine[ElectionState]):
 
     @property
     def confirmed_whole(self) -> int:
-        """The end of the last whole record that is confirmed."""
-        if not self._store.ready:
+        """The end of the last whole record that is confirmed; 0 until the store is ready."""
+        store, states = self._store, self._sync_states
+        if not store.ready:
             return 0
-        states = self._sync_states
-        return whole_end(self._store, states.confirmed if states.is_on else self._confirmed())
-
-    def _confirmed(self) -> int:
-        if not self._store.ready:
-            return 0
-        end, confirmed = self._store.offset_written, self._store.offset_confirmed
-        return end if confirmed is None else min(confirmed, end)
+        confirmed = states.confirmed if states.is_on else store.offset_confirmed
+        return whole_end(store, store.offset_written if confirmed is None else min(confirmed, store.offset_written))
 
     # --- the flow ---------------------------------------------------------------------------------
 
@@ -469,11 +464,10 @@ class Election(StateMachine[ElectionState]):
             return
         if epoch < self.epoch:
             return  # an older answer
-        if master == self.own_id and master not in ids:
+        if master == self.own_id and master not in ids:  # it would acknowledge alone
             self._failed("the answer names this broker master, and lacks it in the set of members in sync")
-            return  # it would acknowledge alone what other members may have to confirm
-        self.why = ""
-        where = Address.parse(address)
+            return
+        self.why, where = "", Address.parse(address)
         if master != self.own_id:
             if epoch > self.epoch or self.state not in SETTLED:
                 self._follow(master, where, epoch)
@@ -558,7 +552,7 @@ class Election(StateMachine[ElectionState]):
             broker_id=self.own_id,
             epoch=max(self.epochs.last, 0),
             max_offset=store.offset_written,
-            confirm_offset=self._sync_states.confirmed if self._sync_states.is_on else self._confirmed(),
+            confirm_offset=self.confirmed_whole,
             heartbeat_timeout_mills=self._context.config.election.heartbeat_timeout_ms,
             election_priority=self._context.config.election.priority,
         )
