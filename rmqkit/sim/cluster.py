@@ -52,7 +52,6 @@ from rmqkit.controller.plugin import rmqkit_controller_logs
 from rmqkit.errors import RmqkitError
 from rmqkit.nameserver.node import NameServer
 from rmqkit.runtime.connection import Address
-from rmqkit.runtime.node import Node
 from rmqkit.runtime.ports import Ports
 from rmqkit.sim import users
 from rmqkit.sim.process import NodeMaker
@@ -113,11 +112,10 @@ class SimCluster:
 
     `nameserver_settings` are properties of the name servers, `client_settings` are fields of
     `ClientSettings`. `prepared` is called with each broker object, at every start, before it
-    starts: for planting a defect; `prepared_controller` likewise. `lock_mode` overrides the lock
-    mode of the settings, for testing one. With `secure`, access control is on; `ready` waits for
-    the users of `users.py`. With `tls`, every connection uses TLS; it returns the TLS of a node
-    with the given address, and is called once for each machine. With `sync_us`, a sync of every
-    disk takes so long (minimum, maximum).
+    starts: for planting a defect. `lock_mode` overrides the lock mode of the settings, for testing
+    one. With `secure`, access control is on; `ready` waits for the users of `users.py`. With `tls`,
+    every connection uses TLS; it returns the TLS of a node with the given address, and is called
+    once for each machine.
     """
 
     def __init__(
@@ -136,14 +134,11 @@ class SimCluster:
         controller_settings: Mapping[str, Any] | None = None,
         client_settings: Mapping[str, Any] | None = None,
         prepared: Callable[[Broker], None] | None = None,
-        prepared_controller: Callable[[Controller], None] | None = None,
         lock_mode: Callable[[BrokerView], LockMode] | None = None,
         secure: bool = False,
         tls: "Callable[[str], NodeTls] | None" = None,
-        sync_us: tuple[int, int] | None = None,
     ) -> None:
         self.world = world
-        self._sync_us = sync_us
         self._lock_mode = lock_mode
         self._secure = secure
         self._tls = tls
@@ -166,7 +161,6 @@ class SimCluster:
         self._name_controllers(controllers, controller_settings or {})
         self._containers = [tuple(each) for each in containers]
         self._prepared = prepared
-        self._prepared_controller = prepared_controller
         self._machines = 0
         for number, address in enumerate(self.nameservers):
             self.add_node(f"ns-{number}", self._nameserver(number), address.host)
@@ -199,14 +193,8 @@ class SimCluster:
             self.settings |= {"enableControllerMode": True, "controllerAddr": addresses}
 
     def add_node(self, name: str, make: NodeMaker, host: str) -> None:
-        """Add a machine with a node to the world, with the TLS and the disks of this cluster."""
-
-        def made(ports: Ports) -> Node:
-            if self._sync_us is not None:
-                self.world.process(name).disk.sync_us = self._sync_us
-            return make(ports)
-
-        self.world.add_node(name, made, host, tls=self._tls(host) if self._tls else None)
+        """Add a machine with a node to the world, with the TLS of this cluster."""
+        self.world.add_node(name, make, host, tls=self._tls(host) if self._tls else None)
 
     def _of_group(self, acting: bool, fast: bool) -> dict[str, Any]:
         if self.replicas == 1:
@@ -406,14 +394,7 @@ class SimCluster:
         }
         config = from_values("controller", values)
         make_log = rmqkit_controller_logs()[log_type_of(config.controller)]
-
-        def make(ports: Ports) -> Controller:
-            controller = Controller(name, ports, config, make_log, CONTROLLER_PORT)
-            if self._prepared_controller is not None:
-                self._prepared_controller(controller)
-            return controller
-
-        return make
+        return lambda ports: Controller(name, ports, config, make_log, CONTROLLER_PORT)
 
     def _broker(self, name: str, broker_id: int, host: str) -> Callable[[Ports], Broker]:
         values = {

@@ -50,7 +50,7 @@ from rmqkit.broker.election.identity import BrokerId, IdentityFiles
 from rmqkit.broker.election.sync_states import SyncStates
 from rmqkit.broker.election.takeover import Takeover
 from rmqkit.broker.replication.epochs import Epochs
-from rmqkit.broker.replication.log_tail import confirmed_end, whole_end
+from rmqkit.broker.replication.log_tail import whole_end
 from rmqkit.errors import RemoteProtocolError
 from rmqkit.runtime.calls import Reply
 from rmqkit.runtime.connection import Address
@@ -238,6 +238,7 @@ class Election(StateMachine[ElectionState]):
 
     def facts(self) -> dict[str, str]:
         """Return what code 28 reports about the election."""
+        states = self._sync_states
         leader = self._controllers.leader
         return {
             "electionState": self.state,
@@ -245,18 +246,18 @@ class Election(StateMachine[ElectionState]):
             "electionId": str(self.own_id),
             "electionWhy": self.why or self._takeover.why or self.refusal or self._controllers.text(),
             "controllerLeader": "" if leader is None else str(leader),
-            "syncStateSet": ";".join(map(str, sorted(self._sync_states.ids))),
+            "syncStateSet": ";".join(map(str, sorted(states.ids))),
             "confirmOffset": str(self.confirmed_whole),
         }
 
     @property
     def confirmed_whole(self) -> int:
-        """The end of the last whole record that is confirmed."""
-        return whole_end(self._store, self._confirmed) if self._store.ready else 0
-
-    @property
-    def _confirmed(self) -> int:
-        return self._sync_states.confirmed if self._sync_states.is_on else confirmed_end(self._store)
+        """The end of the last whole record that is confirmed; 0 until the store is ready."""
+        store, states = self._store, self._sync_states
+        if not store.ready:
+            return 0
+        confirmed = states.confirmed if states.is_on else store.offset_confirmed
+        return whole_end(store, store.offset_written if confirmed is None else min(confirmed, store.offset_written))
 
     # --- the flow ---------------------------------------------------------------------------------
 
@@ -463,11 +464,10 @@ class Election(StateMachine[ElectionState]):
             return
         if epoch < self.epoch:
             return  # an older answer
-        if master == self.own_id and master not in ids:
+        if master == self.own_id and master not in ids:  # it would acknowledge alone
             self._failed("the answer names this broker master, and lacks it in the set of members in sync")
-            return  # it would acknowledge alone what other members may have to confirm
-        self.why = ""
-        where = Address.parse(address)
+            return
+        self.why, where = "", Address.parse(address)
         if master != self.own_id:
             if epoch > self.epoch or self.state not in SETTLED:
                 self._follow(master, where, epoch)
@@ -552,7 +552,7 @@ class Election(StateMachine[ElectionState]):
             broker_id=self.own_id,
             epoch=max(self.epochs.last, 0),
             max_offset=store.offset_written,
-            confirm_offset=self._confirmed,
+            confirm_offset=self.confirmed_whole,
             heartbeat_timeout_mills=self._context.config.election.heartbeat_timeout_ms,
             election_priority=self._context.config.election.priority,
         )

@@ -16,14 +16,6 @@ SIZE = 65_536
 SIZE_MAX = 1_048_576
 
 
-def confirmed_end(store: StorageEngine) -> int:
-    """Return up to where the log is confirmed; 0 before the store is ready."""
-    if not store.ready:
-        return 0
-    end, confirmed = store.offset_written, store.offset_confirmed
-    return end if confirmed is None else min(confirmed, end)
-
-
 def whole_end(store: StorageEngine, offset: int) -> int:
     """Return `offset`, or the end of the last record that the queues have if that is smaller.
 

@@ -20,10 +20,10 @@ from rmqkit.drill.sim.acting_driver import RoleDriver
 from rmqkit.drill.sim.driver import TOPIC
 from rmqkit.drill.sim.elections.load import ElectionLoad
 from rmqkit.drill.sim.elections.plans import ElectionExtras
-from rmqkit.drill.sim.elections.same_epoch import keep_epochs
 from rmqkit.drill.sim.load import SimLoad
 from rmqkit.runtime.connection import Address
 from rmqkit.sim.cluster import BROKER_PORT, SimCluster
+from rmqkit.sim.elected_cluster import ElectedCluster
 from rmqkit.wire.codes import RequestCode
 from rmqkit.wire.schemas.controller import NotifyBrokerRoleChangedRequest
 
@@ -49,7 +49,7 @@ class ElectionDriver(RoleDriver):
 
     def _made_cluster(self, settings: Mapping[str, Any]) -> SimCluster:
         plan, extras = self.plan, self.elections
-        made = SimCluster(
+        made = ElectedCluster(
             self.world,
             controllers=plan.controllers,
             replicas=plan.replicas,
@@ -57,7 +57,7 @@ class ElectionDriver(RoleDriver):
             controller_settings=extras.of_controllers(),
             client_settings={"route_refresh_ms": extras.route_ms, "heartbeat_ms": CLIENT_HEARTBEAT_MS},
             prepared=self._prepared,
-            prepared_controller=keep_epochs if extras.keeps_epochs else None,
+            keeps_epochs=extras.keeps_epochs,
             secure=plan.secure,
             tls=self._tls(),
             sync_us=extras.sync_us,

@@ -10,7 +10,7 @@ another one: long enough for elections and power cuts in the middle of it. If a 
 transfers, links between members are slow in two of three seeds, so half of it may have arrived.
 
 In a quarter of the seeds the controllers name a restarted master again in its epoch
-(`same_epoch.py`).
+(`sim/elected_cluster.py`).
 
 The faults are series (`faults.py`). Power is cut of any machines at once, but only with
 SYNC_FLUSH. With ASYNC_FLUSH it is cut of one broker. Then no other broker fails, except a master

@@ -1,22 +1,55 @@
-"""Controllers that name a restarted master again, in the epoch that it had.
+"""`ElectedCluster`: a cluster with controllers, slow disks, and Apache's answers to a restart.
 
-Apache's controllers do so if nobody has noticed the restart; rmqkit's begin a new epoch with each
-start of a master. In some seeds `keep_epochs` gives our controllers Apache's answers to 1002 and
-1003, so a master may return in its epoch without the end of its log.
+With `keeps_epochs` the controllers name a restarted master again in the epoch that it had, as
+Apache's do if nobody has noticed the restart. rmqkit's begin a new epoch with each start of a
+master, so nothing else would show whether a broker can return in its epoch, without the end of its
+log.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from rmqkit.controller.node import Controller
 from rmqkit.controller.sets import decisions
 from rmqkit.controller.view import ControllerView
 from rmqkit.runtime.calls import Call, Handler, Response
+from rmqkit.runtime.ports import Ports
+from rmqkit.sim.cluster import SimCluster
+from rmqkit.sim.process import NodeMaker
+from rmqkit.sim.world import World
 from rmqkit.wire.codes import RequestCode
 from rmqkit.wire.schemas.controller import (
     ElectMasterRequest,
     RegisterBrokerToControllerRequest,
     RegisterBrokerToControllerResponse,
 )
+
+
+class ElectedCluster(SimCluster):
+    """As `SimCluster`. A sync of every disk takes `sync_us` (minimum, maximum)."""
+
+    def __init__(self, world: World, *, sync_us: tuple[int, int], keeps_epochs: bool, **named: Any) -> None:
+        self._sync_us = sync_us
+        self._keeps_epochs = keeps_epochs
+        super().__init__(world, **named)
+
+    def add_node(self, name: str, make: NodeMaker, host: str) -> None:
+        def made(ports: Ports) -> Any:
+            self.world.process(name).disk.sync_us = self._sync_us
+            return make(ports)
+
+        super().add_node(name, made, host)
+
+    def _controller(self, name: str) -> Callable[[Ports], Controller]:
+        make = super()._controller(name)
+
+        def made(ports: Ports) -> Controller:
+            controller = make(ports)
+            if self._keeps_epochs:
+                keep_epochs(controller)
+            return controller
+
+        return made
 
 
 def keep_epochs(controller: Controller) -> None:
