@@ -12,12 +12,18 @@ import pytest
 
 from tests.interop import apache
 from tests.interop.elections import GROUP, ElectedGroup, Replica
-from tests.interop.exchange import HANDOVERS
 from tests.interop.mqadmin import Mqadmin
 from tests.interop.until import until
 
 TOPIC = "passed"
 COUNT = 30
+#: giver, taker, and how the giver ends
+HANDOVERS = [
+    ("ours", "apache", "kill"),
+    pytest.param("ours", "apache", "clean", marks=pytest.mark.interop_full),
+    pytest.param("apache", "ours", "clean", marks=pytest.mark.interop_full),
+    pytest.param("apache", "ours", "kill", marks=pytest.mark.interop_full),
+]
 
 
 @pytest.fixture
