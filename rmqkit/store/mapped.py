@@ -86,9 +86,8 @@ POOL_MAX = 67_108_864
 class MappedEngine:
     """The storage engine over RocketMQ's files.
 
-    `parts.memory_size` is the machine's memory in bytes. The newest part of the log, as large as
-    the share `accessMessageInMemoryMaxRatio` of it, counts as cached. `adapt` changes each
-    configuration before the engine uses it.
+    `parts.memory_size` is the machine's memory in bytes. Its share `accessMessageInMemoryMaxRatio`
+    of the log's end counts as cached. `adapt` changes each configuration before its use.
     """
 
     def __init__(self, parts: EngineParts, *, adapt: Callable[[NodeConfig], NodeConfig] = lambda config: config) -> None:
@@ -312,10 +311,9 @@ class MappedEngine:
 
     def commit(self) -> bool:
         """Write the pool to the log. Return False if that failed; a later turn retries."""
-        log = self.log
+        log, caught_up = self.log, self.dispatched[1] == self.log.offset_written
         if log.offset_max == log.offset_written:
             return True
-        caught_up = self.dispatched[1] == log.offset_written
         try:
             log.commit()
         except OSError as error:
@@ -341,11 +339,10 @@ class MappedEngine:
             last = puts[-1]
             if has_columns and isinstance(last, ColumnPut):
                 self.dispatched = (last.phy_offsets[-1], last.phy_next, last.store_ms)
-                self.flush.written_ms = last.store_ms
             else:
                 _, _, phy_offset, size, _, _, store_ms = last  # type: ignore[misc]
                 self.dispatched = (phy_offset, phy_offset + size, store_ms)
-                self.flush.written_ms = store_ms
+            self.flush.written_ms = self.dispatched[2]
         elif self.log.offset_written > self.dispatched[1]:
             self._dispatch_from_log(count_max)
         if self.table.waiting > UNITS_SOON:

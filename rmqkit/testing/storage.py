@@ -12,7 +12,6 @@ engine.
 """
 
 import errno
-from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import pytest
@@ -38,7 +37,6 @@ from rmqkit.testing.store_world import (
     phy_offset_of,
     put,
     records_of,
-    run_of,
     store_config,
 )
 
@@ -217,52 +215,6 @@ class StorageEngineContract:
             entries = list(world.engine.entries("T", 1, 0, 20))
             found.append((result.queue_offset, arrivals, list(map(bytes, records)), entries, hits))
         assert found[0] == found[1]
-
-    @pytest.mark.parametrize("bad", [None, "size", "topic", "transaction"])
-    @pytest.mark.parametrize("sizes", [(9, 9, 9), (0, 1500, 80)])
-    def test_a_run_is_stored_as_its_messages_are(self, sizes: Sequence[int], bad: str | None) -> None:
-        """By column or one by one: the same log, queues and keys, and log files that end alike.
-
-        A message that `append` refuses, or that gets no entry, ends the run.
-        """
-        puts = []
-        for number in range(120):
-            key = b"UNIQ_KEY\x01id%04d\x02" % number + b"TAGS\x01a\x02" * (number > 60)
-            topic, size = "TU"[number % 5 == 0], sizes[number % 3]
-            fields = {"flag": number % 2, "born_ms": 7 + number, "reconsume_times": number % 3, "tags_code": number // 60}
-            puts.append(put(topic, number % 3, bytes(size), properties=key, **fields))
-        taken = 120
-        if bad is not None:
-            taken = 77
-            wrong = {"size": {"properties": b"x" * 32768}, "topic": {"topic": "a/b"}, "transaction": {"sys_flag": 4}}[bad]
-            puts[taken] = puts[taken]._replace(**wrong)
-        found = []
-        for is_run in (True, False):
-            world = self.other(commit_log={"mapped_file_size_commit_log": 16_384})
-            if is_run:
-                count = len(world.engine.append_run(run_of(puts)))
-            else:
-                count = sum([world.engine.append(each).status is PutStatus.PUT_OK for each in puts[:taken]])
-            assert count == taken
-            end = world.engine.offset_max
-            arrivals = sorted(
-                (arrival.topic, arrival.queue_id, arrival.queue_offset + more, arrival.tags_code)
-                for arrival in world.settle()
-                for more in range(arrival.record_count)
-            )
-            log, at = b"", 0
-            while data := bytes(world.engine.read_log(at, 1 << 20)):
-                log, at = log + data, at + len(data)
-            entries = [list(world.engine.entries(topic, queue_id, 0, 100)) for topic in "TU" for queue_id in range(3)]
-            keys = [key for topic in "TU" for key in map(bytes, self.found(world, topic, "id0005"))]
-            found.append((end, arrivals, log, entries, keys))
-        assert found[0] == found[1]
-        assert len(found[0][1]) == taken
-
-    @staticmethod
-    def found(world: StoreWorld, topic: str, key: str) -> Sequence[Any]:
-        """Return the records of a key."""
-        return world.engine.query(topic, key, count_max=9, begin_ms=0, end_ms=FOREVER_MS).buffers
 
     # --- reading ----------------------------------------------------------------------------------
 
