@@ -120,7 +120,7 @@ class PutAnswers:
         return template % (_pack_opaque(opaque), phy_offset, queue_offset, unique, handle)
 
     def run(self, status: PutStatus, run: PutRun) -> bytes:
-        """Return the frames of the answers to appended sends; those of one-way sends are left out."""
+        """Return the frames of the answers to appended sends, without those of one-way sends."""
         known = self._binary
         frames: list[bytes] = []
         for (form, opaque, unique), (_, phy_offset, offset, _, _, _) in zip(run.sends, run.results, strict=True):

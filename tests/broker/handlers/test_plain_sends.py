@@ -218,7 +218,7 @@ def test_which_fields_are_plain(fields):
 
 
 def test_forms_are_made_of_headers_that_repeat():
-    """Properties that differ in each send leave no form, and equal sizes of other texts do no harm."""
+    """Properties that differ in each send leave no form."""
     side = Side(is_general=False)
     express = side.script.node.remoting.express
     side.turn([Sent("keys")] * 5)
