@@ -351,7 +351,7 @@ class Puts:
             self._answer_calls(calls, status)
 
     def _answer_run(self, run: PutRun, status: PutStatus) -> None:
-        """Answer sends that were appended together. Those of one topic and size count as one put."""
+        """Answer sends that were appended together. One count for those of one topic and size."""
         count_puts = self._statistics.put
         topic, size, count = "", 0, 0
         for (form, _, _), result in zip(run.sends, run.results, strict=True):

@@ -437,7 +437,7 @@ class Loop:
     @property
     def _awaits_disk(self) -> bool:
         """Whether a job of a node's disk is in flight."""
-        return any([hosted.disk is not None and hosted.disk.is_busy for hosted in self._hosted])
+        return any(hosted.disk is not None and hosted.disk.is_busy for hosted in self._hosted)
 
     def _timeout_ms(self) -> int | None:
         if self._node_calls:
