@@ -56,12 +56,11 @@ def test_other_queries_have_no_options_in_their_schema():
 
 def test_what_is_inserted_goes_to_the_tables_topic():
     schema = schema_of(made(namesrv="h:1", subscribe="T", tags="a", requiredStatus="any"))
-    plan = writer.writer({}, schema, False).plan
-    assert (plan.topic, plan.settings.namesrv, plan.settings.is_ok_required) == ("T", ("h:1",), False)
-    assert plan.columns == NAMES, "rows have them all; those that cannot be sent are not looked at"
-    assert writer.stream_writer({"checkpointLocation": "/c"}, schema, False).plan.topic == "T"
+    options = writer.writer({}, schema, False).options
+    assert (options.topic, options.namesrv, options.is_ok_required) == ("T", ("h:1",), False)
+    assert writer.stream_writer({"checkpointLocation": "/c"}, schema, False).options.topic == "T"
     several = schema_of(made(namesrv="h:1", subscribe="T,U", topic="V"))
-    assert writer.writer({}, several, False).plan.topic == "V"
+    assert writer.writer({}, several, False).options.topic == "V"
 
 
 def test_rows_that_come_from_a_table_do_not_go_back_to_it():
@@ -70,8 +69,8 @@ def test_rows_that_come_from_a_table_do_not_go_back_to_it():
         ConfigError, match="option namesrv is missing: the rows carry the options of a table of name servers h:1"
     ):
         writer.writer({"topic": "U"}, schema, False)
-    plan = writer.writer({"topic": "U", "namesrv": "other:2"}, schema, False).plan
-    assert (plan.topic, plan.settings.namesrv) == ("U", ("other:2",))
+    options = writer.writer({"topic": "U", "namesrv": "other:2"}, schema, False).options
+    assert (options.topic, options.namesrv) == ("U", ("other:2",))
     whole = schema_of(made(namesrv="h:1", subscribe="T"))
     with pytest.raises(ConfigError, match="column offset is not known"):
         writer.writer({"topic": "U", "namesrv": "other:2"}, whole, False)
