@@ -245,11 +245,6 @@ class OsDisk:
             for then in job.waiters:
                 yield then, job.error
 
-    @property
-    def is_busy(self) -> bool:
-        """Whether a job is in flight, or has ended and is not collected yet."""
-        return self._asked != self._collected
-
     def wait(self, timeout_s: float | None = None) -> bool:
         """Block until `take_completed` has something to yield, or no job is in flight.
 

@@ -296,7 +296,7 @@ class Loop:
 
     def turn(self, timeout_ms: int | None = 0) -> None:
         """Take one turn. Wait up to `timeout_ms` for an event (None: without a timeout)."""
-        events = self.poller.poll(timeout_ms, self._slow.took_ns, self._awaits_disk)
+        events = self.poller.poll(timeout_ms, self._slow.took_ns)
         started_ns = time.monotonic_ns()
         clock = self.clock
         clock.mono_ms = started_ns // 1_000_000
@@ -433,11 +433,6 @@ class Loop:
     def _read_clock(self) -> None:
         self.clock.mono_ms = time.monotonic_ns() // 1_000_000
         self.clock.wall_ms = time.time_ns() // 1_000_000
-
-    @property
-    def _awaits_disk(self) -> bool:
-        """Whether a job of a node's disk is in flight."""
-        return any(hosted.disk is not None and hosted.disk.is_busy for hosted in self._hosted)
 
     def _timeout_ms(self) -> int | None:
         if self._node_calls:

@@ -21,8 +21,8 @@ WRITE = 4
 EVENTS_MAX = 512
 #: initial and largest credit; a node stops spinning once its spins failed this much more often
 CREDIT_MAX = 16
-#: a node without credit spins again in every 64th turn
-TRY_AGAIN = 64
+#: a node without credit spins again in every 16th turn
+TRY_AGAIN = 16
 #: ns; after a longer turn a node does not spin, because many messages share the next wake-up
 SPIN_TURN_NS_MAX = 100_000
 
@@ -31,13 +31,12 @@ class Poller(Protocol):
     """Waits for events on descriptors. `poll(None)` waits without a timeout.
 
     A wake-up ends the wait or prevents it. `turn_ns` is the time that the last turn took.
-    `awaits_disk`: a job of a disk is in flight, whose end will be a wake-up.
     """
 
     def add(self, fd: int, mask: int) -> None: ...
     def change(self, fd: int, mask: int) -> None: ...
     def remove(self, fd: int) -> None: ...
-    def poll(self, timeout_ms: int | None, turn_ns: int = 0, awaits_disk: bool = False) -> list[tuple[int, int]]: ...
+    def poll(self, timeout_ms: int | None, turn_ns: int = 0) -> list[tuple[int, int]]: ...
     def close(self) -> None: ...
 
 
@@ -55,57 +54,47 @@ class EpollPoller:
     is such a node: its report goes to the master, the reply to a client, and the next message comes
     back only after the spin has ended. So a spin that finds an event earns one credit, and one that
     finds none costs one. A node without credit sleeps at once, except in every `TRY_AGAIN`th turn.
-
-    There is another account for spins while a job of the disk is in flight. With SYNC_FLUSH a
-    message that arrives during a sync is not answered before the next one, so to read it sooner
-    gains nothing. Messages that are read together cost less. Such a spin pays only if it ends with
-    the job.
     """
 
     def __init__(self, wakeup: Wakeup, spin_polls: int = 0) -> None:
         self._wakeup = wakeup
         self._epoll = select.epoll()
         self._spin_polls = spin_polls if len(os.sched_getaffinity(0)) > 1 else 0
-        #: whether the last sleep ended with an event
-        self._may_spin = False
-        #: the two accounts: without and with a job of the disk in flight
-        self._credits = [CREDIT_MAX, CREDIT_MAX]
+        self._spins = 0
+        self._credit = CREDIT_MAX
         self._slept = 0
         self.add = self._epoll.register
         self.change = self._epoll.modify
         self.remove = self._epoll.unregister
         self.close = self._epoll.close
 
-    def poll(self, timeout_ms: int | None, turn_ns: int = 0, awaits_disk: bool = False) -> list[tuple[int, int]]:
+    def poll(self, timeout_ms: int | None, turn_ns: int = 0) -> list[tuple[int, int]]:
         poll = self._epoll.poll
         wakeup = self._wakeup
         if timeout_ms == 0 or wakeup.is_set:
             return poll(0, EVENTS_MAX)
-        if self._may_spin and turn_ns <= SPIN_TURN_NS_MAX and self._spin_pays(awaits_disk):
-            credits = self._credits
-            for _ in range(self._spin_polls):
+        if self._spins and turn_ns <= SPIN_TURN_NS_MAX:
+            for _ in range(self._spins):
                 events = poll(0, EVENTS_MAX)
                 if events or wakeup.is_set:
-                    if awaits_disk and not wakeup.is_set:
-                        credits[True] = max(0, credits[True] - 1)
-                    elif credits[awaits_disk] < CREDIT_MAX:
-                        credits[awaits_disk] += 1
+                    if self._credit < CREDIT_MAX:
+                        self._credit += 1
                     return events
-            if credits[awaits_disk]:
-                credits[awaits_disk] -= 1
+            if self._credit:
+                self._credit -= 1
         wakeup.is_asleep = True
         if wakeup.is_set:
             timeout_ms = 0
         events = poll(-1 if timeout_ms is None else timeout_ms / 1000, EVENTS_MAX)
         wakeup.is_asleep = False
-        self._may_spin = bool(events) and self._spin_polls > 0
+        self._spins = self._next_spins() if events and self._spin_polls else 0
         return events
 
-    def _spin_pays(self, awaits_disk: bool) -> bool:
-        if self._credits[awaits_disk]:
-            return True
+    def _next_spins(self) -> int:
+        if self._credit:
+            return self._spin_polls
         self._slept = (self._slept + 1) % TRY_AGAIN
-        return not self._slept
+        return 0 if self._slept else self._spin_polls
 
 
 class SelectorPoller:
@@ -136,7 +125,7 @@ class SelectorPoller:
         if self._masks.pop(fd):
             self._selector.unregister(fd)
 
-    def poll(self, timeout_ms: int | None, turn_ns: int = 0, awaits_disk: bool = False) -> list[tuple[int, int]]:
+    def poll(self, timeout_ms: int | None, turn_ns: int = 0) -> list[tuple[int, int]]:
         self._wakeup.is_asleep = True
         if self._wakeup.is_set:
             timeout_ms = 0

@@ -104,22 +104,6 @@ def test_looks_that_help_again_come_back(monkeypatch):
     assert epoll.looks == 10, "each is answered by the first look"
 
 
-def test_arrivals_during_a_job_of_the_disk_do_not_pay_for_a_spin(monkeypatch):
-    """Spins while the disk works have an account of their own."""
-    epoll = Always()
-    epoll.helps = True
-    polled = poller(monkeypatch, epoll)  # type: ignore[arg-type]
-    for _ in range(CREDIT_MAX + 1):
-        polled.poll(1000, awaits_disk=True)
-    epoll.looks = 0
-    for _ in range(TRY_AGAIN):
-        polled.poll(1000, awaits_disk=True)
-    assert epoll.looks == 1, "a try"
-    for _ in range(10):
-        polled.poll(1000)
-    assert epoll.looks == 11
-
-
 def test_after_a_long_turn_it_sleeps_at_once(monkeypatch):
     epoll = Looked(1)
     polled = poller(monkeypatch, epoll)
