@@ -57,7 +57,7 @@ def test_other_queries_have_no_options_in_their_schema():
 def test_what_is_inserted_goes_to_the_tables_topic():
     schema = schema_of(made(namesrv="h:1", subscribe="T", tags="a", requiredStatus="any"))
     options = writer.writer({}, schema, False).options
-    assert (options.topic, options.namesrv, options.is_ok_required) == ("T", ("h:1",), False)
+    assert (options.topic, options.namesrv, options.required_status) == ("T", ("h:1",), "any")
     assert writer.stream_writer({"checkpointLocation": "/c"}, schema, False).options.topic == "T"
     several = schema_of(made(namesrv="h:1", subscribe="T,U", topic="V"))
     assert writer.writer({}, several, False).options.topic == "V"
