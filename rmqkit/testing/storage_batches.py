@@ -121,12 +121,12 @@ class ManyPutsContract:
         taken = 120
         if bad is not None:
             taken = 77
-            field, value = {
-                "size": ("properties", b"x" * 32768),
-                "topic": ("topic", "a/b"),
-                "transaction": ("sys_flag", 4),
-            }[bad]
-            puts[taken] = puts[taken]._replace(**{field: value})
+            wrong: dict[str, dict[str, Any]] = {
+                "size": {"properties": b"x" * 32768},
+                "topic": {"topic": "a/b"},
+                "transaction": {"sys_flag": 4},
+            }
+            puts[taken] = puts[taken]._replace(**wrong[bad])
         found = []
         for is_run in (True, False):
             world = self.other(commit_log={"mapped_file_size_commit_log": 16_384})
