@@ -15,6 +15,7 @@ from rmqkit.broker.special.timer.backlog import BACKLOG_MAX, BACKLOG_MAX_MS, QUI
 from rmqkit.broker.special.timer.delivery import MESSAGES_PER_TURN
 from rmqkit.broker.special.timer.duty import TimerDuty
 from rmqkit.broker.special.timer.index import FOLLOWING
+from rmqkit.broker.special.timer.late import LateTimer
 from rmqkit.broker.special.timer.progress import LATE_MAX, TimerProgress
 from rmqkit.broker.special.timer.slot_choice import window_slots
 from rmqkit.errors import RemoteProtocolError
@@ -324,6 +325,24 @@ def test_timers_that_were_put_together_and_not_written_are_put_again(is_sync):
     assert lab.log_lines("timer-not-stored")
     assert not lab.duty.delivery.late
     assert lab.duty.due_count() == 0
+
+
+def test_a_timer_that_becomes_late_while_it_is_put_is_put_once():
+    lab = Lab("flushDiskType=SYNC_FLUSH")
+    for number in range(3):
+        lab.after(3_000, b"%d" % number)
+    lab.world.process(NAME).disk.sync_us = (2_000_000, 2_000_000)
+    delivery = lab.duty.delivery
+    while not delivery.in_flight:
+        lab.advance(100)
+    offset = min(delivery.in_flight)
+    entry = next(iter(lab.node.store.entries(TIMER_TOPIC, 0, offset, 1)))
+    delivery.late.add(LateTimer(offset, entry.phy_offset, entry.size, lab.now_ms // 1000 * 1000 - 1_000, is_roll=False))
+    lab.advance(6_000)
+    assert not delivery.in_flight
+    assert not delivery.late
+    assert not lab.log_lines("timer-dropped")
+    assert sorted(lab.bodies()) == [b"0", b"1", b"2"]
 
 
 def test_a_refused_timer_holds_up_no_other_one(lab):

@@ -217,6 +217,7 @@ class TimerDelivery:
             for offset in due.offsets:
                 del self.in_flight[offset]
                 slot.in_flight.pop(offset, None)
+                self.late.remove(offset)  # it may have become late meanwhile
             self.on_ended(len(due.offsets))
             return
         for offset, unit, queue in zip(due.offsets, due.units, due.run.queues, strict=True):
