@@ -1,5 +1,8 @@
 """What the `tls` argument and RMQKIT_TLS mean."""
 
+import select
+import socket
+import struct
 from pathlib import Path
 
 import pytest
@@ -7,7 +10,7 @@ import pytest
 from rmqkit import Producer
 from rmqkit.config import TlsClientSettings
 from rmqkit.errors import ConfigError
-from rmqkit.tls.client_choice import TLS_VARIABLE, choose_tls
+from rmqkit.tls.client_choice import TLS_VARIABLE, choose_tls, encrypted
 
 
 @pytest.fixture(autouse=True)
@@ -70,3 +73,16 @@ def test_bad_values_are_errors_and_never_mean_plain_text(tls: object, text: str)
 def test_a_client_whose_file_is_missing_does_not_start():
     with pytest.raises(ConfigError, match=r"tls.client.trustCertPath = /nowhere: No such file"):
         Producer(namesrv="127.0.0.1:1", tls={"tls.client.trustCertPath": "/nowhere"})
+
+
+def test_a_connection_that_is_reset_before_the_handshake_is_closed():
+    """`ssl` leaves a socket open if a reset arrives between the connect and the wrapping."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        plain = socket.create_connection(server.getsockname())
+        peer, _ = server.accept()
+        peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        peer.close()
+        select.select([plain], [], [], 10)
+        with pytest.raises(OSError, match=r"."):
+            encrypted(plain, "127.0.0.1", TlsClientSettings(use_tls=True, auth_server=False))
+    assert plain.fileno() == -1

@@ -81,7 +81,7 @@ def test_up_returns_with_a_master_and_everyone_in_sync(trio):
 
 
 @pytest.mark.long
-def test_a_master_dies_sends_go_on_and_it_returns_as_a_slave(trio):
+def test_a_master_dies_sends_go_on_and_it_returns_as_a_slave(trio, heeds_ctrl_c):
     old, epoch = master_of(trio), group(trio)["epoch"]
     namesrv = trio.json("cluster", "status")["namesrv"]
     watch = trio.outside.start("cluster", "status", "--watch", stdout=subprocess.PIPE)
