@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 READ_SIZE_MAX = 65_536
 SEGMENT_SIZE_MAX = 32_768
+#: over a slow link, where a peer waits for each segment
+SLOW_SEGMENT_SIZE_MAX = 1_448
 #: most random cuts of the bytes that are sent at once
 CUTS_MAX = 2
 WINDOW = 262_144
@@ -60,7 +62,8 @@ class Pipe:
         net = self.net
         net.world.trace(b"%d encrypted" % size if self.is_encrypted else data)
         random = net.random.random
-        if size <= SEGMENT_SIZE_MAX and (size < 2 or random() >= net.cut_chance):
+        part_max = SLOW_SEGMENT_SIZE_MAX if self.edge.bytes_per_s else SEGMENT_SIZE_MAX
+        if size <= part_max and (size < 2 or random() >= net.cut_chance):
             self._push(data)
             return
         position, cuts = 0, 0
@@ -69,7 +72,7 @@ class Pipe:
             if cuts < CUTS_MAX:
                 part = 1 + int(random() * random() * part)
                 cuts += 1
-            part = min(SEGMENT_SIZE_MAX, part)
+            part = min(part_max, part)
             self._push(data[position : position + part])
             position += part
 
@@ -114,7 +117,10 @@ class Pipe:
 
     def _push(self, segment: bytes | None) -> None:
         world = self.net.world
-        due_us = world.now_us + self.edge.delay_us(len(segment) if segment else 0)
+        due_us = world.now_us + self.edge.delay_us()
+        if self.edge.bytes_per_s and segment:
+            # Bytes of a connection that has ended do not hold up the next one, as in TCP.
+            due_us = max(due_us, self.last_us + len(segment) * 1_000_000 // self.edge.bytes_per_s)
         if due_us < self.last_us:
             due_us = self.last_us
         else:

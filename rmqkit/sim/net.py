@@ -52,7 +52,7 @@ class NetProfile(NamedTuple):
 class Edge:
     """The link from one node to another, in one direction."""
 
-    __slots__ = ("_random", "_spike_chance", "bytes_per_s", "free_us", "is_cut", "profile", "stalled_us", "world")
+    __slots__ = ("_random", "_spike_chance", "bytes_per_s", "is_cut", "profile", "stalled_us", "world")
 
     def __init__(self, world: World, profile: NetProfile, random: Random) -> None:
         self.world = world
@@ -62,22 +62,15 @@ class Edge:
         self.is_cut = False
         #: data sent before this time arrives after it
         self.stalled_us = 0
-        #: speed of a slow link; 0 for no limit
+        #: speed of each connection over a slow link; 0 for no limit
         self.bytes_per_s = 0
-        #: when a slow link has sent everything that it was given
-        self.free_us = 0
 
-    def delay_us(self, size: int) -> int:
-        """Draw the delay of a packet with `size` bytes of data."""
+    def delay_us(self) -> int:
+        """Draw the delay of a packet."""
         profile, random = self.profile, self._random
         delay_us = profile.latency_us + int(random() * profile.jitter_us)
         if random() < self._spike_chance:
             delay_us += int(random() * profile.spike_us)
-        if self.bytes_per_s and size:
-            # All connections of the edge share the link.
-            now_us = self.world.now_us
-            self.free_us = max(now_us, self.free_us) + size * 1_000_000 // self.bytes_per_s
-            delay_us += self.free_us - now_us
         if self.stalled_us:
             delay_us += max(0, self.stalled_us - self.world.now_us)
         return delay_us
@@ -138,7 +131,7 @@ class SimDial:
         if far is None:
             net.at_us(net.clock_us() + 1000, lambda: self.fail(UNKNOWN_NAME))
             return
-        net.at_us(net.clock_us() + net.edge(self.process.name, far.name).delay_us(0), lambda: self._arrive(far))
+        net.at_us(net.clock_us() + net.edge(self.process.name, far.name).delay_us(), lambda: self._arrive(far))
 
     def _arrive(self, far: Process) -> None:
         """Handle the first packet's arrival at the other machine."""
@@ -151,7 +144,7 @@ class SimDial:
             net.at_us(net.clock_us() + 1_000_000 * self.tries, self._send_first_packet)
             return
         tag = net.listening(far, self.conn.peer)
-        delay_us = back.delay_us(0)
+        delay_us = back.delay_us()
         if tag is None or far.refuses:
             net.at_us(net.clock_us() + delay_us, lambda: self.fail(REFUSED))
             return
@@ -379,7 +372,7 @@ class SimNet:
         peer.out.unacked = 0
         if peer.pending and not peer.writable:
             peer.writable = True
-            self.at_us(self.world.now_us + end.out.edge.delay_us(0), lambda: peer.process.ready(peer))
+            self.at_us(self.world.now_us + end.out.edge.delay_us(), lambda: peer.process.ready(peer))
 
     def _ends_of(self, process: Process) -> list[End]:
         return [end for end in self.ends if end.process is process]

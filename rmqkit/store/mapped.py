@@ -117,7 +117,7 @@ class MappedEngine:
             prop_crc=config.commit_log.enabled_append_prop_crc,
         )
         self.checkpoint = Checkpoint(disk, f"{self.root}/checkpoint")
-        self.flush = LogFlush(disk, clock, self.log, self._synced, self.broken)
+        self.flush = LogFlush(disk, clock, self.log, self._synced, self.broken, lambda: self.dispatched[1])
         self.ends = AtomicFile(disk, f"{self.root}/config/consumeQueueEnds.json")
         self.queue_flush = QueueFlush(
             disk=disk,
@@ -196,8 +196,7 @@ class MappedEngine:
 
     def _synced(self) -> None:
         self.checkpoint.physic_ms = self.flush.synced_ms
-        # A replica's log may end inside a record: vouch only up to the last complete one.
-        self.checkpoint.confirm_phy_offset = min(self.flush.offset_synced, self.dispatched[1])
+        self.checkpoint.confirm_phy_offset = self.flush.whole_synced
 
     # --- life -------------------------------------------------------------------------------------
 

@@ -17,6 +17,7 @@ from struct import Struct
 from typing import TYPE_CHECKING
 
 from rmqkit.store.log.scan import BLANK_SIZE, MAGIC_BLANK, store_ms_of
+from rmqkit.store.log.walk import LogWalk
 from rmqkit.store.steps import Steps, Work
 
 if TYPE_CHECKING:
@@ -78,14 +79,20 @@ def cut(engine: "MappedEngine", steps: Steps, phy_offset: int) -> Work:
 def _is_boundary(engine: "MappedEngine", phy_offset: int) -> bool:
     """Return whether the log can end at `phy_offset`.
 
-    It can at its end, at the end of dispatch (a replica's last record may be incomplete), at the
-    start of a record, and at the start of the blank rest of a file.
+    It can at its end, at the start and the end of a record, and at the start of the blank rest of a
+    file. A replica's last record may be incomplete, and the records before it may wait for dispatch
+    because they are not confirmed: then the records are walked from the end of dispatch on.
     """
     log = engine.log
     if phy_offset in (log.offset_written, engine.dispatched[1]) or log.record(phy_offset) is not None:
         return True
     file_size = log.files.file_size
-    return bytes(log.view(phy_offset, BLANK_SIZE)) == _BLANK.pack(file_size - phy_offset % file_size, MAGIC_BLANK)
+    if bytes(log.view(phy_offset, BLANK_SIZE)) == _BLANK.pack(file_size - phy_offset % file_size, MAGIC_BLANK):
+        return True
+    walk = LogWalk(log, engine.dispatched[1])
+    while walk.position < phy_offset and walk.next() is not None:
+        pass
+    return walk.position == phy_offset
 
 
 def _wait(engine: "MappedEngine", steps: Steps) -> Work:

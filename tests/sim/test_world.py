@@ -104,7 +104,7 @@ def test_a_draw_of_a_node_shifts_no_other_stream():
         Drawing.draws = draws
         world = World("streams")
         world.add_node("a", lambda ports: Drawing("a", ports), "10.0.0.1")
-        return [world.net.edge("a", "b").delay_us(0) for _ in range(5)] + [world.now_us]
+        return [world.net.edge("a", "b").delay_us() for _ in range(5)] + [world.now_us]
 
     assert delays(0) == delays(100)
 

@@ -258,3 +258,54 @@ def test_what_is_copied_to_where_the_log_was_cut_gets_its_own_queue_entries():
     engine.append_log(at[1], masters[1][at[1] :])
     world.settle()
     assert [engine.queue_range("A", queue).offset_max for queue in (0, 1)] == [1, 1]
+
+
+def log_of_three() -> tuple[bytes, list[int]]:
+    """Return a log with three records, and where they end."""
+    master = StoreWorld(ENGINES["mapped"])
+    engine = master.start()
+    ends = [engine.append(put("A", 0, b"x" * 100)).phy_offset_next for _ in range(3)]
+    master.settle()
+    return bytes(engine.read_log(0, 10_000)), ends
+
+
+def test_a_cut_in_front_of_half_a_record_needs_no_dispatch_of_the_records_before():
+    """Regression: a slave that copies in pieces could not cut its log, and never followed again.
+
+    Its records were not confirmed, so they waited for dispatch, and no whole record began there.
+    """
+    log, ends = log_of_three()
+    world = StoreWorld(ENGINES["mapped"])
+    engine = world.start()
+    engine.offset_confirmed = 0
+    engine.append_log(0, log[: ends[1] + 20])
+    world.settle()
+    assert engine.queue_range("A", 0).offset_max == 0
+    ended = []
+    engine.truncate(ends[0] + 7, ended.append)
+    world.until(lambda: ended)
+    assert "no record starts at" in str(ended[0])
+    engine.truncate(ends[1], ended.append)
+    world.until(lambda: len(ended) == 2)
+    assert ended[1] is None
+    assert engine.offset_written == ends[1]
+
+
+def test_a_sync_that_ends_inside_a_record_vouches_for_the_records_before_it():
+    """Regression: a slave whose power was cut refused to start.
+
+    The sync had covered half a record. The record was whole when the sync ended, so the checkpoint
+    named the offset inside it, and the end of the log, which the cut took back, was before that.
+    """
+    log, ends = log_of_three()
+    world = StoreWorld(ENGINES["mapped"])
+    engine = world.start()
+    engine.append_log(0, log[: ends[1] + 20])
+    world.settle()
+    world.disk.sync_us = (500_000, 500_000)
+    synced = []
+    engine.sync(engine.offset_written, synced.append)
+    engine.append_log(ends[1] + 20, log[ends[1] + 20 :])
+    world.until(lambda: synced)
+    assert engine.queue_range("A", 0).offset_max == 3
+    assert engine.checkpoint.confirm_phy_offset == ends[1]

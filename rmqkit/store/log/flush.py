@@ -32,11 +32,23 @@ class LogFlush:
     """The sync state of the commit log.
 
     `synced()` is called after `offset_synced` has risen, `broken(reason)` after a sync has failed.
-    Invariant: everything below `offset_synced` is durable.
+    `whole_end()` returns the end of the last complete record. Invariant: everything below
+    `offset_synced` is durable.
     """
 
-    def __init__(self, disk: Disk, clock: Clock, log: CommitLog, synced: Callable[[], None], broken: Callable[[str], None]):
+    def __init__(
+        self,
+        disk: Disk,
+        clock: Clock,
+        log: CommitLog,
+        synced: Callable[[], None],
+        broken: Callable[[str], None],
+        whole_end: Callable[[], int],
+    ) -> None:
         self.offset_synced = 0
+        #: end of a complete record that is durable. `offset_synced` may be inside a record: a
+        #: replica gets its log in pieces
+        self.whole_synced = 0
         #: store time (ms) of the last record below `offset_synced`
         self.synced_ms = 0
         self.failed = ""
@@ -45,11 +57,13 @@ class LogFlush:
         self._log = log
         self._synced = synced
         self._broken = broken
+        self._whole_end = whole_end
         self._waiting: list[tuple[int, int, Told]] = []
         self._sequence = 0
         #: end offset of the running sync; -1 if none runs
         self._target = -1
         self._target_ms = 0
+        self._target_whole = 0
         self._round = 0
         #: during a cut: no sync may start
         self.is_held = False
@@ -82,6 +96,7 @@ class LogFlush:
         # Up to the end of the first unsynced file; the next round covers the rest.
         self._target = min(log.offset_written, files.floor(self.offset_synced) + files.file_size)
         self._target_ms = self.written_ms if self._target == log.offset_written else 0
+        self._target_whole = min(self._target, self._whole_end())
         self._round += 1
         self._disk.sync(files.path(self.offset_synced), partial(self._done, self._round))
 
@@ -93,6 +108,7 @@ class LogFlush:
             self.fail(f"{self._log.files.path(self.offset_synced)} could not be synced ({error.strerror or error})")
             return
         self.offset_synced = max(self.offset_synced, target)
+        self.whole_synced = max(self.whole_synced, self._target_whole)
         self.synced_ms = self._target_ms or self.synced_ms
         waiting = self._waiting
         while waiting and waiting[0][0] <= target:
@@ -113,7 +129,7 @@ class LogFlush:
 
     def recovered(self, offset: int, store_ms: int) -> None:
         """Start from a recovered log that ends at `offset` and is durable up to there."""
-        self.offset_synced = offset
+        self.offset_synced = self.whole_synced = offset
         self.synced_ms = self.written_ms = store_ms
 
     def hold(self, offset: int) -> None:
@@ -125,6 +141,7 @@ class LogFlush:
         self._target = -1
         self.is_held = True
         self.offset_synced = min(self.offset_synced, offset)
+        self.whole_synced = min(self.whole_synced, offset)
         gone = sorted(waiting for waiting in self._waiting if waiting[0] > offset)
         self._waiting = sorted(waiting for waiting in self._waiting if waiting[0] <= offset)
         for _, _, then in gone:

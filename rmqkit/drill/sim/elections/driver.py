@@ -151,6 +151,8 @@ class ElectionDriver(RoleDriver):
             return
         boot, store = self.world.process(name).incarnation, self.cluster.broker(name).store
         entries = self.cluster.election(name).epochs.entries
+        if not entries:
+            return  # nothing is left of a log that was cut
         ends = [each.start for each in entries[1:]] + [store.offset_written]
         for (epoch, start), end in zip(entries, ends, strict=True):
             begin = max(start, store.offset_min)
