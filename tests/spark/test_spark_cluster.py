@@ -108,7 +108,10 @@ class SparkCluster:
         """
         process = psutil.Process(self._nodes[name].pid)
         killed = [process, *process.children(recursive=True)]
-        commands = [each.cmdline() for each in killed]
+        commands = []
+        for each in killed:
+            with suppress(psutil.Error):  # a Python worker may end at this moment
+                commands.append(each.cmdline())
         for each in killed:
             with suppress(psutil.Error):
                 each.kill()
