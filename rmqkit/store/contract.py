@@ -323,6 +323,9 @@ class StorageEngine(Protocol):
     def offset_written(self) -> int: ...
     @property
     def offset_synced(self) -> int: ...
+    @property
+    def offset_dispatched(self) -> int:
+        """End of the last record that the queues have. What is behind it may be half a record."""
 
     def sync(self, offset: int, then: Callable[[bool], None]) -> None:
         """Call `then(True)` once everything below `offset` is durable.

@@ -61,7 +61,7 @@ from rmqkit.store.queues.flush import UNITS_MAX, UNITS_SOON, QueueFlush
 from rmqkit.store.queues.make_table import make_table
 from rmqkit.store.recovery import Recovery
 from rmqkit.store.retention import FIRST_MS, Retention
-from rmqkit.store.steps import Steps, Work
+from rmqkit.store.steps import Steps
 from rmqkit.store.truncation import close, cut
 
 _new = tuple.__new__
@@ -247,7 +247,8 @@ class MappedEngine:
     def _close(self, was_ready: bool) -> None:
         steps = self._steps = Steps("store-stop", self.duties, self.ports.clock)
         # Records of this turn may not be written yet: `settle` or the work itself writes them.
-        steps.begin(close(self, steps) if was_ready else _nothing(), self._closed)
+        # Of a store that was never ready there is nothing to close: `abort` stays.
+        steps.begin(close(self, steps) if was_ready else steps.wait(), self._closed)
 
     def _closed(self, error: OSError | None) -> None:
         if error is not None:
@@ -410,6 +411,10 @@ class MappedEngine:
     @property
     def offset_synced(self) -> int:
         return self.flush.offset_synced
+
+    @property
+    def offset_dispatched(self) -> int:
+        return self.dispatched[1]
 
     def sync(self, offset: int, then: Told) -> None:
         if self._pool and offset > self.log.offset_written and not self.commit():
@@ -577,7 +582,6 @@ class MappedEngine:
         log_ratio = self.retention.used_percent(folder) / 100
         usage = self.disk.usage(folder)
         first = self.log.record(self.log.offset_min)
-        behind = self.log.offset_max - self.dispatched[1]
         return {
             "commitLogMinOffset": str(self.log.offset_min),
             "commitLogMaxOffset": str(self.log.offset_max),
@@ -585,15 +589,10 @@ class MappedEngine:
             f"commitLogDiskRatio_{folder}": str(log_ratio),
             "consumeQueueDiskRatio": str(self.retention.used_percent(self.table.folder) / 100),
             "commitLogDirCapacity": f"Total : {usage.total / GIB:.1f} GiB, Free : {usage.free / GIB:.1f} GiB.",
-            "dispatchBehindBytes": str(behind),
+            "dispatchBehindBytes": str(self.log.offset_max - self.dispatched[1]),
             "earliestMessageTimeStamp": str(-1 if first is None else store_ms_of(first)),
             "remainHowManyDataToCommit": str(self.log.offset_max - self.log.offset_written),
             "remainHowManyDataToFlush": str(self.log.offset_max - self.flush.offset_synced),
             "storeProgress": self.progress or self.index.progress,
             "storeFailed": self.failed,
         }
-
-
-def _nothing() -> Work:
-    """Close a store that was never ready: nothing to do, `abort` stays."""
-    yield False

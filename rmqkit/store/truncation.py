@@ -13,6 +13,8 @@ of this succeeded. `abort` stays if something failed or if records still wait fo
 """
 
 import errno
+from collections.abc import Generator
+from itertools import count
 from struct import Struct
 from typing import TYPE_CHECKING
 
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from rmqkit.store.mapped import MappedEngine
 
 _ZEROES_PER_STEP = 8_388_608
+_RECORDS_PER_STEP = 1_000
 _BLANK = Struct(">II")
 
 
@@ -36,7 +39,7 @@ def cut(engine: "MappedEngine", steps: Steps, phy_offset: int) -> Work:
     files = log.files
     if not engine.commit():
         raise OSError(errno.EIO, "records before the truncation point could not be written")
-    if not (files.start <= phy_offset <= log.offset_written and _is_boundary(engine, phy_offset)):
+    if not files.start <= phy_offset <= log.offset_written or not (yield from _is_boundary(engine, phy_offset)):
         raise OSError(errno.EINVAL, f"no record starts at {phy_offset}")
     old_end = log.offset_written
     # First, because a failure here does no harm: the index can be rebuilt from the log.
@@ -76,7 +79,7 @@ def cut(engine: "MappedEngine", steps: Steps, phy_offset: int) -> Work:
     engine.checkpoint.save()
 
 
-def _is_boundary(engine: "MappedEngine", phy_offset: int) -> bool:
+def _is_boundary(engine: "MappedEngine", phy_offset: int) -> Generator[bool, None, bool]:
     """Return whether the log can end at `phy_offset`.
 
     It can at its end, at the start and the end of a record, and at the start of the blank rest of a
@@ -90,8 +93,11 @@ def _is_boundary(engine: "MappedEngine", phy_offset: int) -> bool:
     if bytes(log.view(phy_offset, BLANK_SIZE)) == _BLANK.pack(file_size - phy_offset % file_size, MAGIC_BLANK):
         return True
     walk = LogWalk(log, engine.dispatched[1])
-    while walk.position < phy_offset and walk.next() is not None:
-        pass
+    for number in count(1):
+        if walk.position >= phy_offset or walk.next() is None:
+            break
+        if number % _RECORDS_PER_STEP == 0:
+            yield False
     return walk.position == phy_offset
 
 

@@ -418,6 +418,7 @@ class StorageEngineContract(ManyPutsContract):
         assert facts["commitLogMinOffset"] == "0"
         assert facts["commitLogMaxOffset"] == str(world.engine.offset_max)
         assert facts["dispatchBehindBytes"] == "0"
+        assert world.engine.offset_dispatched == world.engine.offset_max
         assert all(isinstance(value, str) for value in facts.values())
 
     # --- lives ------------------------------------------------------------------------------------

@@ -159,9 +159,8 @@ class Takeover(StateMachine[TakeoverState]):
             return now_ms + RETRY_MS
         if self._parts.is_following:
             return now_ms + LOOK_MS
-        behind = int(store.facts().get("dispatchBehindBytes", 0))
-        if behind:
-            dispatched = store.offset_max - behind
+        dispatched = store.offset_dispatched
+        if dispatched < store.offset_max:
             if dispatched != self._dispatched[0]:
                 self._dispatched = (dispatched, now_ms)
             if now_ms - self._dispatched[1] < STUCK_MS:

@@ -21,7 +21,7 @@ def whole_end(store: StorageEngine, offset: int) -> int:
 
     A slave reports half a record as well, so a confirm offset may be in the middle of one.
     """
-    return min(offset, store.offset_max - int(store.facts().get("dispatchBehindBytes", 0)))
+    return min(offset, store.offset_dispatched)
 
 
 class LogTail(NamedTuple):

@@ -122,11 +122,9 @@ class ActingMaster:
         return "", 0
 
     def _has_dispatched(self, now_ms: int) -> bool:
-        store = self._store
-        behind = int(store.facts().get("dispatchBehindBytes", 0))
-        if not behind:
+        dispatched = self._store.offset_dispatched
+        if dispatched >= self._store.offset_max:
             return True
-        dispatched = store.offset_max - behind
         if dispatched != self._dispatched[0]:
             self._dispatched = (dispatched, now_ms)
         return now_ms - self._dispatched[1] >= STUCK_MS

@@ -178,5 +178,5 @@ def test_with_sync_flush_a_master_alone_shows_what_is_on_its_disk():
 @pytest.mark.parametrize(("offset", "end"), [(60, 60), (70, 70), (90, 70)])
 def test_half_a_record_is_not_confirmed(offset: int, end: int):
     """A slave reports what it has of a record; if it is elected, it removes that."""
-    store: Any = SimpleNamespace(offset_max=100, facts=lambda: {"dispatchBehindBytes": "30"})
+    store: Any = SimpleNamespace(offset_dispatched=70)
     assert whole_end(store, offset) == end
