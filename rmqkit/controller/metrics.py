@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from rmqkit.access.audit import refusals
 from rmqkit.metrics.endpoint import MetricsEndpoint
 from rmqkit.metrics.families import Family, Sample
-from rmqkit.runtime.calls import code_name
+from rmqkit.metrics.node_families import NODE_FAMILIES
 
 if TYPE_CHECKING:
     from rmqkit.controller.node import Controller
@@ -74,11 +74,6 @@ def _of_sets(value: Callable[[BrokerSet], int]) -> Callable[[Controller], Iterat
     return samples
 
 
-def _requests(controller: Controller) -> Iterator[Sample]:
-    for code, count in list(controller.remoting.counts.items()):
-        yield (code_name(code).lower(),), count
-
-
 FAMILIES: tuple[Family, ...] = (
     Family("role", "gauge", "Role in the group of controllers: 0 unknown, 1 candidate, 2 follower, 3 leader", (), _role),
     Family("active_broker_num", "gauge", "Brokers of a set whose heartbeats arrive here", _OF_SET, _active),
@@ -96,9 +91,7 @@ FAMILIES: tuple[Family, ...] = (
            _of_sets(lambda each: each.master_epoch)),
     Family("rmqkit_masters_replaced_total", "counter", "Dead masters that this controller replaced", (),
            lambda controller: [((), controller.watch.replaced)]),
-    Family("rmqkit_requests_total", "counter", "Requests received", ("request_code",), _requests),
     Family("rmqkit_access_refused_total", "counter", "Requests and connections refused by access control", ("reason",),
            lambda controller: refusals(controller.access.audit)),
-    Family("rmqkit_uptime_seconds", "gauge", "Seconds since the controller started", (),
-           lambda controller: [((), max(0, controller.clock.mono_ms - controller.started_ms) // 1000)]),
+    *NODE_FAMILIES,
 )  # fmt: skip

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from rmqkit.access.audit import refusals
 from rmqkit.metrics.endpoint import MetricsEndpoint
 from rmqkit.metrics.families import Family, Sample
-from rmqkit.runtime.calls import code_name
+from rmqkit.metrics.node_families import NODE_FAMILIES
 
 if TYPE_CHECKING:
     from rmqkit.nameserver.view import NameServerView
@@ -46,11 +46,6 @@ def _acting(ns: NameServerView) -> Iterator[Sample]:
     yield from Counter((group.cluster,) for group in ns.routes.groups.values() if group.needs_acting_master).items()
 
 
-def _requests(ns: NameServerView) -> Iterator[Sample]:
-    for code, count in list(ns.remoting.counts.items()):
-        yield (code_name(code).lower(),), count
-
-
 FAMILIES: tuple[Family, ...] = (
     Family("rmqkit_brokers", "gauge", "Registered brokers", ("cluster", "role"), _brokers),
     Family("rmqkit_broker_groups", "gauge", "Registered broker names", ("cluster",), _groups),
@@ -62,9 +57,7 @@ FAMILIES: tuple[Family, ...] = (
     Family("rmqkit_queues", "gauge", "Queue entries of all routes", (), lambda ns: [((), ns.routes.queue_count)]),
     Family("rmqkit_kv_entries", "gauge", "Entries of the key-value configuration", (),
            lambda ns: [((), sum(map(len, ns.kv.tables.values())))]),
-    Family("rmqkit_requests_total", "counter", "Requests received", ("request_code",), _requests),
     Family("rmqkit_access_refused_total", "counter", "Requests and connections refused by access control", ("reason",),
            lambda ns: refusals(ns.access.audit)),
-    Family("rmqkit_uptime_seconds", "gauge", "Seconds since the name server started", (),
-           lambda ns: [((), max(0, ns.clock.mono_ms - ns.started_ms) // 1000)]),
+    *NODE_FAMILIES,
 )  # fmt: skip

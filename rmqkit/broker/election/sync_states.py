@@ -17,11 +17,13 @@ still apply, and of the members that are about to join:
 - A member leaves if its connection has ended, or if it was not at the end of the log for
   `haMaxTimeSlaveNotCatchup`. Until the controllers have answered, puts still wait for it.
 
-A put waits until all of them have *copied* the log: the smallest report of the union. The *confirm
-offset* is the same, but with SYNC_FLUSH it waits for this master's own disk as well, as the answer
-of a put does. Neither goes back. With `allAckInSyncStateSet` consumers get only what is confirmed:
-after a power cut of all members, the master may come back first and without the end of its log, and
-must not take back what a consumer has read. (Apache's confirm offset ignores all disks.)
+*Copied* is the smallest report of the union. A put waits until its record is copied. The *confirm
+offset* is the same. With SYNC_FLUSH it is also at most what is on this master's own disk, because
+the answer of a put waits for that disk, too. Neither offset goes back.
+
+With `allAckInSyncStateSet` consumers get only what is confirmed. After a power cut of all members,
+the master may return first, without the end of its log. It must not take back what a consumer has
+read. (Apache's confirm offset ignores all disks.)
 
 Source: `store/.../ha/autoswitch/AutoSwitchHAService.java`, `AutoSwitchHAConnection.java`,
 `broker/.../ReplicasManager.checkSyncStateSetAndDoReport`, `ReplicasInfoManager.alterSyncStateSet`.

@@ -2,7 +2,7 @@
 
 - A pipeline that loops polls its `stop` (`StopSignal`). Ctrl-C and SIGTERM only set a flag, and the
   loop ends at its next poll. A pipeline without a loop is a sequence of Spark jobs, which are
-  cancelled. Either says in one line what was done. A second Ctrl-C ends it at once.
+  cancelled. Both print one line with the work that is complete. A second Ctrl-C ends them at once.
 - The error of a query is a text of Spark's with the traceback of a Python worker inside. `plain`
   extracts the message that rmqkit raised there.
 """
@@ -115,8 +115,8 @@ class StopSignal:
     A signal that is already ignored stays ignored. `check` then ends as an interrupted command
     does, except that Ctrl-C is the regular end of an `endless` command.
 
-    With `jobs`, the session of a pipeline that does not poll, a signal cancels its jobs. The error
-    that this causes becomes `done`, a line on what was done, and Interrupted.
+    `jobs` is the session of a pipeline that does not poll. A signal cancels its jobs, and Spark
+    raises an error. Then the line that `done` returns is printed, and Interrupted is raised.
     """
 
     def __init__(self, jobs: "SparkSession | None" = None, done: Callable[[], str] = str) -> None:
