@@ -4,7 +4,9 @@ Every controller keeps such a table of its own from the heartbeats (904) that br
 controllers. It is neither replicated nor stored. A member is alive
 
 - until the connection of its newest heartbeat ends, and
-- until its heartbeats stay out for its timeout.
+- until its heartbeats stay out for its timeout. A master of rmqkit names its lease: it takes no
+  messages when the lease is over. Its timeout is five quarters of the lease, if that is shorter:
+  clocks differ, and the lease begins before the heartbeat arrives.
 
 Liveness is bound to the newest connection: a broker that has connected again does not die when its
 earlier connection ends. (Apache keeps the earlier one, and so votes out a healthy master.) What a
@@ -28,6 +30,8 @@ from rmqkit.wire.schemas.nameserver import BrokerHeartbeatRequest
 TIMEOUT_MS = 10_000
 TIMEOUT_LEAST_MS = 100
 TIMEOUT_MOST_MS = 3_600_000
+#: quarters of a lease that a silent master is waited for
+LEASE_QUARTERS = 5
 UNHEARD_GRACE_MS = 20_000
 #: Java's Integer.MAX_VALUE: the lowest priority, as a lower number wins
 PRIORITY_LOWEST = 2**31 - 1
@@ -82,6 +86,8 @@ class HeartbeatTable:
         if known is not None and known.conn is not conn:
             self._unbind(key, known.conn.id)
         timeout_ms = TIMEOUT_MS if beat.heartbeat_timeout_mills is None else beat.heartbeat_timeout_mills
+        if beat.lease_mills is not None:
+            timeout_ms = min(timeout_ms, beat.lease_mills * LEASE_QUARTERS // 4)
         member = self._members[key] = LiveMember(
             conn,
             beat.cluster_name,

@@ -242,8 +242,9 @@ class ElectionSettings:
     heartbeat_timeout_ms: int = key(
         "controllerHeartBeatTimeoutMills",
         10_000,
-        "ms of silence after which the controllers elect another master; a master that no leader answers refuses "
-        "messages after four fifths of it",
+        "ms of silence after which the controllers count a member as dead; rmqkit's controllers replace a silent "
+        "rmqkit master after half of it. A master that no leader answers refuses messages after two fifths of it, "
+        "at least three heartbeats; with Apache's controllers after four fifths",
         type=Type.LONG,
         low=100,
         high=600_000,

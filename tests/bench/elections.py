@@ -320,9 +320,11 @@ timers.
   rarely notices later. *Elected*: until the controllers name another master.
 - A side that was not in sync again within {whole_s:.0f} s has no further fault in that session.
 - *Lost*: acknowledged in the session, and not in the topic at the last master.
-- A killed process closes its connections, which both makes notice at once. A stopped one is silent:
-  both wait `controllerHeartBeatTimeoutMills` from its last heartbeat. rmqkit's controllers act when
-  that time is over. Apache's act at their next look, every `scanNotActiveBrokerInterval`.
+- A killed process closes its connections, which both makes notice at once. A stopped one is silent.
+  rmqkit's controllers replace it after half of `controllerHeartBeatTimeoutMills`, since a master of
+  rmqkit's refuses messages by then ([the lease](../elections.md)). Apache's master has no lease.
+  Its controllers wait for the whole time-out, and act at their next look, every
+  `scanNotActiveBrokerInterval`.
 """
 
 

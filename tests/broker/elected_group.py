@@ -22,6 +22,7 @@ from rmqkit.wire.schemas.controller import (
     AlterSyncStateSetResponse,
     ApplyBrokerIdRequest,
     ApplyBrokerIdResponse,
+    BrokerHeartbeatResponse,
     ElectMasterRequest,
     ElectMasterResponse,
     GetMetaDataResponse,
@@ -38,6 +39,7 @@ from tests.broker.replica_group import Group
 
 CONTROLLER = Address("10.0.3.1", 9870)
 NAME = "broker-a"
+HEARTBEAT_INTERVAL_MS = 300
 HEARTBEAT_TIMEOUT_MS = 3000
 
 
@@ -56,6 +58,8 @@ class Decisions:
         self.mute: set[int] = set()
         #: codes whose requests are neither applied nor answered
         self.deaf: set[int] = set()
+        #: whether leases count, as at controllers of rmqkit; Apache's ignore them
+        self.heeds_lease = False
         #: every elected (epoch, id)
         self.elected: list[tuple[int, int]] = []
 
@@ -141,8 +145,10 @@ def beat(node: ScriptedController, call: Call[BrokerHeartbeatRequest]) -> Respon
     assert args.broker_id is not None
     if args.broker_id in node.data.addresses and not node.is_deaf(904):
         until_ms = node.clock.mono_ms + (args.heartbeat_timeout_mills or 0)
+        if node.data.heeds_lease and args.lease_mills is not None:
+            until_ms = node.clock.mono_ms + args.lease_mills * 5 // 4
         node.live[args.broker_id] = until_ms, (args.epoch or 0, args.max_offset or 0), call.conn
-    return node.answer(call, 904, call.ok())
+    return node.answer(call, 904, call.ok(BrokerHeartbeatResponse(is_leader=True) if node.data.heeds_lease else None))
 
 
 @rows.handles(RequestCode.CONTROLLER_GET_METADATA_INFO, NoFields, access=inner)
@@ -248,7 +254,7 @@ class ElectedGroup(Group):
                 "controllerAddr": str(CONTROLLER),
                 "allAckInSyncStateSet": True,
                 "inSyncReplicas": 1,
-                "brokerHeartbeatInterval": 300,
+                "brokerHeartbeatInterval": HEARTBEAT_INTERVAL_MS,
                 "controllerHeartBeatTimeoutMills": HEARTBEAT_TIMEOUT_MS,
                 "syncBrokerMetadataPeriod": 500,
                 "checkSyncStateSetPeriod": 500,

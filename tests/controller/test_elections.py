@@ -58,6 +58,28 @@ def test_a_silent_master_is_replaced_when_its_timeout_ends(script: ControllerScr
     assert script.state() == (2, 2, [2], 3)
 
 
+@pytest.mark.parametrize(("lease_ms", "silence_ms"), [(400, 500), (800, 1000), (2400, 3000), (9_000_000, 3000), (-1, 100)])
+def test_a_silent_master_with_a_lease_is_replaced_soon_after_it(
+    script: ControllerScript, lease_ms: int, silence_ms: int
+) -> None:
+    one, two = script.pair()
+    one.beat(1, 100, heartbeatTimeoutMills=3000, leaseMills=lease_ms)
+    script.advance(silence_ms - 1)
+    two.beat(1, 100)
+    assert script.state()[0] == 1
+    script.advance(1)
+    assert script.state() == (2, 2, [2], 3)
+
+
+def test_the_newest_heartbeat_says_whether_there_is_a_lease(script: ControllerScript) -> None:
+    one, two = script.pair()
+    one.beat(1, 100, heartbeatTimeoutMills=3000, leaseMills=400)
+    one.beat(1, 100, heartbeatTimeoutMills=3000)
+    script.advance(2999)
+    two.beat(1, 100)
+    assert script.state()[0] == 1
+
+
 def test_the_close_of_an_earlier_connection_means_nothing(script: ControllerScript) -> None:
     """Ours: liveness is bound to the newest connection. Apache's votes out a healthy master."""
     one, _ = script.pair()

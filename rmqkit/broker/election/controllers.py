@@ -5,13 +5,19 @@ Every controller is asked for the leader (1005) each `syncControllerMetadataPeri
 (2007), is forgotten.
 
 Each `brokerHeartbeatInterval` all controllers get a heartbeat (904): each of them keeps its own
-table of live brokers. The leader is asked to answer. A controller counts a broker as dead no
-earlier than `controllerHeartBeatTimeoutMills` after a heartbeat has arrived. So while the last
-answered heartbeat was sent less than `lease_ms` ago, no controller has elected another master
-because this one was silent: the *lease*. `lease_ms` is four fifths of the timeout, since the clocks
-of two machines may run at different speeds. A controller also gives up a broker whose connection
-closes. That does not end the lease here (the controller may have died instead), but the master is
-asked for at once.
+table of live brokers. The leader is asked to answer. While the last answered heartbeat was sent
+less than `lease_ms` ago, no controller has elected another master because this one was silent: the
+*lease*. A master names its lease in its heartbeats. A controller of rmqkit counts it as dead when
+five quarters of the lease are over, since the clocks of two machines may run at different speeds.
+Apache's controllers wait for `controllerHeartBeatTimeoutMills`, T. So the lease is
+
+- two fifths of T, at least three heartbeats and at most four fifths of T, if the controllers are
+  rmqkit's: a silent master is replaced after half of T;
+- four fifths of T at Apache's controllers, whose answers to heartbeats have no fields, and before
+  the first answer.
+
+A controller also gives up a broker whose connection closes. That does not end the lease here (the
+controller may have died instead), but the master is asked for at once.
 
 Source: `broker/.../BrokerController.sendHeartbeat`, `BrokerOuterAPI.sendHeartbeatToController`,
 `ReplicasManager.updateControllerMetadata`. Apache's brokers have no lease.
@@ -34,7 +40,9 @@ LEADER_DUTY, HEARTBEAT_DUTY = "election-leader", "election-heartbeat"
 SEEK_MS = 250
 #: how long a controller may take to answer; it waits for its log to be replicated
 TIMEOUT_MS = 3000
-LEASE_SHARE = 4, 5
+#: the lease in fifths of the time-out of heartbeats, at rmqkit's controllers and at Apache's
+LEASE_FIFTHS, LEASE_FIFTHS_MOST = 2, 4
+LEASE_BEATS_LEAST = 3
 LOOPBACK = ("127.", "localhost", "::1")
 
 #: called with the answer of the leader, or with the reason why there is none
@@ -59,6 +67,8 @@ class Controllers:
         self.heartbeat: Callable[[], BrokerHeartbeatRequest | None] = lambda: None
         #: when the last heartbeat was sent that a leader has answered (monotonic ms); -1 for never
         self._leased_ms = -1
+        #: whether the leader heeds the lease in a heartbeat: it is a controller of rmqkit
+        self._heeds_lease = False
         self._is_running = False
         context.duties.add(LEADER_DUTY, self._seek, None)
         context.duties.add(HEARTBEAT_DUTY, self._beat, None)
@@ -76,8 +86,11 @@ class Controllers:
     @property
     def lease_ms(self) -> int:
         """How long a lease lasts from the sending of an answered heartbeat."""
-        times, of = LEASE_SHARE
-        return self._context.config.election.heartbeat_timeout_ms * times // of
+        most_ms = self._context.config.election.heartbeat_timeout_ms * LEASE_FIFTHS_MOST // 5
+        if not self._heeds_lease:
+            return most_ms
+        short_ms = self._context.config.election.heartbeat_timeout_ms * LEASE_FIFTHS // 5
+        return min(max(short_ms, self._context.config.acting.heartbeat_ms * LEASE_BEATS_LEAST), most_ms)
 
     @property
     def lease_end_ms(self) -> int:
@@ -200,9 +213,10 @@ class Controllers:
             self.lost(leader, outcome.text)
             return
         try:
-            is_leader = outcome.is_ok and outcome.read(BrokerHeartbeatResponse).is_leader is not False
+            said = outcome.read(BrokerHeartbeatResponse) if outcome.is_ok else None
         except RemoteProtocolError:
-            is_leader = False
-        if is_leader and leader == self.leader:
+            said = None
+        if said is not None and said.is_leader is not False and leader == self.leader:
+            self._heeds_lease = said.is_leader is not None
             self._leased_ms = max(self._leased_ms, sent_ms)
             self.on_answered()

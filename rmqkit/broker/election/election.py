@@ -554,6 +554,7 @@ class Election(StateMachine[ElectionState]):
             max_offset=store.offset_written,
             confirm_offset=self.confirmed_whole,
             heartbeat_timeout_mills=self._context.config.election.heartbeat_timeout_ms,
+            lease_mills=self._controllers.lease_ms if self.state is MASTER else None,
             election_priority=self._context.config.election.priority,
         )
 

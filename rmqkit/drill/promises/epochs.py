@@ -22,8 +22,8 @@ from rmqkit.drill.plan import Plan
 from rmqkit.drill.promises.contract import Broken, Finding, judged
 
 MASTER = "master"
-#: a lease lasts this share of the time-out of heartbeats
-LEASE = 4 / 5
+#: a lease lasts this share of the time-out of heartbeats, and three heartbeats at least
+LEASE, LEASE_BEATS = 2 / 5, 3
 MARGIN_MS = 500
 
 
@@ -61,7 +61,8 @@ class LeaseKept:
         return plan.elected and self.name in plan.promises
 
     def check(self, history: History, plan: Plan) -> Finding:
-        limit_ms = max(plan.heartbeat_timeout_ms * LEASE, plan.setting("syncBrokerMetadataPeriod", 5_000)) + MARGIN_MS
+        lease_ms = max(plan.heartbeat_timeout_ms * LEASE, plan.setting("brokerHeartbeatInterval", 1_000) * LEASE_BEATS)
+        limit_ms = max(lease_ms, plan.setting("syncBrokerMetadataPeriod", 5_000)) + MARGIN_MS
         #: group -> (epoch of the newest master that took messages, since when)
         newest: dict[str, tuple[int, int]] = {}
         late: dict[tuple[str, int], HistoryRow] = {}

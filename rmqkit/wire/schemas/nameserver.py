@@ -128,6 +128,8 @@ class BrokerHeartbeatRequest(Ext, kw_only=True):
     confirm_offset: Int64 | None = None
     heartbeat_timeout_mills: Int64 | None = None  # upstream's spelling, on the wire too
     election_priority: Int32 | None = None
+    #: rmqkit's: how long this master takes messages after the last heartbeat that was answered
+    lease_mills: Int64 | None = None
 
 
 class NotifyMinBrokerIdChangeRequest(Ext, kw_only=True):
