@@ -8,8 +8,9 @@ from rmqkit.wire.schemas.send import SendMessageRequestV1, SendMessageRequestV2,
 from tests.wire.all_schemas import SCHEMAS
 from tests.wire.apache_facts import HEADERS
 
-# Ext fields that Java sets or reads outside its header class, and ours that it ignores (906).
+# Ext fields that Java sets or reads outside its header class, and ours that it ignores (906, 904).
 BESIDE = {
+    "BrokerHeartbeatRequest": {"leaseMills"},
     "ExchangeHAInfoRequest": {
         *("brokerName", "brokerId", "brokerAddress", "haLocalAddress", "logEnd"),
         *("tailOffset", "tailSize", "tailCrc", "fromStart", "fileSize", "masterStartId"),

@@ -48,7 +48,7 @@ from rmqkit.broker.context import BrokerContext
 from rmqkit.broker.election.controllers import Controllers
 from rmqkit.broker.election.identity import BrokerId, IdentityFiles
 from rmqkit.broker.election.sync_states import SyncStates
-from rmqkit.broker.election.takeover import Takeover
+from rmqkit.broker.election.takeover import Takeover, listed_members
 from rmqkit.broker.replication.epochs import Epochs
 from rmqkit.broker.replication.log_tail import whole_end
 from rmqkit.errors import RemoteProtocolError
@@ -56,7 +56,7 @@ from rmqkit.runtime.calls import Reply
 from rmqkit.runtime.connection import Address
 from rmqkit.runtime.states import Moves, StateMachine
 from rmqkit.store.contract import StorageEngine
-from rmqkit.wire.bodies import BrokerReplicasInfo, SyncStateSet
+from rmqkit.wire.bodies import SyncStateSet
 from rmqkit.wire.bodies.replication import encode_names
 from rmqkit.wire.codes import RequestCode, ResponseCode
 from rmqkit.wire.schema import Ext
@@ -504,7 +504,7 @@ class Election(StateMachine[ElectionState]):
 
         def told(reply: Reply | None, why: str) -> None:
             if self.state is TAKEOVER and self.epoch == epoch and not self._takeover.is_on:
-                listed = _members(reply, self._name, self.own_id)
+                listed = listed_members(reply, self._name, self.own_id)
                 members = {each: address for each, (address, is_alive) in listed.items() if is_alive}
                 is_again = epoch == self._epoch_loaded
                 rivals = {each: address for each, (address, _) in listed.items() if is_again and each in ids}
@@ -583,19 +583,3 @@ class Election(StateMachine[ElectionState]):
             self.on_refusal()
         if not is_over:
             self._context.duties.wake(DUTY, end_ms)
-
-
-def _members(reply: Reply | None, name: str, own_id: int) -> dict[int, tuple[Address, bool]]:
-    """Return the other members and whether each is alive, from the answer to 1006."""
-    if reply is None or not reply.is_ok:
-        return {}
-    try:
-        info = BrokerReplicasInfo.decode(reply.body).replicas_info_table.get(name)
-        listed = [] if info is None else [*info.in_sync_replicas, *info.not_in_sync_replicas]
-        return {
-            each.broker_id: (Address.parse(each.broker_address), bool(each.alive))
-            for each in listed
-            if each.broker_id is not None and each.broker_address and each.broker_id != own_id
-        }
-    except (RemoteProtocolError, ValueError):
-        return {}

@@ -31,10 +31,11 @@ from typing import TYPE_CHECKING, Protocol
 from rmqkit.broker.context import BrokerContext
 from rmqkit.broker.replication.epochs import EpochError, Epochs
 from rmqkit.errors import RemoteProtocolError
-from rmqkit.runtime.calls import CallFailed, Outcome
+from rmqkit.runtime.calls import CallFailed, Outcome, Reply
 from rmqkit.runtime.connection import Address
 from rmqkit.runtime.states import Moves, StateMachine
 from rmqkit.store.contract import StorageEngine
+from rmqkit.wire.bodies import BrokerReplicasInfo
 from rmqkit.wire.schemas.admin import ExchangeHAInfoResponse
 
 if TYPE_CHECKING:
@@ -251,3 +252,19 @@ class Takeover(StateMachine[TakeoverState]):
                 self.on_done(how)
 
         self._parts.copy_progress(self._members, copied)
+
+
+def listed_members(reply: Reply | None, name: str, own_id: int) -> dict[int, tuple[Address, bool]]:
+    """Return the other members and whether each is alive, from the answer to 1006."""
+    if reply is None or not reply.is_ok:
+        return {}
+    try:
+        info = BrokerReplicasInfo.decode(reply.body).replicas_info_table.get(name)
+        listed = [] if info is None else [*info.in_sync_replicas, *info.not_in_sync_replicas]
+        return {
+            each.broker_id: (Address.parse(each.broker_address), bool(each.alive))
+            for each in listed
+            if each.broker_id is not None and each.broker_address and each.broker_id != own_id
+        }
+    except (RemoteProtocolError, ValueError):
+        return {}
