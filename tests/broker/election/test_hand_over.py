@@ -1,8 +1,12 @@
 """What a new master goes on with: consumer offsets, delayed messages, topics; and the way back."""
 
+import pytest
+
 from rmqkit.wire.codes import RequestCode, ResponseCode
+from rmqkit.wire.msgid import RecallHandle
 from rmqkit.wire.schemas.offsets import QueryConsumerOffsetRequest, UpdateConsumerOffsetRequest
 from rmqkit.wire.schemas.pull import PullMessageRequest
+from rmqkit.wire.schemas.send import RecallMessageRequest
 from tests.broker.elected_group import ElectedGroup
 
 OK = 0
@@ -112,6 +116,37 @@ def test_a_master_without_a_lease_delivers_nothing():
     group.until(lambda: group.same_logs())
     group.world.run_for(20_000)
     assert group.node(new).store.queue_range("T", 0).offset_max == 2
+
+
+def recall(group: ElectedGroup, node: str):
+    """Ask `node` to take back a timer that is due in 60 s."""
+    due = str(group.node(node).clock.wall_ms + 60_000)
+    handle = RecallHandle("T", "broker-a", due, "7F00000109414AD959F78B02FD9B012C").encode()
+    request = RecallMessageRequest(producer_group="p", topic="T", recall_handle=handle)
+    return group.ask(node, RequestCode.RECALL_MESSAGE, request)
+
+
+def test_a_master_without_a_lease_takes_no_timer_back():
+    """It would answer SUCCESS for a marker that the next master does not have."""
+    group = ElectedGroup(recallMessageEnable=True)
+    old = group.settled()
+    assert group.send(node=old).code == OK
+    assert recall(group, old).code == OK
+    group.world.net.partition([old], ["ctl"])
+    group.until(lambda: group.election(old).is_lease_over)
+    reply = recall(group, old)
+    assert (reply.code, "another one may be elected" in reply.remark) == (ResponseCode.SERVICE_NOT_AVAILABLE, True)
+
+
+@pytest.mark.parametrize(("all_ack", "code"), [(True, ResponseCode.SYSTEM_ERROR), (False, OK)])
+def test_a_recall_that_a_slave_lacks_is_unknown_if_it_must_survive(all_ack, code):
+    group = ElectedGroup(recallMessageEnable=True, allAckInSyncStateSet=all_ack, inSyncReplicas=2)
+    old = group.settled()
+    assert group.send(node=old).code == OK
+    group.world.net.partition([old], ["ctl", group.other(old)])
+    reply = recall(group, old)
+    assert reply.code == code
+    assert "FLUSH_SLAVE_TIMEOUT" in (reply.remark or "") or not all_ack
 
 
 def test_a_pull_that_waits_at_the_old_master_is_answered():

@@ -4,6 +4,10 @@ The broker stores a delete marker in the timer topic: a message with the same du
 property TIMER_DEL_UNIQKEY names the unique key of the message to remove. When both are due, the
 marker removes it (`broker/special/timer`). So a recall succeeds although the message may not exist.
 
+The answer has no status for a marker that is stored less safely than required. With
+allAckInSyncStateSet such a marker may be lost in an election, so the answer is an error then, and
+the recall is unknown: it may work all the same. Apache's broker answers SUCCESS.
+
 Source: `broker/.../processor/RecallMessageProcessor.java`.
 """
 
@@ -44,10 +48,10 @@ def recall(broker: "BrokerView", call: Call[RecallMessageRequest]) -> Response:
     result = broker.timers.append(put, out_ms)
 
     def ended(answer: Answer, status: PutStatus) -> None:
-        if status in STORED:
+        if status is PutStatus.PUT_OK or (status in STORED and not broker.config.election.all_ack):
             answer(call.ok(RecallMessageResponse(msg_id=handle.unique_key)))
         else:
-            answer(call.error(ResponseCode.SYSTEM_ERROR, "recall failed, execute error"))
+            answer(call.error(ResponseCode.SYSTEM_ERROR, f"recall failed, execute error: {status.name}"))
 
     return call.later(
         lambda answer: broker.puts.await_own(TIMER_TOPIC, result, lambda status: ended(answer, status), copies=True)
@@ -64,6 +68,8 @@ def _checked(broker: "BrokerView", args: RecallMessageRequest) -> RecallHandle:
     is_writeable = config.topics.broker_permission & PermName.PERM_WRITE
     if not is_writeable and not config.timers.recall_when_not_writeable:
         raise Refused(ResponseCode.SERVICE_NOT_AVAILABLE, _UNAVAILABLE)
+    if broker.send_blocked_code is ResponseCode.SERVICE_NOT_AVAILABLE:
+        raise Refused(ResponseCode.SERVICE_NOT_AVAILABLE, f"{_UNAVAILABLE}: {broker.send_blocked}")
     if broker.replication.acks.too_few:
         raise Refused(ResponseCode.SYSTEM_ERROR, "recall failed, execute error")
     if broker.topics.get(args.topic) is None:
