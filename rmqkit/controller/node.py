@@ -17,6 +17,7 @@ leadership, on which the node acts at the end of the turn. Settings are read at 
 Source: `controller/.../ControllerManager.java`.
 """
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from rmqkit.config import NodeConfig
@@ -156,13 +157,22 @@ class Controller(BaseNode):
     # --- what the log calls
 
     def apply(self, entry: bytes) -> None:
-        events = decode_entry(entry)
-        self.sets.apply(events)
-        for event in events:
-            self._follow(event)
+        try:
+            for event in decode_entry(entry):
+                self.sets.apply((event,))
+                self._follow(event)
+        except RemoteProtocolError as error:
+            raise ControllerLogFault(str(error)) from None
 
-    def check(self, entry: bytes) -> None:
-        decode_entry(entry)
+    def check(self, before: Sequence[bytes], entries: Sequence[bytes]) -> None:
+        preview = self.sets.preview()
+        try:
+            for entry in before:
+                preview.apply(decode_entry(entry))
+        except RemoteProtocolError:
+            return
+        for entry in entries:
+            preview.apply(decode_entry(entry))
 
     def check_snapshot(self, snapshot: bytes) -> None:
         try:

@@ -253,8 +253,10 @@ def test_assign_and_seek(apache_cluster: ApacheCluster, producer: Producer, admi
 
 
 def is_committed(admin: Admin, group: str, topic: str) -> bool:
-    """Return whether the broker knows that a group has consumed all: a consumer that closes sends its
-    offsets without waiting for an answer."""
+    """Return whether the broker knows that a group has consumed all.
+
+    A consumer that closes sends its offsets without waiting for an answer.
+    """
     stats = admin.consume_stats(group, topic).values()
     return all(each.consumer_offset == each.broker_offset for each in stats)
 
