@@ -129,14 +129,25 @@ class Registration:
         for then in waiting:
             then()
 
+    def hold(self) -> None:
+        """Send nothing until the next `start`, and stay registered as the broker was last.
+
+        A broker that changes its role does so: its next registration replaces this one. Apache's
+        name server queues an unregistration and handles a registration at once, so one that is sent
+        right behind an unregistration would be lost until the next period.
+        """
+        if self._running:
+            self._running = False
+            for address in self.nameservers:
+                self._context.duties.remove(self._duty(address))
+            self._stop_waiting(self._context.clock.mono_ms)
+
     def leave(self) -> None:
         """Unregister until the next `start`.
 
         Best effort: closing the connection has the same effect.
         """
-        if not self._running:
-            return
-        self._running = False
+        self.hold()
         identity = self._context.config.identity
         request = UnregisterBrokerRequest(
             broker_name=identity.broker_name,
@@ -145,11 +156,9 @@ class Registration:
             broker_id=identity.broker_id,
         )
         for address in self.nameservers:
-            self._context.duties.remove(self._duty(address))
             if address in self.registered:
                 self._context.remoting.oneway(address, RequestCode.UNREGISTER_BROKER, request)
         self.registered.clear()
-        self._stop_waiting(self._context.clock.mono_ms)
 
     def _duty(self, address: Address) -> str:
         return f"register-{address}"
@@ -304,6 +313,5 @@ class Registration:
 
         The name server may be back by then.
         """
-        if self._running and address in self.registered:
-            del self.registered[address]
+        if self.registered.pop(address, None) is not None and self._running:
             self._context.duties.wake(self._duty(address), self._context.clock.mono_ms + RETRY_MS)

@@ -30,8 +30,11 @@ The path of a change:
   controller that stops to lead are called before it.
 - When the log wants to drop its prefix it calls `target.snapshot()`: the table after the last
   `apply`, as bytes. A controller that is far behind gets it through `restore`.
-- A log that cannot write any more says why in `failed`. It then neither leads nor votes nor
-  acknowledges, for good: a failed sync is never retried.
+- Peers are not trusted. A log asks `target.check` before it keeps entries of a message, and raises
+  what that raises: a forged message is refused, nothing of it enters the log. Entries that the
+  group has committed are never skipped: if one cannot be applied, this log is out of service.
+- A log that cannot write any more, or cannot apply what is committed, says why in `failed`. It then
+  neither leads nor votes nor acknowledges, for good: a failed sync is never retried.
 
 A log is part of one node. It runs in the node's turns: it adds its timers to `LogParts.duties`,
 writes with `LogParts.ports.disk` (completions call back), takes time from `ports.clock` and random
@@ -60,7 +63,7 @@ MESSAGE_SIZE_MAX = 8 * 1024 * 1024
 
 
 class ControllerLogFault(CannotStart):
-    """The files of a log cannot be read; the text names the file and says what to do."""
+    """The files of a log cannot be read or applied; the text names the file and what to do."""
 
 
 class LogOutcome(StrEnum):
@@ -97,13 +100,17 @@ class LogTarget(Protocol):
     def apply(self, entry: bytes) -> None:
         """Apply a committed entry to the table.
 
-        An exception is a broken invariant: it ends the node.
+        Raises ControllerLogFault if it cannot be read, or contradicts the table: a peer's message
+        was forged, or the log is damaged. Any other exception is a broken invariant: it ends the
+        node.
         """
 
-    def check(self, entry: bytes) -> None:
-        """Raise RemoteProtocolError if an entry cannot be read.
+    def check(self, before: Sequence[bytes], entries: Sequence[bytes]) -> None:
+        """Raise RemoteProtocolError if `entries` cannot be read, or cannot follow.
 
-        The log asks before it accepts entries of a peer, whose message may be forged.
+        They are of a peer, whose message may be forged. `before` are the entries between the last
+        one that was applied and these. If those contradict the table, `apply` will find that once
+        they are committed, and any entries may follow.
         """
 
     def check_snapshot(self, snapshot: bytes) -> None:

@@ -17,7 +17,8 @@ leadership, on which the node acts at the end of the turn. Settings are read at 
 Source: `controller/.../ControllerManager.java`.
 """
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 from rmqkit.config import NodeConfig
 from rmqkit.controller.access import ControllerAccess
@@ -36,35 +37,18 @@ from rmqkit.hookspecs import Factory
 from rmqkit.runtime.atomic_file import AtomicFile
 from rmqkit.runtime.calls import Answer, Call, Response
 from rmqkit.runtime.connection import Connection
-from rmqkit.runtime.node import BaseNode
 from rmqkit.runtime.ports import Ports
-from rmqkit.runtime.remoting import TAG, Remoting
-
-if TYPE_CHECKING:
-    from rmqkit.metrics.endpoint import MetricsEndpoint
+from rmqkit.runtime.remoting_node import RemotingNode
 
 
-class Controller(BaseNode):
+class Controller(RemotingNode):
     """One controller. It does no I/O itself; `ports` provides disk, clock and log."""
 
     def __init__(self, name: str, ports: Ports, config: NodeConfig, make_log: Factory, port: int) -> None:
         """`make_log` makes the `ControllerLog`; `port` is where this controller listens."""
-        super().__init__(name, ports)
-        self.config = config
+        super().__init__(name, ports, config, HANDLERS)
         self.group = group_of(config.controller, port)
         self.config_file = AtomicFile(ports.disk, _config_path(config))
-        self.remoting = Remoting(
-            self,
-            outbox=self.outbox,
-            clock=ports.clock,
-            duties=self.duties,
-            log=ports.log,
-            tables={TAG: HANDLERS},
-            frame_size_max=config.limits.frame_size_max,
-            frame_complete_ms=config.limits.frame_complete_ms,
-            partial_bytes_max=config.limits.partial_bytes_max,
-            unread_bytes_max=config.limits.outbox_max,
-        )
         self.access = ControllerAccess(ports, config, self.remoting)
         self.sets = BrokerSets()
         self.live = HeartbeatTable()
@@ -94,45 +78,27 @@ class Controller(BaseNode):
             log=ports.log,
         )
         self.notices = RoleNotices(self.remoting, self.live, ports.log)
-        self.metrics: MetricsEndpoint | None = None
         if config.kind == "controller" and config.metrics.exporter_type == "PROM":
             # Imported on use: its libraries cost start-up time and memory.
             from rmqkit.controller import metrics
 
-            self.metrics = metrics.endpoint(self)
-            self.metrics.admission = self.access.metrics.fault
-        self.started_ms = 0
-        self.stopping = False
+            endpoint = metrics.endpoint(self)
+            endpoint.admission = self.access.metrics.fault
+            self.metrics = endpoint
         self._leadership_changed = False
 
     def start(self) -> None:
         """Start to serve. Raises ControllerLogFault if the log cannot be read."""
-        self.started_ms = self.clock.mono_ms
+        super().start()
         self.watch.start(self.started_ms)
         self.log.start()
-        for note in self.config.notes:
-            self.ports.log.warning("setting-without-effect", note=note)
-
-    def use_config(self, config: NodeConfig) -> None:
-        """Continue with new values of live settings."""
-        self.config = config
 
     def stop(self) -> None:
-        self.stopping = True
+        super().stop()
         self.log.stop()
 
-    def opened(self, conn: Connection) -> None:
-        self._protocol(conn).opened(conn)
-
-    def received(self, conn: Connection, data: bytes) -> None:
-        self._protocol(conn).received(conn, data)
-
-    def _protocol(self, conn: Connection) -> "Remoting | MetricsEndpoint":
-        """Return the protocol that handles a connection, chosen by the connection's tag."""
-        return self.metrics if conn.tag == "metrics" and self.metrics is not None else self.remoting
-
     def closed(self, conn: Connection, reason: str) -> None:
-        self._protocol(conn).closed(conn, reason)
+        super().closed(conn, reason)
         if not self.stopping:
             self.watch.closed(conn, reason)
 
@@ -156,13 +122,22 @@ class Controller(BaseNode):
     # --- what the log calls
 
     def apply(self, entry: bytes) -> None:
-        events = decode_entry(entry)
-        self.sets.apply(events)
-        for event in events:
-            self._follow(event)
+        try:
+            for event in decode_entry(entry):
+                self.sets.apply((event,))
+                self._follow(event)
+        except RemoteProtocolError as error:
+            raise ControllerLogFault(str(error)) from None
 
-    def check(self, entry: bytes) -> None:
-        decode_entry(entry)
+    def check(self, before: Sequence[bytes], entries: Sequence[bytes]) -> None:
+        preview = self.sets.preview()
+        try:
+            for entry in before:
+                preview.apply(decode_entry(entry))
+        except RemoteProtocolError:
+            return
+        for entry in entries:
+            preview.apply(decode_entry(entry))
 
     def check_snapshot(self, snapshot: bytes) -> None:
         try:

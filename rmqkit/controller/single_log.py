@@ -300,7 +300,7 @@ class SingleLog:
             for entry in frame.entries:
                 last += 1
                 if last > self._index:
-                    self._target.apply(entry)
+                    self._apply(last, entry)
             position = frame.end
         if last < self._index:
             # The snapshot is newer than all of the file: the next entries go into a file behind it.
@@ -318,6 +318,13 @@ class SingleLog:
         self._parts.ports.log.warning("controller-log-cut", path=self._path, size=position, cut=len(content) - position)
         self._held = True
         self._disk.truncate(self._path, position, self._truncated)
+
+    def _apply(self, index: int, entry: bytes) -> None:
+        try:
+            self._target.apply(entry)
+        except ControllerLogFault as fault:
+            advice = f"restore the folder {self._parts.folder} from a copy"
+            raise ControllerLogFault(f"{self._path}: entry {index} cannot be applied: {fault}; {advice}") from None
 
     def _truncated(self, error: OSError | None) -> None:
         self._held = False

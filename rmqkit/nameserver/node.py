@@ -18,8 +18,6 @@ Settings are read at the moment of use, so UPDATE_NAMESRV_CONFIG takes effect at
 Source: `namesrv/.../NamesrvController.java`.
 """
 
-from typing import TYPE_CHECKING
-
 from rmqkit.config import NodeConfig
 from rmqkit.nameserver.access import NameServerAccess
 from rmqkit.nameserver.handlers import HANDLERS
@@ -30,20 +28,15 @@ from rmqkit.nameserver.notices import Notices
 from rmqkit.nameserver.route_table import RouteTable
 from rmqkit.runtime.atomic_file import AtomicFile
 from rmqkit.runtime.connection import Connection
-from rmqkit.runtime.node import BaseNode
 from rmqkit.runtime.ports import Ports
-from rmqkit.runtime.remoting import TAG, Remoting
-
-if TYPE_CHECKING:
-    from rmqkit.metrics.endpoint import MetricsEndpoint
+from rmqkit.runtime.remoting_node import RemotingNode
 
 
-class NameServer(BaseNode):
+class NameServer(RemotingNode):
     """One name server. It does no I/O itself; `ports` provides disk, clock and log."""
 
     def __init__(self, name: str, ports: Ports, config: NodeConfig, *, limits: TableLimits | None = None) -> None:
-        super().__init__(name, ports)
-        self.config = config
+        super().__init__(name, ports, config, HANDLERS)
         self.limits = limits or TableLimits()
         self.routes = RouteTable(self.limits)
         self.kv = KvTable(ports.disk, config.nameserver.kv_config_path, self.limits)
@@ -55,58 +48,25 @@ class NameServer(BaseNode):
             ports.log,
             lambda: self.config.nameserver.scan_not_active_broker_interval_ms,
         )
-        self.remoting = Remoting(
-            self,
-            outbox=self.outbox,
-            clock=ports.clock,
-            duties=self.duties,
-            log=ports.log,
-            tables={TAG: HANDLERS},
-            frame_size_max=config.limits.frame_size_max,
-            frame_complete_ms=config.limits.frame_complete_ms,
-            partial_bytes_max=config.limits.partial_bytes_max,
-            unread_bytes_max=config.limits.outbox_max,
-        )
         self.access = NameServerAccess(ports, config, self.remoting)
         self.notices = Notices(self.routes, self.remoting, ports.log)
-        self.metrics: MetricsEndpoint | None = None
         if config.metrics.exporter_type == "PROM":
             # Imported on use: its libraries cost start-up time and memory.
             from rmqkit.nameserver import metrics
 
-            self.metrics = metrics.endpoint(self)
-            self.metrics.admission = self.access.metrics.fault
-        self.started_ms = 0
-        self.stopping = False
+            endpoint = metrics.endpoint(self)
+            endpoint.admission = self.access.metrics.fault
+            self.metrics = endpoint
 
     def start(self) -> None:
         """Start to serve. Raises AtomicFileDamaged if the KV file cannot be read."""
         self.kv.load()
-        self.started_ms = self.clock.mono_ms
+        super().start()
         self.liveness.start(self.started_ms)
-        for note in self.config.notes:
-            self.ports.log.warning("setting-without-effect", note=note)
-
-    def use_config(self, config: NodeConfig) -> None:
-        """Continue with new values of live settings."""
-        self.config = config
-
-    def stop(self) -> None:
-        self.stopping = True
-
-    def opened(self, conn: Connection) -> None:
-        self._protocol(conn).opened(conn)
-
-    def received(self, conn: Connection, data: bytes) -> None:
-        self._protocol(conn).received(conn, data)
 
     def closed(self, conn: Connection, reason: str) -> None:
-        self._protocol(conn).closed(conn, reason)
+        super().closed(conn, reason)
         self.liveness.closed(conn, reason)
-
-    def _protocol(self, conn: Connection) -> "Remoting | MetricsEndpoint":
-        """Return the protocol that handles a connection, chosen by the connection's tag."""
-        return self.metrics if conn.tag == "metrics" and self.metrics is not None else self.remoting
 
     def settle(self) -> None:
         self.notices.tell(enabled=self.config.nameserver.notify_min_broker_id_changed and not self.stopping)

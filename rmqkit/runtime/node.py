@@ -49,7 +49,7 @@ class Node(Protocol):
 
 
 class BaseNode:
-    """Default implementation of the contract. Nodes inherit from it directly, in one step."""
+    """Default implementation of the contract. A node inherits from it, or from `RemotingNode`."""
 
     def __init__(self, name: str, ports: Ports) -> None:
         self.name = name

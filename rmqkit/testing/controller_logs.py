@@ -53,7 +53,7 @@ class LogTable:
     def apply(self, entry: bytes) -> None:
         self.entries.append(bytes(entry))
 
-    def check(self, entry: bytes) -> None:
+    def check(self, before: Sequence[bytes], entries: Sequence[bytes]) -> None:
         """Accept every entry."""
 
     def check_snapshot(self, snapshot: bytes) -> None:

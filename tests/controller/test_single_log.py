@@ -9,7 +9,7 @@ from rmqkit.controller.contract import ControllerLogFault, LogOutcome
 from rmqkit.controller.single_log import make_single
 from rmqkit.sim.folder import SimFile
 from rmqkit.testing import ControllerLogContract
-from rmqkit.testing.controller_logs import SNAPSHOT_ENTRIES, LogWorld
+from rmqkit.testing.controller_logs import SNAPSHOT_ENTRIES, LogTable, LogWorld
 
 
 class TestSingle(ControllerLogContract):
@@ -115,6 +115,16 @@ def test_a_lost_snapshot_is_no_empty_table():
     world = filled(2 * SNAPSHOT_ENTRIES)
     world.nodes[0].folder.remove(world.nodes[0].folder.full("log/snapshot"))
     with pytest.raises(ControllerLogFault, match="the snapshot is lost or old"):
+        world.nodes[0].start()
+
+
+def test_an_entry_that_contradicts_the_table_stops_the_start(monkeypatch: pytest.MonkeyPatch):
+    def refuse(self: LogTable, entry: bytes) -> None:
+        raise ControllerLogFault(f"{entry.decode()} contradicts")
+
+    world = filled(3)
+    monkeypatch.setattr(LogTable, "apply", refuse)
+    with pytest.raises(ControllerLogFault, match=r"log/log-0+: entry 1 cannot be applied: entry 0 contradicts; restore"):
         world.nodes[0].start()
 
 

@@ -35,6 +35,8 @@ DECISION_BODIES = (
 PEERS = ("n0", "n1", "n2")
 _TERMS = (0, 1, 1, 1, 2, 3, 2**62, 2**64 - 1)
 _INDEXES = (0, 1, 1, 2, 3, 50, 2**62, 2**64 - 1)
+_IDS = (1, 1, 1, 1, 2, 2, 2, 3, 3, 4, 5, 0, 2**62, 2**70)
+_EVENTS = ("newReplica", "newReplica", "newReplica", "newAddress", "newSyncStateSet", "newMaster", "newMaster", "removal")
 
 
 def request(code: int, fields: dict[str, str], body: bytes = b"", *, flag: int = 0) -> bytes:
@@ -99,6 +101,31 @@ class ControllerMutator(Mutator):
         return fields
 
 
+def log_entry(pick: random.Random) -> bytes:
+    """Return the events of a decision, which may contradict any table; b"" for no decision."""
+    events = [
+        {
+            "event": pick.choice(_EVENTS),
+            "brokerName": pick.choice((*["broker-a"] * 6, "broker-b", "a\nb")),
+            "cluster": "C",
+            "brokerId": pick.choice(_IDS),
+            "brokerIds": pick.sample(_IDS, pick.choice((0, 1, 2))),
+            "address": pick.choice((*["10.0.1.1:10911"] * 30, *ADDRESSES)),
+            "checkCode": "x",
+        }
+        for _ in range(pick.choice((0, 1, 1, 1, 2)))
+    ]
+    return json.dumps({"format": 1, "events": events}).encode() if events else b""
+
+
+def log_snapshot(pick: random.Random) -> bytes:
+    """Return a table, which may contradict itself."""
+    found = {"cluster": "C", "brokerName": "broker-a", "nextId": pick.choice(_IDS), "masterId": pick.choice((None, *_IDS))}
+    replicas = {str(each): {"address": pick.choice(ADDRESSES), "checkCode": "x"} for each in pick.sample(_IDS, 2)}
+    more = {"replicas": replicas, "masterEpoch": pick.choice(_IDS), "syncIds": pick.sample(_IDS, 2), "syncEpoch": 1}
+    return json.dumps({"format": 1, "sets": pick.choice(([], [{**found, **more}]))}).encode()
+
+
 def raft_message(pick: random.Random) -> RaftMessage:
     """Return a well-formed message of n1, with numbers as no honest peer sends them together."""
     kind = pick.choice(tuple(MessageKind))
@@ -106,7 +133,7 @@ def raft_message(pick: random.Random) -> RaftMessage:
     position = Position(min(pick.choice(_TERMS), term), pick.choice(_INDEXES))
     entries: tuple[LogEntry, ...] = ()
     if kind is MessageKind.APPEND and position.index < 100:
-        entries = tuple(LogEntry(term, position.index + 1 + at, b"") for at in range(pick.choice((0, 1, 3))))
+        entries = tuple(LogEntry(term, position.index + 1 + at, log_entry(pick)) for at in range(pick.choice((0, 1, 3))))
     if kind is MessageKind.SNAPSHOT:
         position = Position(position.term, max(1, position.index))
     return RaftMessage(
@@ -120,5 +147,5 @@ def raft_message(pick: random.Random) -> RaftMessage:
         pick.choice(_INDEXES),
         pick.random() < 0.3,
         entries,
-        b'{"format":1,"sets":[]}' if kind is MessageKind.SNAPSHOT else b"",
+        log_snapshot(pick) if kind is MessageKind.SNAPSHOT else b"",
     )

@@ -5,6 +5,7 @@ the leader by playing an honest peer.
 """
 
 import gc
+import random
 from typing import Any, Literal
 
 import pytest
@@ -14,14 +15,14 @@ from rmqkit.controller.heartbeats import TIMEOUT_MOST_MS
 from rmqkit.controller.node import Controller
 from rmqkit.controller.raft.controller_log import RaftControllerLog, make_raft
 from rmqkit.controller.raft.core import Raft, RaftRole
-from rmqkit.controller.raft.messages import MessageKind, Position, RaftMessage
+from rmqkit.controller.raft.messages import LogEntry, MessageKind, Position, RaftMessage
 from rmqkit.controller.raft.wire import encode_message, group_number
 from rmqkit.controller.sets.table import MEMBERS_MAX
 from rmqkit.controller.single_log import make_single
 from rmqkit.hookspecs import Factory
 from rmqkit.wire.codes import ResponseCode
 from tests.controller.conftest import PORT, ControllerScript
-from tests.hostile.controller_frames import ControllerMutator
+from tests.hostile.controller_frames import ControllerMutator, log_entry, log_snapshot
 from tests.hostile.rig import Rig
 from tests.hostile.test_fuzz import BATCH, FRAMES, OBJECTS_MAX, SEED, held
 
@@ -83,6 +84,7 @@ def test_a_controller_survives(
         except Exception as error:
             error.add_note(f"frame {number}: {data[:2000]!r}")
             raise
+    assert node.log.failed == "", "no forged message has left the log with what cannot be applied"
     rig.close_all()
     assert rig.log.errors == []
     assert rig.answer_count > frames // 4
@@ -150,6 +152,40 @@ def test_forged_messages_do_not_end_a_leader(leader: LeaderScript) -> None:
     assert leader.tell_peer(MessageKind.VOTE, term=99, position=Position(98, 2**40)) == 0, "it hears no candidate"
     assert leader.node.log.leadership.is_self
     assert (member.term, member.log.commit) == (1, 1)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_forged_logs_do_not_end_a_follower(seed: int) -> None:
+    """Entries and snapshots that fit into the log, and events that often fit into no table."""
+    script = ControllerScript({"controllerDLegerPeers": PEERS}, make_log=make_raft)
+    node, pick = script.node, random.Random(seed)
+    stranger, group = script.connect(peer="10.0.0.66:40000"), group_number(("n0", "n1", "n2"))
+    log = node.log
+    assert isinstance(log, RaftControllerLog)
+    assert log._member is not None
+    changes: set[bytes] = set()
+    for _ in range(200):
+        known, term = log._member.log, log._member.term + pick.choice((0, 0, 0, 1))
+        if pick.random() < 0.1:
+            position = Position(pick.choice((term, term + 1)), known.last.index + pick.choice((1, 5)))
+            message = RaftMessage(MessageKind.SNAPSHOT, "n1", "n0", term, position, data=log_snapshot(pick))
+        else:
+            index = pick.randint(max(known.start.index, known.last.index - 2), known.last.index)
+            position = Position(known.term_at(index) or 0, index)
+            own = pick.randint(position.term, max(position.term, term))
+            entries = [LogEntry(own, index + 1 + at, log_entry(pick)) for at in range(pick.choice((0, 1, 2)))]
+            commit = index + pick.choice((0, 0, 1, 2))
+            message = RaftMessage(MessageKind.APPEND, "n1", "n0", term, position, commit=commit, entries=entries)
+        fields = {"group": "controllers", "sender": "n1", "receiver": "n0"}
+        assert stranger.ask(60010, fields, encode_message(message, group)).code in (0, SYSTEM_ERROR)
+        script.finish_disk()
+        validate(node)
+        log._member.validate()
+        changes.add(node.sets.snapshot())
+        assert node.log.failed == "", "what is committed can be applied"
+    node.sets.restore(node.sets.snapshot())
+    assert len(changes) > 2
+    assert int(node.log.facts()["refused"]) > 20
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 Filters, delays, dead letters, offset resets, request and reply.
 """
 
+import threading
 import time
 from collections.abc import Iterator
 
@@ -23,7 +24,7 @@ from rmqkit.errors import RequestTimeout, RmqkitError
 from rmqkit.wire.trace import TRACE_TOPIC, decode
 from tests.interop.apache import ApacheCluster
 from tests.interop.test_our_client import make_topic, read_all, send_all
-from tests.interop.until import until
+from tests.interop.until import DEADLINE_S, until, until_delivered
 
 OURS_SHOWS = {
     "ordered": ["orderly_groups_keep_order_over_a_change_of_members"],
@@ -71,13 +72,11 @@ def test_sql_filters_pushed_and_pulled(apache_cluster: ApacheCluster, producer: 
     consumer.subscribe(topic, sql("n > 5 AND TAGS = 'Tag0' OR n IS NULL"))
     with consumer.start(lambda message: pushed.append(message.body)):
         send_numbered(producer, topic)
-        wanted = sorted([b"m6", b"m10", b"m2", b"m5", b"m8", b"m11"])
-        until("what the filter lets through", lambda: sorted(set(pushed)) == wanted)
+        until_delivered("what the filter lets through", pushed, [b"m6", b"m10", b"m2", b"m5", b"m8", b"m11"])
     pulled: list[bytes] = []
     with PullConsumer("ours-sql-pull", namesrv=apache_cluster.namesrv, consume_from="first") as puller:
         puller.subscribe(topic, sql("n BETWEEN 3 AND 7"))
-        until("four", lambda: len(pulled.__iadd__(m.body for m in puller.poll(500))) >= 4)
-    assert sorted(pulled) == [b"m3", b"m4", b"m6", b"m7"]
+        until_delivered("four", pulled, [b"m3", b"m4", b"m6", b"m7"], lambda: [m.body for m in puller.poll(500)])
 
 
 def test_a_bad_expression_is_refused_before_the_start(apache_cluster: ApacheCluster, topic: str) -> None:
@@ -93,8 +92,7 @@ def test_lite_pull_consumer(apache_cluster: ApacheCluster, producer: Producer, t
     got: list[bytes] = []
     with LitePullConsumer("ours-lite", namesrv=apache_cluster.namesrv, consume_from="first") as consumer:
         consumer.subscribe(topic)
-        until("twenty", lambda: len(got.__iadd__(m.body for m in consumer.poll(500))) >= 20)
-    assert sorted(got) == wanted
+        until_delivered("twenty", got, wanted, lambda: [m.body for m in consumer.poll(500)])
 
 
 def test_delay_level(apache_cluster: ApacheCluster, producer: Producer, topic: str) -> None:
@@ -123,9 +121,12 @@ def test_failing_messages_end_as_dead_letters(
     dead = MessageQueue("%DLQ%ours-dead", "broker-a", 0)
     with consumer.start(fail):
         sent = producer.send(Message(topic, "dead", keys="dead-key", properties={"color": "red"}))
-        until("the dead letter", lambda: dead.topic in admin.topics() and admin.offset_max(dead) == 1)
-    assert seen == [(b"dead", 0), (b"dead", 1)]
-    (letter,) = admin.query_messages(dead.topic, "dead-key")
+        until("the dead letter", lambda: dead.topic in admin.topics() and admin.offset_max(dead) > 0, seen=lambda: seen)
+    # Each delivery is promised at least once: a second copy of it is no fault.
+    assert set(seen) == {(b"dead", 0), (b"dead", 1)}, seen
+    assert seen[0] == (b"dead", 0), seen
+    until("the index has it", lambda: bool(admin.query_messages(dead.topic, "dead-key")))
+    letter = admin.query_messages(dead.topic, "dead-key")[0]
     assert (letter.body, letter.properties["color"]) == (b"dead", "red")
     assert (letter.properties["RETRY_TOPIC"], letter.origin_msg_id) == (topic, sent.offset_msg_id)
 
@@ -164,7 +165,11 @@ def test_orderly_groups_keep_order_over_a_change_of_members(
         with member(1) as second:
             until("two queues each", lambda: len(mine(first, topic)) == len(mine(second, topic)) == 2)
             send(40)
-            until("messages for two", lambda: shares[1] >= 20 and len({n for all_ in seen.values() for n in all_}) == 80)
+            until(
+                "messages for two",
+                lambda: shares[1] >= 20 and len({n for all_ in seen.values() for n in all_}) == 80,
+                seen=lambda: (shares, seen),
+            )
     for numbers in seen.values():
         once = list(dict.fromkeys(numbers))
         assert once == sorted(once)
@@ -196,11 +201,12 @@ def test_a_reset_group_consumes_again(apache_cluster: ApacheCluster, admin: Admi
     consumer = PushConsumer("ours-reset", namesrv=apache_cluster.namesrv, consume_from="first", persist_interval_ms=500)
     consumer.subscribe(topic)
     with consumer.start(lambda message: got.append(message.body)):
-        until("all", lambda: sorted(got) == wanted)
+        until_delivered("all", got, wanted)
         until("committed", lambda: set(behind(admin, "ours-reset", topic)) == {0})
+        begin = len(got)
         moved = admin.reset_group_offsets("ours-reset", topic, to="first")
         assert set(moved.values()) == {0}
-        until("all again", lambda: sorted(got) == sorted(wanted * 2))
+        until_delivered("all again", got, wanted, begin=begin)
 
 
 def test_request_and_reply(apache_cluster: ApacheCluster, producer: Producer, topic: str) -> None:
@@ -226,7 +232,7 @@ def test_traces_of_sending_and_consuming(apache_cluster: ApacheCluster, admin: A
     traced = Producer("ours-traced-p", namesrv=namesrv, send_msg_timeout_ms=10_000, trace=True)
     with consumer.start(lambda message: got.append(message.body)), traced as producer:
         sent = producer.send(Message(topic, "traced"))
-        until("it is consumed", lambda: got == [b"traced"])
+        until_delivered("it is consumed", got, [b"traced"])
     kinds: set[str] = set()
 
     def all_kinds() -> bool:
@@ -266,11 +272,11 @@ def test_popping_members_share_one_queue(apache_cluster: ApacheCluster, admin: A
 
     with member("a"), member("b"):
         wanted = send_all(producer, topic, "m", 60)
-        until("all messages", lambda: len(seen["a"]) + len(seen["b"]) >= len(wanted))
+        until("all messages", lambda: {*seen["a"], *seen["b"]} >= set(wanted), seen=lambda: seen)
         online = admin.consumer_connections("ours-pop")
         assert online is not None
         assert online.consume_type == "CONSUME_POP"
-    assert sorted(seen["a"] + seen["b"]) == wanted
+    assert {*seen["a"], *seen["b"]} == set(wanted), seen
     assert seen["a"]
     assert seen["b"]
 
@@ -278,10 +284,14 @@ def test_popping_members_share_one_queue(apache_cluster: ApacheCluster, admin: A
 def test_popped_messages_come_again_until_they_are_dead_letters(
     apache_cluster: ApacheCluster, admin: Admin, producer: Producer, topic: str
 ) -> None:
-    """One message fails once, one always, one kills its member's listener until its time is over.
+    """One message fails once, one always, one keeps its listener until it is given again.
 
-    The group allows one retry, which the client delays by 10 s.
+    The group allows one retry, which the client delays by 10 s. Apache's pop promises each delivery
+    at least once and no order: if an acknowledgement is late, the broker may give the message again
+    beside the retry that the client asked for. A late acknowledgement counts until the broker has
+    revived the checkpoint, so a listener that is merely slow need not see its message again.
     """
+    again = threading.Event()
     seen: list[tuple[bytes, int, float]] = []
     consumer = PushConsumer(
         "ours-pop-dead",
@@ -295,8 +305,11 @@ def test_popped_messages_come_again_until_they_are_dead_letters(
 
     def handle(message: MessageExt) -> bool:
         seen.append((message.body, message.reconsume_times, time.monotonic()))
-        if message.body == b"slow" and not message.reconsume_times:
-            time.sleep(13)
+        if message.body == b"slow":
+            if message.reconsume_times:
+                again.set()
+            else:
+                again.wait(DEADLINE_S)
         return message.body != b"poison" and (message.body != b"shaky" or message.reconsume_times > 0)
 
     def times(body: bytes) -> list[int]:
@@ -307,14 +320,15 @@ def test_popped_messages_come_again_until_they_are_dead_letters(
         for body in ("fine", "shaky", "slow"):
             producer.send(Message(topic, body))
         sent = producer.send(Message(topic, "poison", keys="poison-key", properties={"color": "red"}))
-        until("a dead letter", lambda: dead.topic in admin.topics() and admin.offset_max(dead) > 0)
-        until("the others", lambda: times(b"shaky") == times(b"slow") == [0, 1])
-    assert times(b"fine") == [0]
-    assert times(b"poison") == [0, 1]
-    first, second = [at_s for body, _, at_s in seen if body == b"shaky"]
-    assert second - first >= 9
-    assert admin.offset_max(dead) == 1
-    (letter,) = admin.query_messages(dead.topic, "poison-key")
+        until("a dead letter", lambda: dead.topic in admin.topics() and admin.offset_max(dead) > 0, seen=lambda: seen)
+        until("the others", lambda: {0, 1} <= {*times(b"shaky")} & {*times(b"slow")}, seen=lambda: seen)
+    assert times(b"fine")[0] == 0, seen
+    assert {0, 1} <= {*times(b"poison")}, seen
+    assert all(times(body)[0] == 0 for body in (b"shaky", b"slow", b"poison")), seen
+    at_s = {(body, count): at_s for body, count, at_s in reversed(seen)}  # of the first copy of each
+    assert at_s[b"shaky", 1] - at_s[b"shaky", 0] >= 9, seen
+    until("the index has it", lambda: bool(admin.query_messages(dead.topic, "poison-key")))
+    letter = admin.query_messages(dead.topic, "poison-key")[0]
     assert (letter.body, letter.properties["color"]) == (b"poison", "red")
     assert (letter.properties["RETRY_TOPIC"], letter.properties["ORIGIN_MESSAGE_ID"]) == (topic, sent.msg_id)
 
@@ -344,8 +358,8 @@ def test_a_member_in_pop_mode_reads_what_one_in_pull_mode_failed_on(
         queue = producer.send(Message(topic, "failed")).queue
         until("the failure is sent back", lambda: admin.group_offset("ours-pull-pop", queue) == 1)
     with start("pop", True):
-        until("the message again", lambda: len(seen) > 1)
-    assert seen == [("pull", b"failed", 0), ("pop", b"failed", 1)]
+        until("the message again", lambda: ("pop", b"failed", 1) in seen, seen=lambda: seen)
+    assert seen[0] == ("pull", b"failed", 0), seen
 
 
 def test_popped_messages_are_filtered_by_tags_and_expressions(
@@ -359,12 +373,12 @@ def test_popped_messages_are_filtered_by_tags_and_expressions(
         made.subscribe(topic, expression)
         members.append(made.start(lambda message, name=name: seen[name].append(message.body)))
     send_numbered(producer, topic)
-    until("by tags", lambda: len(seen["tags"]) >= 6)
-    until("by expression", lambda: len(seen["sql"]) >= 4)
-    for each in members:
-        each.close()
-    assert sorted(seen["tags"]) == sorted(b"m%d" % i for i in range(0, 12, 2))
-    assert sorted(seen["sql"]) == sorted([b"m6", b"m7", b"m9", b"m10"])
+    try:
+        until_delivered("by tags", seen["tags"], [b"m%d" % i for i in range(0, 12, 2)])
+        until_delivered("by expression", seen["sql"], [b"m6", b"m7", b"m9", b"m10"])
+    finally:
+        for each in members:
+            each.close()
 
 
 def test_the_mode_of_a_group_and_what_only_our_brokers_know(admin: Admin, topic: str) -> None:

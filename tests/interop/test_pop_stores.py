@@ -113,12 +113,14 @@ def test_what_was_popped_is_handed_out_by_the_other_broker(place: Place, first: 
             assert time.monotonic() - popped_s > INVISIBLE_MS / 1000 - 1, f"{message.body} is not hidden"
             found.append(message.body)
             ack(place, message)
-        return len(found) >= len(wanted)
+        return set(found) >= set(wanted)
 
-    until("the messages without an ack", collected, 0.5)
+    until("the messages without an ack", collected, 0.5, seen=lambda: found)
     time.sleep(5)
     collected()
-    assert sorted(found) == wanted
+    assert set(found) == set(wanted), found
+    # Apache's broker may hand one out again if it handled the ack late.
+    assert second == "apache" or sorted(found) == wanted, found
 
 
 @pytest.mark.parametrize(("first", "second"), [("rmqkit", "apache"), ("apache", "rmqkit")])

@@ -350,6 +350,8 @@ class Roles:
                 special.start(destination)
         if state.does(Duty.REGISTER):
             self._registration.start()
+        elif state.is_elected and state.online is Online.PRE_ONLINE:
+            self._registration.hold()  # a slave that becomes master stays in the routes, as with Apache's
         else:
             self._registration.leave()
         self.nameservers.changed()

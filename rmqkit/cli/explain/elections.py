@@ -107,11 +107,12 @@ def controller(local: Mapping[str, Any]) -> dict[str, Any]:
             f"It knows no leader{term}: more than half of the controllers must answer each other.",
             "Start the others: `rmqkit cluster start controller`.",
         )
+    trouble = [Said(f"It has a problem: {local['problem']}.")] if local["problem"] else []
     return {
         "node": local["node"],
         "kind": "controller",
         "state": "up",
         "address": local["address"],
-        "election": {"says": [says._asdict()]},
+        "election": {"says": [each._asdict() for each in (*trouble, says)]},
         "refuses": [],
     }

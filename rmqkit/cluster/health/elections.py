@@ -71,18 +71,22 @@ def _number(text: str | None, default: int) -> int:
 
 
 class ControllerStatus(NamedTuple):
-    """What one controller says. `term` is None at Apache's; `leader` is an address, "" for none."""
+    """What one controller says. `term` is None at Apache's; `leader` is an address, "" for none.
+
+    `problem` says why it takes no part in its group, or not as it should; "" if it does.
+    """
 
     leads: bool
     leader: str
     term: int | None = None
+    problem: str = ""
 
 
 def controller_of(asked: "Caller") -> ControllerStatus:
     """Ask a controller who leads. Raises NoAnswer, RemoteProtocolError."""
     answer = asked.ask(RequestCode.CONTROLLER_GET_METADATA_INFO)
     found = from_ext(GetMetaDataResponse, answer.head.ext_fields or {})
-    return ControllerStatus(found.is_leader, found.controller_leader_address or "", found.term)
+    return ControllerStatus(found.is_leader, found.controller_leader_address or "", found.term, found.problem or "")
 
 
 class BrokerSetStatus(NamedTuple):
@@ -175,6 +179,7 @@ def remarks(status: Mapping[str, Any]) -> list[tuple[str, str]]:
     lines = []
     led = {node["broker_name"] for node in status["nodes"] if (node.get("election") or {}).get("state") == MASTER}
     controllers = [node for node in status["nodes"] if node["kind"] == "controller"]
+    lines += [(node["node"], node["problem"]) for node in controllers if node["problem"]]
     if not any(node["leads"] for node in controllers):
         answering = [node["node"] for node in controllers if node["state"] == "up"]
         lines.append(

@@ -133,6 +133,7 @@ def _node(
             "leads": leader.leads if leader else None,
             "leader": leader.leader if leader else None,
             "term": leader.term if leader else None,
+            "problem": leader.problem if leader else "",
         }
     said = seen.replication if seen else None
     election = seen.election if seen else None

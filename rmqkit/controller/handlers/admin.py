@@ -25,7 +25,8 @@ rows = Handlers()
 
 @rows.handles(RequestCode.CONTROLLER_GET_METADATA_INFO, NoFields, access=inner)
 def get_metadata(controller: "ControllerView", call: Call[NoFields]) -> Response:
-    leadership = controller.log.leadership
+    leadership, facts = controller.log.leadership, controller.log.facts()
+    problem = controller.log.failed or "; ".join(facts[each] for each in ("waits", "refuses") if each in facts)
     return call.ok(
         schemas.GetMetaDataResponse(
             group=controller.group.name,
@@ -33,7 +34,7 @@ def get_metadata(controller: "ControllerView", call: Call[NoFields]) -> Response
             controller_leader_address=leadership.address or None,
             is_leader=leadership.is_self,
             peers=controller.group.text,
-            problem=controller.log.failed or controller.log.facts().get("waits"),
+            problem=problem or None,
             term=leadership.term,
         )
     )

@@ -8,17 +8,31 @@ runs them in the turns of the controller's node:
   messages leave, committed entries are applied, and what waits is answered.
 - A completion of the disk does the same in a later turn.
 
+A message that contradicts what this controller knows is refused as a whole, before the member sees
+it (`_decode`). If a committed entry contradicts the table all the same, the log of this controller
+or of its leader was forged earlier: this controller leaves the group (`_fail`), like one whose disk
+has failed, and says so. To skip the entry would give two controllers different tables.
+
 A proposal waits by its position. If another entry is applied at its index, the proposal was lost;
 if this controller stops to lead, it cannot know, so the outcome is LOST as well.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import count
 
-from rmqkit.controller.contract import ENTRY_SIZE_MAX, ControllerLog, Leadership, LogOutcome, LogParts, Settled
+from rmqkit.controller.contract import (
+    ENTRY_SIZE_MAX,
+    ControllerLog,
+    ControllerLogFault,
+    Leadership,
+    LogOutcome,
+    LogParts,
+    Settled,
+)
 from rmqkit.controller.raft.core import Raft, RaftRole
 from rmqkit.controller.raft.leader import ReadResult
-from rmqkit.controller.raft.messages import OF_LEADERS, LogEntry, MessageKind, Position
+from rmqkit.controller.raft.messages import OF_LEADERS, LogEntry, MessageKind, Position, RaftMessage
 from rmqkit.controller.raft.storage import RaftStorage
 from rmqkit.controller.raft.wire import SNAPSHOT_SIZE_MAX, decode_message, encode_message, group_number
 from rmqkit.errors import RemoteProtocolError, RmqkitError
@@ -49,6 +63,10 @@ class RaftControllerLog:
         self._known: list[tuple[Settled, LogOutcome]] = []
         self._tokens = count(1)
         self._is_stopping = False
+        #: messages of peers that were refused, and the last reason
+        self._refused_count = 0
+        self._refused = ""
+        self._refused_ms = 0
         #: the state machine's size was over the limit when the log was to be compacted last
         self._is_too_large = False
 
@@ -59,7 +77,7 @@ class RaftControllerLog:
     def start(self) -> None:
         """Read the files and begin as a follower. Raises ControllerLogFault."""
         parts = self._parts
-        files = self._storage.load(self._disk_failed)
+        files = self._storage.load(lambda: self._fail(self._storage.failed))
         try:
             self._member = Raft(
                 parts.self_id,
@@ -74,6 +92,8 @@ class RaftControllerLog:
             raise RmqkitError(f"controllers: {error}") from error
         parts.duties.add(DUTY, self._run, self._now_ms)
         self._advance(self._member)
+        if self.failed:
+            raise ControllerLogFault(self.failed)
 
     def stop(self) -> None:
         """Begin to stop: answer what waits. The member is silent from now on."""
@@ -108,16 +128,35 @@ class RaftControllerLog:
     def receive(self, peer_id: str, message: bytes) -> None:
         """Take a message of a peer. Raises RemoteProtocolError."""
         member = self._serving()
-        if member is not None:
-            decoded = decode_message(message, self._group, sender=peer_id, to=self._parts.self_id)
+        if member is None:
+            return
+        try:
+            decoded = self._decode(member, peer_id, message)
+        except RemoteProtocolError as error:
+            self._refused_count += 1
+            self._refused, self._refused_ms = f"{peer_id}: {error}", self._now_ms
+            raise
+        member.step(decoded, self._now_ms)
+
+    def _decode(self, member: Raft, peer_id: str, message: bytes) -> RaftMessage:
+        """Return a message that the member can take. Raises RemoteProtocolError."""
+        target, decoded = self._parts.target, decode_message(message, self._group, sender=peer_id, to=member.id)
+        if decoded.kind in OF_LEADERS and member.leading is not None and decoded.term == member.term:
+            raise RemoteProtocolError(f"{peer_id} claims to lead term {member.term}, which {member.id} leads")
+        if decoded.kind is MessageKind.SNAPSHOT:
+            target.check_snapshot(decoded.data)
+        if decoded.entries:
+            before = member.log.unapplied(decoded.position)
+            if before is None:
+                # The member takes no entries over: it answers where its log ends. Until a snapshot
+                # is restored, there is no table to compare them with; the leader sends them again.
+                return replace(decoded, entries=())
             for entry in decoded.entries:
-                if entry.data:
-                    self._parts.target.check(entry.data)
-            if decoded.kind is MessageKind.SNAPSHOT:
-                self._parts.target.check_snapshot(decoded.data)
-            if decoded.kind in OF_LEADERS and member.leading is not None and decoded.term == member.term:
-                raise RemoteProtocolError(f"{peer_id} claims to lead term {member.term}, which {member.id} leads")
-            member.step(decoded, self._now_ms)
+                known = member.log.entry_at(entry.index)
+                if known is not None and known.term == entry.term and known.data != entry.data:
+                    raise RemoteProtocolError(f"the entry {entry.position} is another one here")
+            target.check(_data(before), _data(decoded.entries))
+        return decoded
 
     def settle(self) -> None:
         """End the turn."""
@@ -144,10 +183,14 @@ class RaftControllerLog:
             "applied": str(log.applied),
             "snapshot": str(log.start.index),
             "bytes": str(self._storage.log_size),
+            "refused": str(self._refused_count),
             "failed": self.failed,
         }
         if member.census_missing:
             facts["waits"] = f"without files it does not vote before it has heard from {', '.join(member.census_missing)}"
+        if self._refused and self._now_ms - self._refused_ms < self._parts.election_timeout_ms:
+            # A leader repeats with its heartbeats what was refused: this lasts while it matters.
+            facts["refuses"] = f"it refuses messages of {self._refused}"
         if self._is_too_large:
             facts["too-large"] = f"the table exceeds {SNAPSHOT_SIZE_MAX} bytes, so the log grows without a snapshot"
         if member.leading is not None:
@@ -188,6 +231,8 @@ class RaftControllerLog:
         if self.failed:
             return
         self._apply(member)
+        if self.failed:
+            return
         for message in member.take_messages(self._now_ms):
             self._parts.send(message.to, encode_message(message, self._group))
         self._confirmed += member.take_reads()
@@ -210,14 +255,19 @@ class RaftControllerLog:
             self._advance(member)
 
     def _apply(self, member: Raft) -> None:
-        target = self._parts.target
         snapshot, entries = member.take_committed()
-        if snapshot is not None:
-            target.restore(snapshot)
-        for entry in entries:
-            if entry.data:
-                target.apply(entry.data)
-            self._settle_proposal(entry)
+        index = member.log.start.index
+        try:
+            if snapshot is not None:
+                self._parts.target.restore(snapshot)
+            for entry in entries:
+                index = entry.index
+                if entry.data:
+                    self._parts.target.apply(entry.data)
+                self._settle_proposal(entry)
+        except ControllerLogFault as fault:
+            self._fail(f"entry {index} is committed and cannot be applied: {fault}; {self._storage.advice}")
+            return
         if len(member.log.entries) >= self._parts.snapshot_entries and entries:
             self._compact(member)
 
@@ -255,8 +305,9 @@ class RaftControllerLog:
         for then in barriers.values():
             then(outcome)
 
-    def _disk_failed(self) -> None:
-        self.failed = self._storage.failed
+    def _fail(self, reason: str) -> None:
+        """Leave the group for good."""
+        self.failed = reason
         self._parts.ports.log.error("controller-log-failed", reason=self.failed)
         self._retire()
 
@@ -272,6 +323,11 @@ class RaftControllerLog:
 def make_raft(parts: LogParts) -> ControllerLog:
     """Return the log `raft` of a controller."""
     return RaftControllerLog(parts)
+
+
+def _data(entries: Sequence[LogEntry]) -> Sequence[bytes]:
+    """Return the content of entries; those with which terms begin have none."""
+    return [entry.data for entry in entries if entry.data]
 
 
 def _number(token: object) -> int:

@@ -62,9 +62,12 @@ class EntryLog:
         """Return the term of the entry at `index`, None if it is unknown."""
         if index == self.start.index:
             return self.start.term
-        if self.start.index < index <= self.last.index:
-            return self.entries[index - self.start.index - 1].term
-        return None
+        entry = self.entry_at(index)
+        return None if entry is None else entry.term
+
+    def entry_at(self, index: int) -> LogEntry | None:
+        """Return the entry at `index`, None if it is not in memory."""
+        return self.entries[index - self.start.index - 1] if self.start.index < index <= self.last.index else None
 
     def read(self, first: int, bytes_max: int) -> Sequence[LogEntry]:
         """Return entries from `first` on, at least one, of at most `bytes_max` bytes of data."""
@@ -76,6 +79,16 @@ class EntryLog:
                 break
             found.append(entry)
         return found
+
+    def unapplied(self, position: Position) -> Sequence[LogEntry] | None:
+        """Return the entries behind the state machine, up to `position`.
+
+        Return None if the log takes over no entries behind it: it has another entry there, or none,
+        or a committed one; or the state machine is not as far as the snapshot.
+        """
+        if self.applied < self.start.index or position.index < self.commit or self.term_at(position.index) != position.term:
+            return None
+        return self.entries[self.applied - self.start.index : position.index - self.start.index]
 
     def find_agreement(self, index: int, term: int) -> Position:
         """Return the last position at or before `index` whose term is at most `term`.

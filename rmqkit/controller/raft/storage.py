@@ -129,8 +129,13 @@ class RaftStorage(StateMachine[StorageState]):
             self._disk.truncate(self.log_path, log.end, self._cut)
         return log
 
+    @property
+    def advice(self) -> str:
+        """What to do if the files of this member cannot be used."""
+        return ADVICE.format(folder=self._folder)
+
     def _damaged(self, path: str, reason: str) -> ControllerLogFault:
-        return ControllerLogFault(f"{path}: {reason}; {ADVICE.format(folder=self._folder)}")
+        return ControllerLogFault(f"{path}: {reason}; {self.advice}")
 
     def _cut(self, error: OSError | None) -> None:
         if error is not None:

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from struct import Struct
 from zlib import crc32
 
-from rmqkit.controller.contract import MESSAGE_SIZE_MAX
+from rmqkit.controller.contract import ENTRY_SIZE_MAX, MESSAGE_SIZE_MAX
 from rmqkit.controller.raft.messages import LogEntry, MessageKind, Position, RaftMessage
 from rmqkit.errors import RemoteProtocolError
 
@@ -101,10 +101,14 @@ def _check(message: RaftMessage) -> None:
     kind = message.kind
     if message.entries and kind is not MessageKind.APPEND:
         raise RemoteProtocolError(f"a raft message of kind {kind} has entries")
+    if any(len(entry.data) > ENTRY_SIZE_MAX for entry in message.entries):
+        raise RemoteProtocolError(f"a raft message with an entry of more than {ENTRY_SIZE_MAX} bytes")
     if message.data and kind is not MessageKind.SNAPSHOT:
         raise RemoteProtocolError(f"a raft message of kind {kind} has {len(message.data)} bytes of snapshot")
     if kind is MessageKind.SNAPSHOT and not message.position.index:
         raise RemoteProtocolError("a snapshot without an entry")
+    if kind is MessageKind.SNAPSHOT and message.position.term > message.term:
+        raise RemoteProtocolError(f"raft message of term {message.term} with a snapshot of term {message.position.term}")
 
 
 def encode_entries(entries: Sequence[LogEntry]) -> Sequence[bytes]:

@@ -4,16 +4,26 @@ One entry of the log is the list of events of one decision, as JSON with a numbe
 event says what has become, never what was asked for: it depends on no clock and no setting, so that
 every controller that applies the same entries has the same table.
 
+An entry is decoded once: a controller of a group asks whether a peer's entry fits before it accepts
+it, and applies it soon after.
+
 The format is private to rmqkit. Source of the kinds: `controller/.../impl/event/*Event.java`.
 """
 
 from collections.abc import Sequence
+from functools import lru_cache
+from typing import Annotated
 
 import msgspec
 
 from rmqkit.errors import RemoteProtocolError
 
 FORMAT = 1
+#: the largest id or epoch; a larger one is forged, and could not be counted up
+NUMBER_MAX = 2**62
+Number = Annotated[int, msgspec.Meta(ge=0, le=NUMBER_MAX)]
+#: entries whose events are kept; that of a leader and of its followers is applied a few later
+DECODED_MAX = 16
 
 
 class SetEvent(msgspec.Struct, frozen=True, kw_only=True, rename="camel", tag_field="event"):
@@ -26,7 +36,7 @@ class NewReplica(SetEvent, frozen=True, kw_only=True, rename="camel", tag="newRe
     """A broker has taken an id. The first one of a set creates the set."""
 
     cluster: str
-    broker_id: int
+    broker_id: Number
     address: str
     check_code: str
 
@@ -34,14 +44,14 @@ class NewReplica(SetEvent, frozen=True, kw_only=True, rename="camel", tag="newRe
 class NewAddress(SetEvent, frozen=True, kw_only=True, rename="camel", tag="newAddress"):
     """A broker is at another address."""
 
-    broker_id: int
+    broker_id: Number
     address: str
 
 
 class NewSyncStateSet(SetEvent, frozen=True, kw_only=True, rename="camel", tag="newSyncStateSet"):
     """The master has changed the set of members that have everything; its epoch rises by one."""
 
-    broker_ids: tuple[int, ...]
+    broker_ids: tuple[Number, ...]
 
 
 class NewMaster(SetEvent, frozen=True, kw_only=True, rename="camel", tag="newMaster"):
@@ -51,13 +61,13 @@ class NewMaster(SetEvent, frozen=True, kw_only=True, rename="camel", tag="newMas
     stays, so only one of its members can be elected next.
     """
 
-    broker_id: int | None
+    broker_id: Number | None
 
 
 class Removal(SetEvent, frozen=True, kw_only=True, rename="camel", tag="removal"):
     """Brokers have left the set for good; None: the whole set is gone."""
 
-    broker_ids: tuple[int, ...] | None
+    broker_ids: tuple[Number, ...] | None
 
 
 AnyEvent = NewReplica | NewAddress | NewSyncStateSet | NewMaster | Removal
@@ -76,7 +86,8 @@ def encode_entry(events: Sequence[AnyEvent]) -> bytes:
     return msgspec.json.encode(_Entry(FORMAT, list(events)))
 
 
-def decode_entry(entry: bytes) -> list[AnyEvent]:
+@lru_cache(maxsize=DECODED_MAX)
+def decode_entry(entry: bytes) -> Sequence[AnyEvent]:
     """Return the events of a log entry. Raises RemoteProtocolError if it is none of this format."""
     try:
         read = _decoder.decode(entry)
@@ -84,4 +95,4 @@ def decode_entry(entry: bytes) -> list[AnyEvent]:
         raise RemoteProtocolError(f"entry of the controller's log: {error}") from None
     if read.format != FORMAT:
         raise RemoteProtocolError(f"entry of the controller's log has format {read.format}, this release reads {FORMAT}")
-    return read.events
+    return tuple(read.events)

@@ -4,6 +4,10 @@ Per broker set: the members by id with their addresses, the next id, the master,
 master, the SyncStateSet and its epoch. An id is never given twice. `snapshot` and `restore` carry
 the whole table as JSON; the format is private.
 
+No decision makes an event that contradicts the table. One that does comes from a forged message or
+a damaged file, so it is refused with RemoteProtocolError. A set is never changed in place: a
+`preview` shares all sets with its table, and takes events that the table has not got yet.
+
 Source: `controller/.../impl/manager/{ReplicasInfoManager,BrokerReplicaInfo,SyncStateInfo}.java`.
 """
 
@@ -11,9 +15,21 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 from msgspec import field
+from msgspec.structs import replace
 
 from rmqkit.controller.contract import ControllerLogFault
-from rmqkit.controller.sets.events import AnyEvent, NewAddress, NewMaster, NewReplica, NewSyncStateSet, Removal
+from rmqkit.controller.sets.events import (
+    NUMBER_MAX,
+    AnyEvent,
+    NewAddress,
+    NewMaster,
+    NewReplica,
+    NewSyncStateSet,
+    Number,
+)
+from rmqkit.errors import RemoteProtocolError
+from rmqkit.runtime.calls import Refused
+from rmqkit.runtime.names import check_address, check_name, shown
 
 FORMAT = 1
 FIRST_ID = 1
@@ -24,7 +40,7 @@ SETS_MAX = 10_000
 MEMBERS_MAX = 100
 
 
-class Replica(msgspec.Struct, rename="camel"):
+class Replica(msgspec.Struct, rename="camel", frozen=True):
     """A member of a broker set. `check_code` proves to 1013 that a repeated request is the same."""
 
     address: str
@@ -36,13 +52,13 @@ class BrokerSet(msgspec.Struct, kw_only=True, rename="camel"):
 
     cluster: str
     broker_name: str
-    next_id: int = FIRST_ID
-    replicas: dict[int, Replica] = field(default_factory=dict)
-    master_id: int | None = None
-    master_epoch: int = 0
+    next_id: Number = FIRST_ID
+    replicas: dict[Number, Replica] = field(default_factory=dict)
+    master_id: Number | None = None
+    master_epoch: Number = 0
     #: sorted ids
-    sync_ids: list[int] = field(default_factory=list)
-    sync_epoch: int = 0
+    sync_ids: list[Number] = field(default_factory=list)
+    sync_epoch: Number = 0
 
     @property
     def master_address(self) -> str | None:
@@ -50,12 +66,33 @@ class BrokerSet(msgspec.Struct, kw_only=True, rename="camel"):
         replica = None if self.master_id is None else self.replicas.get(self.master_id)
         return None if replica is None else replica.address
 
-    def validate(self) -> None:
-        """Raise AssertionError if the fields contradict each other."""
-        assert all(FIRST_ID <= each < self.next_id for each in self.replicas), self
-        assert self.sync_ids == sorted(set(self.sync_ids) & set(self.replicas)), self
-        assert self.master_id is None or self.master_id in self.sync_ids, self
-        assert self.master_epoch > 0 or not self.sync_ids, self
+    def check(self) -> None:
+        """Raise RemoteProtocolError if the fields contradict each other.
+
+        Or if a name or an address is one that no request may bring.
+        """
+        try:
+            check_name("cluster", self.cluster)
+            check_name("broker name", self.broker_name)
+            for replica in self.replicas.values():
+                check_address("address", replica.address)
+                check_name("check code", replica.check_code)
+        except Refused as refused:
+            raise RemoteProtocolError(str(refused)) from None
+        sync_ids = set(self.sync_ids)
+        fault = ""
+        if max(self.next_id, self.master_epoch, self.sync_epoch) > NUMBER_MAX:
+            fault = f"an id or epoch is above {NUMBER_MAX}"
+        elif not all(FIRST_ID <= each < self.next_id for each in self.replicas):
+            fault = f"it has the members {sorted(self.replicas)}, and the next id is {self.next_id}"
+        elif self.sync_ids != sorted(sync_ids & self.replicas.keys()):
+            fault = f"in sync are {self.sync_ids}, and its members are {sorted(self.replicas)}"
+        elif self.master_id is not None and self.master_id not in sync_ids:
+            fault = f"its master {self.master_id} is not in sync; in sync are {self.sync_ids}"
+        elif sync_ids and not self.master_epoch:
+            fault = f"in sync are {self.sync_ids}, and it never had a master"
+        if fault:
+            raise RemoteProtocolError(f"broker set {shown(self.broker_name)}: {fault}")
 
 
 class _Snapshot(msgspec.Struct, rename="camel"):
@@ -79,42 +116,24 @@ class BrokerSets:
     def get(self, broker_name: str) -> BrokerSet | None:
         return self._sets.get(broker_name)
 
+    def preview(self) -> "BrokerSets":
+        """Return a table that begins as this one is now."""
+        copy = BrokerSets()
+        copy._sets = dict(self._sets)
+        return copy
+
     def apply(self, events: Iterable[AnyEvent]) -> None:
-        """Apply the events of one decision, in order."""
+        """Apply the events of one decision, in order.
+
+        Raises RemoteProtocolError at the first one that contradicts the table.
+        """
         for event in events:
-            self._apply(event)
-
-    def _apply(self, event: AnyEvent) -> None:
-        found = self._sets.get(event.broker_name)
-        if isinstance(event, NewReplica):
-            if found is None:
-                found = self._sets[event.broker_name] = BrokerSet(cluster=event.cluster, broker_name=event.broker_name)
-            found.replicas[event.broker_id] = Replica(event.address, event.check_code)
-            found.next_id = max(found.next_id, event.broker_id) + 1
-            return
-        assert found is not None, f"an event for an unknown broker set: {event}"
-        if isinstance(event, NewAddress):
-            found.replicas[event.broker_id].address = event.address
-        elif isinstance(event, NewSyncStateSet):
-            found.sync_ids = sorted(event.broker_ids)
-            found.sync_epoch += 1
-        elif isinstance(event, NewMaster):
-            _change_master(found, event.broker_id)
-        else:
-            self._remove(found, event)
-
-    def _remove(self, found: BrokerSet, event: Removal) -> None:
-        for broker_id in event.broker_ids or ():
-            found.replicas.pop(broker_id, None)
-        if event.broker_ids is None or not found.replicas:
-            del self._sets[found.broker_name]
-            return
-        left = [each for each in found.sync_ids if each in found.replicas]
-        if left != found.sync_ids:
-            found.sync_ids = left
-            found.sync_epoch += 1
-        if found.master_id not in found.replicas:
-            found.master_id = None
+            changed = _changed(self._sets.get(event.broker_name), event)
+            if changed is None:
+                del self._sets[event.broker_name]
+            else:
+                changed.check()
+                self._sets[event.broker_name] = changed
 
     def snapshot(self) -> bytes:
         """Return the whole table."""
@@ -131,18 +150,68 @@ class BrokerSets:
                 f"the snapshot of the controller's log has format {read.format}, this release reads {FORMAT}: start the "
                 "release that wrote it"
             )
+        try:
+            for each in read.sets:
+                each.check()
+        except RemoteProtocolError as error:
+            raise ControllerLogFault(f"the snapshot of the controller's log contradicts itself: {error}") from None
         self._sets = {each.broker_name: each for each in read.sets}
 
     def validate(self) -> None:
-        """Raise AssertionError if a set contradicts itself. Must hold between events."""
+        """Raise AssertionError or RemoteProtocolError if a set contradicts itself."""
         for name, each in self._sets.items():
             assert name == each.broker_name
-            each.validate()
+            each.check()
 
 
-def _change_master(found: BrokerSet, broker_id: int | None) -> None:
-    found.master_id = broker_id
-    found.master_epoch += 1
-    if broker_id is not None:
-        found.sync_ids = [broker_id]
+def _changed(known: BrokerSet | None, event: AnyEvent) -> BrokerSet | None:
+    """Return a broker set after an event, None if it is gone. `known` is None for an unknown set.
+
+    Raises RemoteProtocolError if the event cannot follow.
+    """
+    name = event.broker_name
+    if isinstance(event, NewReplica):
+        found = BrokerSet(cluster=event.cluster, broker_name=name) if known is None else _copy(known)
+        if event.broker_id < found.next_id:
+            raise RemoteProtocolError(f"broker set {shown(name)}: the id {event.broker_id} was given before")
+        found.replicas[event.broker_id] = Replica(event.address, event.check_code)
+        found.next_id = event.broker_id + 1
+        return found
+    if known is None:
+        raise RemoteProtocolError(f"broker set {shown(name)} is unknown, and was changed")
+    found = _copy(known)
+    if isinstance(event, NewAddress):
+        if event.broker_id not in found.replicas:
+            raise RemoteProtocolError(f"broker set {shown(name)}: the unknown member {event.broker_id} has a new address")
+        found.replicas[event.broker_id] = replace(found.replicas[event.broker_id], address=event.address)
+    elif isinstance(event, NewSyncStateSet):
+        found.sync_ids = sorted(event.broker_ids)
         found.sync_epoch += 1
+    elif isinstance(event, NewMaster):
+        found.master_id = event.broker_id
+        found.master_epoch += 1
+        if event.broker_id is not None:
+            found.sync_ids = [event.broker_id]
+            found.sync_epoch += 1
+    else:
+        return _without(found, event.broker_ids)
+    return found
+
+
+def _without(found: BrokerSet, broker_ids: Iterable[int] | None) -> BrokerSet | None:
+    """Remove members; None: the whole set. A set without members is gone."""
+    for broker_id in broker_ids or ():
+        found.replicas.pop(broker_id, None)
+    if broker_ids is None or not found.replicas:
+        return None
+    left = [each for each in found.sync_ids if each in found.replicas]
+    if left != found.sync_ids:
+        found.sync_ids = left
+        found.sync_epoch += 1
+    if found.master_id not in found.replicas:
+        found.master_id = None
+    return found
+
+
+def _copy(known: BrokerSet) -> BrokerSet:
+    return replace(known, replicas=dict(known.replicas))

@@ -6,6 +6,7 @@ from rmqkit.broker.election import election, takeover
 from rmqkit.wire.codes import RequestCode, ResponseCode
 from rmqkit.wire.schemas.controller import NotifyBrokerRoleChangedRequest
 from tests.broker.elected_group import HEARTBEAT_INTERVAL_MS, HEARTBEAT_TIMEOUT_MS, ElectedGroup
+from tests.broker.replica_group import PORT
 from tests.helpers import flows
 
 OK = 0
@@ -56,6 +57,30 @@ def test_the_slave_of_a_killed_master_is_elected_and_has_every_acknowledged_mess
     group.until(lambda: group.same_logs())
     assert group.election(old).epochs.entries == group.election(new).epochs.entries
     assert [each.epoch for each in group.election(new).epochs.entries] == [1, 2]
+
+
+def test_a_slave_that_becomes_master_never_leaves_the_routes(monkeypatch: pytest.MonkeyPatch):
+    """Apache's name server may handle an unregistration after the registration that follows it."""
+    group = ElectedGroup()
+    old = group.settled()
+    new = group.other(old)
+    routes = group.node("ns").routes
+    address = f"{group.hosts[new]}:{PORT}"
+    assert routes.member("DefaultCluster", "broker-a", address).broker_id > 0
+    left: list[str] = []
+    unregister = routes.unregister_address
+
+    def note(cluster: str, broker_name: str, each: str) -> bool:
+        left.append(each)
+        return unregister(cluster, broker_name, each)
+
+    monkeypatch.setattr(routes, "unregister_address", note)
+    group.world.kill(old)
+    group.until(lambda: group.master_names() == [new])
+    group.until(lambda: routes.member("DefaultCluster", "broker-a", address).broker_id == 0)
+    assert address not in left
+    group.world.stop(new)
+    group.until(lambda: address in left)
 
 
 def test_an_old_master_truncates_what_was_never_acknowledged_and_keeps_a_copy():

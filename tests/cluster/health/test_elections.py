@@ -22,7 +22,8 @@ def broker(number, state, *, why="", fenced=False, in_set=True):
 
 def controller(number, *, leads, term=4):
     name = f"controller-{number}"
-    return {"node": name, "kind": "controller", "address": f"c:{number}", "state": "up", "leads": leads, "term": term}
+    common = {"kind": "controller", "state": "up", "problem": ""}
+    return {**common, "node": name, "address": f"c:{number}", "leads": leads, "term": term}
 
 
 def status(*nodes, master=1, epoch=3, in_sync=(1, 2), leader=0):
@@ -66,6 +67,12 @@ def test_controllers_without_a_leader_and_a_broker_that_waits():
     found = dict(elections.remarks(status(broker(1, "discover", why="no controller leads"), leader=-1)))
     assert found["controllers"].startswith("no leader: 3 of 3 answer")
     assert found["broker-a-1"] == "no controller leads"
+
+
+def test_a_controller_that_takes_no_part_says_why():
+    found = status()
+    found["nodes"][1]["problem"] = "controller-raft/log cannot be written"
+    assert elections.remarks(found) == [("controller-1", "controller-raft/log cannot be written")]
 
 
 def test_changes_between_two_polls():

@@ -15,8 +15,9 @@ from rmqkit.controller.raft.core import (
     RaftFiles,
     VoteRecord,
 )
+from rmqkit.controller.raft.entry_log import EntryLog
 from rmqkit.controller.raft.leader import READS_MAX, SNAPSHOT_TIMEOUTS
-from rmqkit.controller.raft.messages import ORIGIN, MessageKind, Position
+from rmqkit.controller.raft.messages import ORIGIN, LogEntry, MessageKind, Position
 from rmqkit.controller.raft.progress import IN_FLIGHT_MAX, PROBE, REFUSALS_MAX, REPLICATE, SNAPSHOT
 from tests.controller.raft.script import HEARTBEAT_MS, NAMES, TIMEOUT_MS, Draws, Member
 from tests.controller.raft.test_paper import leader
@@ -31,6 +32,22 @@ PRE_VOTE, PRE_VOTE_REPLY = MessageKind.PRE_VOTE, MessageKind.PRE_VOTE_REPLY
 @pytest.mark.parametrize("module", [core, progress, storage])
 def test_the_states_are_drawn_at_the_head_of_the_module(module):
     assert is_drawn(module.MOVES, module)
+
+
+def test_entries_behind_a_snapshot_wait_until_it_is_restored():
+    """Before, there is no state machine that they could be compared with."""
+    log = EntryLog(entries=[LogEntry(1, 1, b"1"), LogEntry(1, 2, b"2")])
+    assert log.unapplied(Position(1, 1)) == [LogEntry(1, 1, b"1")]
+    assert log.unapplied(Position(2, 2)) is None, "the log has another entry there"
+    assert log.unapplied(Position(1, 3)) is None, "or none"
+    log.commit_to(2)
+    assert log.unapplied(Position(1, 1)) is None, "a committed entry follows it"
+    log.restore(Position(1, 9), b"nine")
+    assert log.unapplied(Position(1, 9)) is None
+    log.take_unsaved()
+    log.confirm()
+    assert log.take_committed() == (b"nine", ())
+    assert log.unapplied(Position(1, 9)) == []
 
 
 @pytest.mark.parametrize("peers", [[], ["b"], ["a", "a"], ["a", "b", "c", "d", "e", "f"]])

@@ -8,7 +8,7 @@ leaves. A power cut at a disk operation ends the turn in its middle, and nothing
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -235,7 +235,7 @@ class Machine:
         self.simulation.checks.applied(self, entry)
         self.table.append(entry)
 
-    def check(self, entry: bytes) -> None:
+    def check(self, before: Sequence[bytes], entries: Sequence[bytes]) -> None:
         """Accept every entry: nothing is forged here."""
 
     def check_snapshot(self, snapshot: bytes) -> None:
