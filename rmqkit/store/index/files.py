@@ -31,6 +31,8 @@ _ENTRIES_PACKED = 2048
 #: entries that are encoded by one call
 _GROUP = 256
 _GROUP_PACK = Struct(f">{'iqii' * _GROUP}").pack
+#: slots that one step changes, at least
+_SLOTS_PER_STEP = 4096
 #: consecutive entries that are looked at together: the ids of one client that follow each other
 #: have hashes close to each other, as a rule in one block of slots
 _NEIGHBOURS = 32
@@ -181,14 +183,17 @@ class IndexFiles:
         return False
 
     def _change_slots(self, block_count: int) -> None:
-        """Point the slots of some blocks to the entries of the batch.
+        """Point the slots of up to `block_count` blocks to the entries of the batch.
 
         Record the previous value of each slot in `_previous`, for the entry.
         """
         file, slot_of, previous = self.files[-1], self._slots, self._previous
         first, used = file.count, 0
-        for _ in range(min(block_count, len(self._blocks))):
+        done = 0
+        while self._blocks and block_count > 0 and done < _SLOTS_PER_STEP:
             number, numbers = self._blocks.popitem()
+            block_count -= 1
+            done += len(numbers)
             slots = slots_of(file.block(number))
             for entry in numbers:
                 slot = slot_of[entry] % SLOTS_PER_BLOCK

@@ -41,8 +41,8 @@ from rmqkit.wire.codes import MessageSysFlag
 from rmqkit.wire.javahash import index_key_hash
 from rmqkit.wire.properties import KEY_SEPARATOR, PROPERTY_KEYS, PROPERTY_TAGS, PROPERTY_UNIQ_KEY, find
 
-#: number of keys that ends a batch
-BATCH_RECORDS = 16_384
+#: number of keys that ends a batch. Each block of slots is read and written once per batch
+BATCH_RECORDS = 32_768
 #: number of waiting records at which the index no longer waits for the end of a burst; they take
 #: about 0.4 KB each
 BURST_RECORDS = 49_152
