@@ -19,7 +19,6 @@ from array import array
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
-from itertools import chain, islice
 from struct import Struct
 from typing import NamedTuple
 
@@ -414,10 +413,13 @@ def _encoded(
     """Yield the bytes of entries in groups. `previous`: the previous entry of each one's slot."""
     # Most entries that are packed together have the same time: there are few different ones.
     seconds = {store_ms: seconds_between(begin_ms, store_ms) for store_ms in set(times)}
-    values = chain.from_iterable(zip(hashes, phy_offsets, map(seconds.__getitem__, times), previous, strict=True))
-    for _ in range(len(hashes) // _GROUP):
-        yield _GROUP_PACK(*islice(values, 4 * _GROUP))
-    yield b"".join([ENTRY.pack(*islice(values, 4)) for _ in range(len(hashes) % _GROUP)])
+    values = [0] * (4 * len(hashes))
+    values[::4], values[1::4], values[3::4] = hashes, phy_offsets, previous
+    values[2::4] = map(seconds.__getitem__, times)
+    whole = len(values) - len(values) % (4 * _GROUP)
+    for at in range(0, whole, 4 * _GROUP):
+        yield _GROUP_PACK(*values[at : at + 4 * _GROUP])
+    yield b"".join([ENTRY.pack(*values[at : at + 4]) for at in range(whole, len(values), 4)])
 
 
 def _ignore(error: OSError | None) -> None:
