@@ -12,8 +12,9 @@ is prepared once per batch:
     behind, and the size and magic of the next record
 
 With bodies of one size, one `pack` encodes up to `RECORDS_PER_PACK` records: the layout of that
-many records is one cached `Struct`, and a list with every ninth place for each column has the
-values. (That takes half the time of `zip` and `chain`.) With bodies of different sizes, each record has a packed head of its own, and one `join` puts the pieces together.
+many records is one cached `Struct`. Its values are a list in which each column has every ninth
+place, which takes half the time of `zip` and `chain`. With bodies of different sizes, each record
+has a packed head of its own, and one `join` puts the pieces together.
 
 **A run** (`PutRun`) has messages for several queues. Each record has a packed head of its own.
 """
@@ -87,8 +88,8 @@ def encode_records(
     record_sizes = [own_size + body_size for body_size in body_sizes]
     phy_offsets = list(accumulate(record_sizes[:-1], initial=phy_offset))
     heads = map(
-        _head(len(middle)).pack, record_sizes, repeat(queue.magic), crcs, repeat(queue_and_flag), queue_offsets, phy_offsets,
-        repeat(middle), body_sizes,
+        _head(len(middle)).pack, record_sizes, repeat(queue.magic), crcs, repeat(queue_and_flag), queue_offsets,
+        phy_offsets, repeat(middle), body_sizes,
     )  # fmt: skip
     pieces = zip(heads, bodies, repeat(topic), batch.own, repeat(behind))
     return b"".join(chain.from_iterable(pieces)), phy_offsets, record_sizes
