@@ -218,7 +218,7 @@ class IndexFiles:
             seconds = seconds_between(file.begin_ms, store_ms)
             self._packed.append(ENTRY.pack(key_hash, phy_offset, seconds, previous))
             file.begin_ms = store_ms
-        self._packed += _encoded(*columns, file.begin_ms)
+        self._packed += _encoded(file.begin_ms, *columns)
 
     def drop_batch(self) -> None:
         self._entries = Entries([], [], [])
@@ -408,7 +408,7 @@ class Repair:
 
 
 def _encoded(
-    hashes: Sequence[int], phy_offsets: Sequence[int], times: Sequence[int], previous: Sequence[int], begin_ms: int
+    begin_ms: int, hashes: Sequence[int], phy_offsets: Sequence[int], times: Sequence[int], previous: Sequence[int]
 ) -> Iterator[bytes]:
     """Yield the bytes of entries in groups. `previous`: the previous entry of each one's slot."""
     # Most entries that are packed together have the same time: there are few different ones.
