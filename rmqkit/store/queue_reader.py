@@ -29,7 +29,7 @@ from rmqkit.runtime.connection import Buffer
 from rmqkit.store.contract import GetStatus, Read, RecordMatch, TagMatch
 from rmqkit.store.log.commit_log import CommitLog
 from rmqkit.store.log.scan import MAGIC_V1, MAGIC_V2, RECORD_SIZE_MIN
-from rmqkit.store.queues.consume_queue import UNIT_SIZE, ConsumeQueue
+from rmqkit.store.queues.consume_queue import UNIT_SIZE, ConsumeQueue, layout_of_units
 from rmqkit.store.queues.extension import ADDRESS_MAX, may_match
 
 #: the byte limit of a pull is clamped to this range (`DefaultMessageStore.MAX_PULL_MSG_SIZE`)
@@ -176,12 +176,6 @@ def read_queue(
 
 
 @lru_cache(maxsize=256)
-def _units_of(count: int) -> Callable[[Buffer], tuple[int, ...]]:
-    """Return the function that unpacks this many units into one tuple."""
-    return Struct(">" + "qiq" * count).unpack
-
-
-@lru_cache(maxsize=256)
 def _marks_of(count: int, size: int) -> Callable[[Buffer], tuple[int, ...]]:
     """Return the function that unpacks the marks of this many records of equal size."""
     return Struct(">" + f"iI20xq{size - _MARKS_SIZE}x" * count).unpack
@@ -208,7 +202,7 @@ def _read_run(
     count = len(units) // UNIT_SIZE
     if not count or count < wanted:
         return None
-    values = _units_of(count)(units)
+    values = layout_of_units(count).unpack(units)
     starts, sizes = values[::3], values[1::3]
     first, phy_last, size = starts[0], starts[-1], sum(sizes)
     span = phy_last + sizes[-1] - first

@@ -14,12 +14,15 @@ Source: `common/.../message/MessageDecoder.java` (`encodeMessage`),
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from struct import Struct
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from rmqkit.errors import RemoteProtocolError
 from rmqkit.wire.properties import PROPERTIES_SIZE_MAX
 
 BATCH_COUNT_MAX = 65536
+#: most messages that are unpacked by one call; a layout of that many takes 20 KiB of memory
+_COUNT_PER_UNPACK = 128
+_FIELDS = 5
 
 _HEAD = Struct(">iiiii")
 _FLAG_AND_SIZE = Struct(">12xii")
@@ -99,8 +102,14 @@ class EqualSizes(NamedTuple):
         None if the messages differ in flag or sizes.
         """
         count, flag, body_size, properties_size = self
-        read = _columns(body_size, split, properties_size - split).iter_unpack(data)
-        flags_and_sizes, bodies, sizes, texts, rests = zip(*read, strict=True)
+        sizes_of_one = body_size, split, properties_size - split
+        columns: Iterable[Sequence[Any]]
+        if count <= _COUNT_PER_UNPACK:
+            values = _layout(count, *sizes_of_one).unpack(data)
+            columns = [values[field::_FIELDS] for field in range(_FIELDS)]
+        else:
+            columns = zip(*_layout(1, *sizes_of_one).iter_unpack(data), strict=True)
+        flags_and_sizes, bodies, sizes, texts, rests = columns
         flag_and_size = _FLAG_AND_SIZE_ALONE.pack(flag, body_size)
         if flags_and_sizes.count(flag_and_size) != count or sizes.count(properties_size) != count:
             return None
@@ -127,8 +136,8 @@ def equal_sizes(data: bytes, *, count_max: int = BATCH_COUNT_MAX) -> EqualSizes 
 
 
 @lru_cache(maxsize=64)
-def _columns(body_size: int, split: int, rest: int) -> Struct:
-    return Struct(f">12x8s{body_size}sh{split}s{rest}s")
+def _layout(count: int, body_size: int, split: int, rest: int) -> Struct:
+    return Struct(">" + f"12x8s{body_size}sh{split}s{rest}s" * count)
 
 
 def _torn(index: int) -> RemoteProtocolError:

@@ -70,7 +70,7 @@ def ascii_key_hashes(topic: str, same: bytes, columns: Sequence[bytes]) -> list[
             (head + e * p + f * q + g * r + h * s + a * 29791 + b * 961 + c * 31 + d) & _MASK
             for e, f, g, h, a, b, c, d in zip(*columns, strict=True)
         ]
-    return [number if number < 0x80000000 else _absolute(number) for number in numbers]
+    return _absolutes(numbers)
 
 
 def ascii_run_hashes(topic: str, same: bytes, middles: Sequence[bytes], columns: Sequence[bytes]) -> list[int]:
@@ -85,7 +85,7 @@ def ascii_run_hashes(topic: str, same: bytes, middles: Sequence[bytes], columns:
         (heads[middle] + a * 29791 + b * 961 + c * 31 + d) & _MASK
         for middle, a, b, c, d in zip(middles, *columns, strict=True)
     ]
-    return [number if number < 0x80000000 else _absolute(number) for number in numbers]
+    return _absolutes(numbers)
 
 
 @lru_cache(maxsize=256)
@@ -99,6 +99,11 @@ def _absolute(number: int) -> int:
     if number < 0x80000000:
         return number
     return 0x100000000 - number if number > 0x80000000 else 0
+
+
+def _absolutes(numbers: Sequence[int]) -> list[int]:
+    """Return what `_absolute` returns for each of these numbers."""
+    return [number if number < 0x80000000 else 0x100000000 - number & 0x7FFFFFFF for number in numbers]
 
 
 @lru_cache(maxsize=1024)

@@ -1,6 +1,6 @@
 """How many steps a batch of the index takes: one for a small batch, several for a large one."""
 
-from rmqkit.store.index.files import IndexFiles
+from rmqkit.store.index.files import Entries, IndexFiles
 from tests.helpers.script import ScriptDisk
 
 NOW_MS = 1_760_000_000_000
@@ -11,7 +11,8 @@ def applied(count: int) -> tuple[IndexFiles, int]:
     """Return the files after a batch of `count` entries, and the number of steps it took."""
     files = IndexFiles(ScriptDisk(), "index", slot_count=1_000_000, count_max=10_000)
     file = files.open_last(NOW_MS)
-    files.add([(number * 7919, number * 100, NOW_MS) for number in range(count)])
+    hashes, phy_offsets = [number * 7919 for number in range(count)], [number * 100 for number in range(count)]
+    files.add(Entries(hashes, phy_offsets, [NOW_MS] * count))
     steps = 1
     while files.apply_some(BLOCKS_PER_STEP):
         steps += 1

@@ -99,11 +99,11 @@ class IndexFile:
 
     # --- slots ------------------------------------------------------------------------------------
 
-    def block(self, number: int) -> bytearray:
+    def block(self, number: int) -> bytes:
         size = min(BLOCK_SIZE, self.slot_count * SLOT_SIZE - number * BLOCK_SIZE)
-        return bytearray(self.disk.read(self.path, HEADER.size + number * BLOCK_SIZE, size))
+        return self.disk.read(self.path, HEADER.size + number * BLOCK_SIZE, size)
 
-    def write_block(self, number: int, content: bytearray) -> None:
+    def write_block(self, number: int, content: bytes) -> None:
         self.disk.write(self.path, HEADER.size + number * BLOCK_SIZE, [content])
 
     @property
@@ -148,18 +148,18 @@ def seconds_between(begin_ms: int, store_ms: int) -> int:
     return min((store_ms - begin_ms) // 1000, 0x7FFFFFFF)
 
 
-def slots_of(block: bytes | bytearray) -> array[int]:
+def slots_of(block: bytes) -> array[int]:
     """Return the slots of a block as native integers."""
     slots = array("i")
-    slots.frombytes(bytes(block))
+    slots.frombytes(block)
     if byteorder == "little":
         slots.byteswap()
     return slots
 
 
-def block_of(slots: array[int]) -> bytearray:
+def block_of(slots: array[int]) -> bytes:
     """Return the bytes of these slots."""
-    swapped = array("i", slots)
+    swapped = slots[:]
     if byteorder == "little":
         swapped.byteswap()
-    return bytearray(swapped.tobytes())
+    return swapped.tobytes()

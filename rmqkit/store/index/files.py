@@ -19,8 +19,8 @@ from array import array
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
-from itertools import chain, islice
 from struct import Struct
+from typing import NamedTuple
 
 from rmqkit.runtime.ports import Completion, Disk
 from rmqkit.store.index.file import BLOCK_SIZE, ENTRY, SLOTS_PER_BLOCK, IndexFile, block_of, seconds_between, slots_of
@@ -30,6 +30,20 @@ _ENTRIES_PACKED = 2048
 #: entries that are encoded by one call
 _GROUP = 256
 _GROUP_PACK = Struct(f">{'iqii' * _GROUP}").pack
+#: slots that one step changes, at least
+_SLOTS_PER_STEP = 4096
+#: consecutive entries that are looked at together: the ids of one client that follow each other
+#: have hashes close to each other, as a rule in one block of slots
+_NEIGHBOURS = 32
+
+
+class Entries(NamedTuple):
+    """Entries for an index file, by column."""
+
+    hashes: list[int]
+    phy_offsets: list[int]
+    #: store times in ms
+    times_ms: list[int]
 
 
 class IndexFiles:
@@ -41,8 +55,9 @@ class IndexFiles:
         self.files: list[IndexFile] = []
         self._slot_count = slot_count
         self._count_max = count_max
-        #: the batch: entries as (hash, offset, ms), and their numbers within it by slot block
-        self._entries: list[tuple[int, int, int]] = []
+        #: the batch, the slot of each entry, and the numbers of the entries by slot block
+        self._entries = Entries([], [], [])
+        self._slots: list[int] = []
         self._blocks: defaultdict[int, list[int]] = defaultdict(list)
         self._previous: list[int] = []
         self._packed: list[bytes] = []
@@ -111,18 +126,27 @@ class IndexFiles:
         Raises OSError if a new file is needed and cannot be created.
         """
         file = self.open_last(now_ms)
-        return file.count_max - file.count - len(self._entries)
+        return file.count_max - file.count - self.batch_size
 
-    def add(self, entries: Sequence[tuple[int, int, int]]) -> None:
-        """Add entries (hash, offset, ms) to the batch; there must be room for them."""
-        blocks, slot_count = self._blocks, self._slot_count
-        for number, (key_hash, _, _) in enumerate(entries, len(self._entries)):
-            blocks[key_hash % slot_count // SLOTS_PER_BLOCK].append(number)
-        self._entries += entries
+    def add(self, entries: Entries) -> None:
+        """Add entries to the batch; there must be room for them."""
+        blocks, slot_count, first = self._blocks, self._slot_count, self.batch_size
+        slots = [key_hash % slot_count for key_hash in entries.hashes]
+        for at in range(0, len(slots), _NEIGHBOURS):
+            near = slots[at : at + _NEIGHBOURS]
+            block = min(near) // SLOTS_PER_BLOCK
+            if max(near) // SLOTS_PER_BLOCK == block:
+                blocks[block].extend(range(first + at, first + at + len(near)))
+            else:
+                for number, slot in enumerate(near, first + at):
+                    blocks[slot // SLOTS_PER_BLOCK].append(number)
+        self._slots += slots
+        for column, more in zip(self._entries, entries, strict=True):
+            column += more
 
     @property
     def batch_size(self) -> int:
-        return len(self._entries)
+        return len(self._slots)
 
     def apply_some(self, block_count: int) -> bool:
         """Write a part of the batch to the file. Return whether more is left.
@@ -130,26 +154,27 @@ class IndexFiles:
         A batch of at most `block_count` entries is written whole.
         After an OSError the file needs a `Repair`.
         """
-        if not self._entries:
+        size = self.batch_size
+        if not size:
             return False
         if not self._previous:
-            self._previous = [0] * len(self._entries)
+            self._previous = [0] * size
             self._used = 0
-        is_small = len(self._entries) <= block_count
+        is_small = size <= block_count
         if self._blocks:
             self._change_slots(block_count)
             if not is_small:
                 return True
-        if self._packed_count < len(self._entries):
+        if self._packed_count < size:
             self._pack_some()
             if not is_small:
                 return True
-        file, entries = self.files[-1], self._entries
+        file, (_, phy_offsets, times_ms) = self.files[-1], self._entries
         self.disk.write(file.path, file.entry_position(file.count), [b"".join(self._packed)])
         if file.count == 1:
-            file.begin_phy, file.begin_ms = entries[0][1:]
-        _, file.end_phy, file.end_ms = entries[-1]
-        file.count += len(entries)
+            file.begin_phy, file.begin_ms = phy_offsets[0], times_ms[0]
+        file.end_phy, file.end_ms = phy_offsets[-1], times_ms[-1]
+        file.count += size
         file.used_slots += self._used
         if file not in self._unsynced:
             self._unsynced.append(file)
@@ -157,44 +182,47 @@ class IndexFiles:
         return False
 
     def _change_slots(self, block_count: int) -> None:
-        """Point the slots of some blocks to the entries of the batch.
+        """Point the slots of up to `block_count` blocks to the entries of the batch.
 
         Record the previous value of each slot in `_previous`, for the entry.
         """
-        file, entries, previous = self.files[-1], self._entries, self._previous
-        slot_count, first = self._slot_count, file.count
-        for _ in range(min(block_count, len(self._blocks))):
+        file, slot_of, previous = self.files[-1], self._slots, self._previous
+        first, used = file.count, 0
+        done = 0
+        while self._blocks and block_count > 0 and done < _SLOTS_PER_STEP:
             number, numbers = self._blocks.popitem()
+            block_count -= 1
+            done += len(numbers)
             slots = slots_of(file.block(number))
             for entry in numbers:
-                slot = entries[entry][0] % slot_count % SLOTS_PER_BLOCK
+                slot = slot_of[entry] % SLOTS_PER_BLOCK
                 before = slots[slot]
-                if 0 < before < first + entry:
+                slots[slot] = newest = first + entry
+                if 0 < before < newest:
                     previous[entry] = before
                 else:
-                    self._used += 1
-                slots[slot] = first + entry
+                    used += 1
             file.write_block(number, block_of(slots))
+        self._used += used
 
     def _pack_some(self) -> None:
         """Encode some entries of the batch."""
         file = self.files[-1]
         done = self._packed_count
-        entries = self._entries[done : done + _ENTRIES_PACKED]
-        previous = self._previous[done : done + _ENTRIES_PACKED]
-        self._packed_count += len(entries)
+        columns = [column[done : done + _ENTRIES_PACKED] for column in (*self._entries, self._previous)]
+        self._packed_count += len(columns[0])
         if done == 0 and file.count == 1:
             # The first entry's seconds count from the end time of the previous file, the seconds of
             # the following entries from the first entry's time.
-            key_hash, phy_offset, store_ms = entries.pop(0)
+            key_hash, phy_offset, store_ms, previous = [column.pop(0) for column in columns]
             seconds = seconds_between(file.begin_ms, store_ms)
-            self._packed.append(ENTRY.pack(key_hash, phy_offset, seconds, previous.pop(0)))
+            self._packed.append(ENTRY.pack(key_hash, phy_offset, seconds, previous))
             file.begin_ms = store_ms
-        if entries:
-            self._packed += _encoded(entries, file.begin_ms, previous)
+        self._packed += _encoded(file.begin_ms, *columns)
 
     def drop_batch(self) -> None:
-        self._entries = []
+        self._entries = Entries([], [], [])
+        self._slots = []
         self._blocks = defaultdict(list)
         self._previous = []
         self._packed = []
@@ -379,15 +407,19 @@ class Repair:
         return None
 
 
-def _encoded(entries: Sequence[tuple[int, int, int]], begin_ms: int, previous: Sequence[int]) -> Iterator[bytes]:
+def _encoded(
+    begin_ms: int, hashes: Sequence[int], phy_offsets: Sequence[int], times: Sequence[int], previous: Sequence[int]
+) -> Iterator[bytes]:
     """Yield the bytes of entries in groups. `previous`: the previous entry of each one's slot."""
-    hashes, phy_offsets, times = zip(*entries, strict=True)
     # Most entries that are packed together have the same time: there are few different ones.
     seconds = {store_ms: seconds_between(begin_ms, store_ms) for store_ms in set(times)}
-    values = chain.from_iterable(zip(hashes, phy_offsets, map(seconds.__getitem__, times), previous, strict=True))
-    for _ in range(len(entries) // _GROUP):
-        yield _GROUP_PACK(*islice(values, 4 * _GROUP))
-    yield b"".join([ENTRY.pack(*islice(values, 4)) for _ in range(len(entries) % _GROUP)])
+    values = [0] * (4 * len(hashes))
+    values[::4], values[1::4], values[3::4] = hashes, phy_offsets, previous
+    values[2::4] = map(seconds.__getitem__, times)
+    whole = len(values) - len(values) % (4 * _GROUP)
+    for at in range(0, whole, 4 * _GROUP):
+        yield _GROUP_PACK(*values[at : at + 4 * _GROUP])
+    yield b"".join([ENTRY.pack(*values[at : at + 4]) for at in range(whole, len(values), 4)])
 
 
 def _ignore(error: OSError | None) -> None:

@@ -20,7 +20,7 @@ at the newest file.
 """
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import chain, islice, repeat
 from typing import Any
 
@@ -29,7 +29,7 @@ from rmqkit.runtime.connection import Buffer
 from rmqkit.runtime.ports import Clock, Disk, Log
 from rmqkit.store.contract import IndexHits
 from rmqkit.store.index.file import IndexFile
-from rmqkit.store.index.files import IndexFiles, Repair
+from rmqkit.store.index.files import Entries, IndexFiles, Repair
 from rmqkit.store.index.key_hashes import TAG_KEY, batch_hashes, key_hashes, run_hashes
 from rmqkit.store.log.commit_log import CommitLog
 from rmqkit.store.log.scan import ScanResult, scan
@@ -41,8 +41,8 @@ from rmqkit.wire.codes import MessageSysFlag
 from rmqkit.wire.javahash import index_key_hash
 from rmqkit.wire.properties import KEY_SEPARATOR, PROPERTY_KEYS, PROPERTY_TAGS, PROPERTY_UNIQ_KEY, find
 
-#: number of keys that ends a batch
-BATCH_RECORDS = 16_384
+#: number of keys that ends a batch. Each block of slots is read and written once per batch
+BATCH_RECORDS = 32_768
 #: number of waiting records at which the index no longer waits for the end of a burst; they take
 #: about 0.4 KB each
 BURST_RECORDS = 49_152
@@ -70,8 +70,6 @@ _TAGS = PROPERTY_TAGS.encode()
 
 #: topic, properties, physical offset and store time (ms) of a record
 Row = tuple[str, bytes, int, int]
-#: hash of a key, physical offset and store time (ms) of its record
-Keyed = tuple[int, int, int]
 
 
 class Index:
@@ -351,7 +349,7 @@ class Index:
 
     def _add_waiting(self, room: int) -> None:
         """Add the keys of the next waiting records to the batch, which has room for `room` keys."""
-        entries: list[Keyed] = []
+        entries = Entries([], [], [])
         left = RECORDS_PER_STEP
         while left and self._waiting and self._rest is None:
             first = self._waiting[0]
@@ -369,7 +367,7 @@ class Index:
         if self._rest is not None:
             self._add(*self._rest)
 
-    def _take_run(self, count_max: int, room: int, entries: list[Keyed]) -> tuple[int, int] | None:
+    def _take_run(self, count_max: int, room: int, entries: Entries) -> tuple[int, int] | None:
         """Take the next records by column, like `_take_rows`. None if they are not alike."""
         rows: list[Any] = list(islice(self._waiting, count_max))
         count = len(rows)
@@ -383,18 +381,18 @@ class Index:
         if found is None or room < (1 + len(found[1])) * count:
             return None
         hashes, others = found
-        columns = [zip(each, phys, times, strict=False) for each in (hashes, *map(repeat, others))]
-        entries.extend(chain.from_iterable(zip(*columns, strict=True)) if others else columns[0])
+        _extend(entries, hashes, others, phys, times)
         take = self._waiting.popleft
         for _ in rows:
             take()
         self._last_phy = phys[-1]
         return count, room - (1 + len(others)) * count
 
-    def _take_rows(self, count_max: int, room: int, entries: list[Keyed]) -> tuple[int, int]:
+    def _take_rows(self, count_max: int, room: int, entries: Entries) -> tuple[int, int]:
         """Take waiting records up to the next batch. Return how many, and how much room is left."""
         waiting, last_phy = self._waiting, self._last_phy
         take = waiting.popleft
+        keyed: list[tuple[int, int, int]] = []
         done = 0
         for done in range(1, min(len(waiting), count_max) + 1):
             row: Any = take()
@@ -419,11 +417,13 @@ class Index:
                 self._rest = hashes, phy_offset, store_ms
                 break
             for key_hash in hashes:
-                entries.append((key_hash, phy_offset, store_ms))
+                keyed.append((key_hash, phy_offset, store_ms))
         self._last_phy = last_phy
+        for column, more in zip(entries, zip(*keyed, strict=True), strict=False):
+            column += more
         return done, room
 
-    def _take_batch(self, put: BatchPut, count_max: int, room: int, entries: list[Keyed]) -> tuple[int, int]:
+    def _take_batch(self, put: BatchPut, count_max: int, room: int, entries: Entries) -> tuple[int, int]:
         """Like `_take_rows`, for the first waiting item, which is a batch.
 
         Replaces the batch by its records, and takes none, if it cannot be hashed by column.
@@ -440,13 +440,7 @@ class Index:
         hashes, others = found
         keys = 1 + len(others)
         fit = min(count, max(room, 0) // keys)
-        phys = phy_offsets[first : first + fit]
-        if others:
-            by_record = zip(hashes[:fit], *map(repeat, others), strict=False)
-            repeated = chain.from_iterable(zip(*[phys] * keys, strict=True))
-            entries.extend(zip(chain.from_iterable(by_record), repeated, repeat(store_ms), strict=False))
-        else:
-            entries.extend(zip(hashes, phys, repeat(store_ms), strict=False))
+        _extend(entries, hashes[:fit], others, phy_offsets[first : first + fit], [store_ms] * fit)
         done = fit
         if fit < count:
             self._rest = [hashes[fit], *others], phy_offsets[first + fit], store_ms
@@ -464,7 +458,8 @@ class Index:
         Keys that do not fit wait until the batch is applied.
         """
         room = max(self.files.room(self._clock.wall_ms), 0)
-        self.files.add([(key_hash, phy_offset, store_ms) for key_hash in hashes[:room]])
+        fitting = hashes[:room]
+        self.files.add(Entries(fitting, [phy_offset] * len(fitting), [store_ms] * len(fitting)))
         self._rest = (hashes[room:], phy_offset, store_ms) if hashes[room:] else None
 
     def _walk_some(self, walk: LogWalk) -> None:
@@ -526,6 +521,19 @@ class Index:
             return record
         tags = find(scanned.properties, _TAGS)
         return record if tags is not None and key == TAG_KEY + tags.decode("utf-8", "replace") else None
+
+
+def _extend(
+    entries: Entries, hashes: Sequence[int], others: Sequence[int], phy_offsets: Sequence[int], times_ms: Sequence[int]
+) -> None:
+    """Add an entry for the hash of each record, followed by one for each of the other hashes."""
+    columns: list[Iterable[int]] = [hashes, phy_offsets, times_ms]
+    if others:
+        keys = 1 + len(others)
+        columns[0] = chain.from_iterable(zip(hashes, *map(repeat, others), strict=False))
+        columns[1:] = [chain.from_iterable(zip(*[each] * keys, strict=True)) for each in (phy_offsets, times_ms)]
+    for column, more in zip(entries, columns, strict=True):
+        column.extend(more)
 
 
 def _row(record: ScanResult) -> Row:

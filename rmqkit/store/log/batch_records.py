@@ -12,16 +12,18 @@ is prepared once per batch:
     behind, and the size and magic of the next record
 
 With bodies of one size, one `pack` encodes up to `RECORDS_PER_PACK` records: the layout of that
-many records is one cached `Struct`, and `zip` interleaves the columns. With bodies of different
-sizes, each record has a packed head of its own, and one `join` puts the pieces together.
+many records is one cached `Struct`. Its values are a list in which each column has every ninth
+place, which takes half the time of `zip` and `chain`. With bodies of different sizes, each record
+has a packed head of its own, and one `join` puts the pieces together.
 
 **A run** (`PutRun`) has messages for several queues. Each record has a packed head of its own.
 """
 
 from collections.abc import Sequence
 from functools import lru_cache
-from itertools import accumulate, chain, islice, repeat
+from itertools import accumulate, chain, repeat
 from struct import Struct
+from typing import Any
 from zlib import crc32
 
 from rmqkit.store.contract import Put, PutRun
@@ -59,7 +61,7 @@ def encode_records(
     behind = batch.properties.behind
     properties_size = batch.properties.own_size + len(behind)
     crcs = [crc32(body) & 0x7FFFFFFF for body in bodies]
-    queue_and_flag = repeat(_QUEUE_AND_FLAG.pack(put.queue_id, batch.flag))
+    queue_and_flag = _QUEUE_AND_FLAG.pack(put.queue_id, batch.flag)
     queue_offsets = range(queue_offset, queue_offset + count)
     middle = _middle(len(put.born_host), len(put.store_host)).pack(
         sys_flag, put.born_ms, put.born_host, store_ms, put.store_host, put.reconsume_times, 0
@@ -71,26 +73,23 @@ def encode_records(
         first = _FIRST.pack(size, queue.magic)
         middle += _BODY_SIZE.pack(batch.body_size)
         last = behind + first
-        columns = zip(
-            crcs, queue_and_flag, queue_offsets, phy_offsets, repeat(middle), bodies, repeat(topic), batch.own,
-            repeat(last),
-        )  # fmt: skip
-        values = chain.from_iterable(columns)
+        values: list[Any] = [0, queue_and_flag, 0, 0, middle, b"", topic, b"", last] * count
+        values[::_FIELDS], values[2::_FIELDS], values[3::_FIELDS] = crcs, queue_offsets, phy_offsets
+        values[5::_FIELDS], values[7::_FIELDS] = bodies, batch.own
         sizes = len(middle), batch.body_size, len(topic), batch.properties.own_size, len(last)
         data = [first]
-        for left in range(count, 0, -RECORDS_PER_PACK):
-            here = min(left, RECORDS_PER_PACK)
-            data.append(
-                _layout(here, *sizes, len(behind) if left == here else len(last)).pack(*islice(values, here * _FIELDS))
-            )
+        for at in range(0, count, RECORDS_PER_PACK):
+            here = min(count - at, RECORDS_PER_PACK)
+            layout = _layout(here, *sizes, len(behind) if at + here == count else len(last))
+            data.append(layout.pack(*values[at * _FIELDS : (at + here) * _FIELDS]))
         return b"".join(data), phy_offsets, [size] * count
     body_sizes = list(map(len, bodies))
     own_size = fixed_size + properties_size
     record_sizes = [own_size + body_size for body_size in body_sizes]
     phy_offsets = list(accumulate(record_sizes[:-1], initial=phy_offset))
     heads = map(
-        _head(len(middle)).pack, record_sizes, repeat(queue.magic), crcs, queue_and_flag, queue_offsets, phy_offsets,
-        repeat(middle), body_sizes,
+        _head(len(middle)).pack, record_sizes, repeat(queue.magic), crcs, repeat(queue_and_flag), queue_offsets,
+        phy_offsets, repeat(middle), body_sizes,
     )  # fmt: skip
     pieces = zip(heads, bodies, repeat(topic), batch.own, repeat(behind))
     return b"".join(chain.from_iterable(pieces)), phy_offsets, record_sizes

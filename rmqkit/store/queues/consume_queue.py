@@ -18,6 +18,7 @@ boundary.
 Source: `store/.../ConsumeQueue.java`.
 """
 
+from functools import lru_cache
 from struct import Struct
 from typing import TYPE_CHECKING
 
@@ -32,6 +33,8 @@ UNIT = Struct(">qiq")
 UNIT_SIZE = 20
 PRE_BLANK_SIZE = 0x7FFFFFFF
 PRE_BLANK = UNIT.pack(0, PRE_BLANK_SIZE, 0)
+#: most units that are packed by one call
+UNITS_PER_PACK = 256
 #: the first field of a unit of any kind of queue: the record's physical offset
 _phy_of = Struct(">q").unpack_from
 
@@ -334,6 +337,12 @@ class ConsumeQueue:
         if len(last) == UNIT_SIZE:
             phy_offset, size, _ = UNIT.unpack(last)
             self.phy_end = phy_offset + (size if size != PRE_BLANK_SIZE else 0)
+
+
+@lru_cache(maxsize=256)
+def layout_of_units(count: int) -> Struct:
+    """Return the layout of this many units, with three values each."""
+    return Struct(">" + "qiq" * count)
 
 
 def _ignore(error: OSError | None) -> None:

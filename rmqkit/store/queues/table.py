@@ -34,7 +34,15 @@ from rmqkit.store.log.files import LogFiles
 from rmqkit.store.log.scan import ScanResult, is_queued
 from rmqkit.store.queues.batch_put import BatchPut, ColumnPut, Put, RunPut, rows_of
 from rmqkit.store.queues.batch_queue import BatchQueue, message_count
-from rmqkit.store.queues.consume_queue import PRE_BLANK_SIZE, TOPIC_SIZE_MAX, UNIT, UNIT_SIZE, ConsumeQueue
+from rmqkit.store.queues.consume_queue import (
+    PRE_BLANK_SIZE,
+    TOPIC_SIZE_MAX,
+    UNIT,
+    UNIT_SIZE,
+    UNITS_PER_PACK,
+    ConsumeQueue,
+    layout_of_units,
+)
 from rmqkit.store.queues.extension import ADDRESS_MAX, tags_code_at
 from rmqkit.wire.codes import MessageSysFlag
 
@@ -199,7 +207,12 @@ class QueueTable:
         if queue_offset < 0:
             return
         self._list(queue)
-        queue.tail += b"".join(map(_UNIT, phy_offsets, sizes, repeat(tags_code)))
+        if count <= UNITS_PER_PACK:
+            values = [0, 0, tags_code] * count
+            values[::3], values[1::3] = phy_offsets, sizes
+            queue.tail += layout_of_units(count).pack(*values)
+        else:
+            queue.tail += b"".join(map(_UNIT, phy_offsets, sizes, repeat(tags_code)))
         queue.offset_max = queue_offset + count
         queue.phy_end = phy_next
         arrivals.append(Arrival(queue.topic, queue.queue_id, queue_offset, tags_code, count))
