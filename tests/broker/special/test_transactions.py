@@ -492,6 +492,21 @@ def test_a_kill_before_the_op_does_not_commit_twice(make):
     assert len(records(pull(client, HALF_TOPIC))) == 1
 
 
+def test_an_end_that_is_repeated_after_a_kill_does_not_commit_twice(make):
+    """The producer got no answer, and the op of its commit was not written yet."""
+    broker = make()
+    client = with_topic(broker)
+    decided, undecided = half(broker, client, 1), half(broker, client, 2, b"other")
+    end(client, decided, COMMIT)
+    broker.finish_disk()
+    again = opened_again(broker)
+    client = again.connect()
+    reply = end(client, decided, COMMIT)
+    assert (reply.code, "its outcome is known already" in reply.remark) == (ResponseCode.SYSTEM_ERROR, True)
+    assert end(client, undecided, COMMIT).code == 0
+    assert bodies(client) == [b"half", b"other"]
+
+
 def test_a_kill_between_copy_and_progress_leaves_one_half(make):
     broker = make()
     client = with_topic(broker)

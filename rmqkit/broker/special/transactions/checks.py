@@ -99,6 +99,8 @@ class TransactionChecks:
         self._to: Destination | None = None
         #: the first half that is not finished
         self._head = 0
+        #: end of the log at the start: halves before it may be committed without an op in the log
+        self._began_at = 0
         #: whether the progress does not know of the head yet
         self._is_behind = False
         self._flight: HalfPut | None = None
@@ -123,6 +125,7 @@ class TransactionChecks:
         self._to, self._head = destination, progress.half
         self._outcomes.begin(progress.op, {offset for offset in self._ops.waiting if offset >= progress.half})
         self._round_end, self._failures, self._perhaps_left = -1, 0, -1
+        self._began_at = self._store.offset_written
         self._is_adopted = not self._decisions
         now_ms = context.clock.mono_ms
         context.duties.add(CHECK, self._run, now_ms + (self._interval_ms if self._is_adopted else 0))
@@ -247,6 +250,8 @@ class TransactionChecks:
         is_leaving = flight is not None and flight.record.queue_offset == newest.queue_offset
         if not self._destination.takes_internal and (is_leaving or newest.queue_offset == self._perhaps_left):
             return None
+        if newest.phy_offset < self._began_at and self._search.is_committed(newest):
+            return None  # an earlier master has committed it, and has not written its op
         return newest
 
     def _newest(self, record: Record) -> Record | None:
