@@ -1,4 +1,9 @@
-"""A Spark worker's connection to one node: requests are sent ahead of the responses to others.
+"""A Spark worker's connection to one node: pipelined requests, responses stay in one buffer.
+
+All bytes are received into one buffer that grows as needed. A `LinkReply` refers to its body by
+positions in this buffer, so the records of many responses become columns without being copied
+first. `forget` drops the responses that were received and moves the remaining bytes to the front of
+the buffer; earlier positions are then invalid.
 
 A worker process keeps one idle connection per address, for the ranges that it reads one after the
 other (`take`, `give`). While that connection is taken, another `take` of the same address opens a
@@ -13,8 +18,8 @@ import os
 import select
 import socket
 import time
-from collections import deque
 from struct import Struct
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -23,46 +28,69 @@ from rmqkit.client_keys import choose_keys
 from rmqkit.errors import PeerUnreachable, RemoteProtocolError
 from rmqkit.runtime.connection import Address
 from rmqkit.tls.client_choice import choose_tls, encrypted
-from rmqkit.wire.remoting.frames import CODEC_ROCKETMQ, Frame, FrameBuffer, frame
+from rmqkit.wire.remoting.frames import CODEC_JSON, CODEC_ROCKETMQ, Frame, frame
 from rmqkit.wire.remoting.headers import FLAG_RESPONSE, Head, decode_head, encode_request
 from rmqkit.wire.schema import Ext, to_ext
 
 #: An idle connection older than this, in seconds, is closed when the next one is given back.
 IDLE_S = 60.0
-#: Limit of the bytes of one receive.
-READ_SIZE = 512 * 1024
+BUFFER_SIZE = 1024 * 1024
+#: An idle connection does not keep a buffer larger than this, in bytes.
+BUFFER_KEPT_MAX = 16 * 1024 * 1024
+#: Minimum free space in the buffer for one receive, in bytes.
+READ_SIZE_MIN = 256 * 1024
 #: Limit of a response in bytes. A broker ends a pull response at 128 MiB
 #: (`DefaultMessageStore.MAX_PULL_MSG_SIZE`), plus one message.
 ANSWER_SIZE_MAX = 256 * 1024 * 1024
 
+_HEAD = Struct(">iI").unpack_from
+
+
+class LinkReply(NamedTuple):
+    """A response. Its body is `buffer[begin:end]` of the link. The header is decoded on demand."""
+
+    opaque: int
+    code: int
+    begin: int
+    end: int
+    codec: int
+    header: bytes
+
+    @property
+    def head(self) -> Head:
+        """The decoded header. Raises RemoteProtocolError."""
+        return decode_head(Frame(self.codec, self.header, b""))
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        return self.head.ext_fields or {}
+
+    @property
+    def remark(self) -> str:
+        return self.head.remark or ""
+
+
+class _JsonHead(msgspec.Struct, gc=False):
+    code: int
+    flag: int = 0
+    opaque: int = 0
+
+
+_read_json = msgspec.json.Decoder(_JsonHead).decode
 _binary_marks = Struct(">h3xii").unpack_from
 #: Size in bytes of a binary header without remark and fields.
 _BINARY_MIN = 21
 
 
-class LinkReply(msgspec.Struct, frozen=True, gc=False):
-    """A response. The rest of its header is decoded on demand."""
-
-    opaque: int
-    code: int
-    frame: Frame
-
-    @property
-    def body(self) -> bytes:
-        return self.frame.body
-
-    @property
-    def head(self) -> Head:
-        """The decoded header. Raises RemoteProtocolError."""
-        return decode_head(self.frame)
-
-
-def _marks(answer: Frame) -> tuple[int, int, int]:
+def _marks(codec: int, header: bytes) -> tuple[int, int, int]:
     """Return code, opaque and flag of a header. Raises RemoteProtocolError."""
-    if answer.codec == CODEC_ROCKETMQ and len(answer.header) >= _BINARY_MIN:
-        return _binary_marks(answer.header)
-    head = decode_head(answer)
-    return head.code, head.opaque, head.flag
+    if codec == CODEC_ROCKETMQ and len(header) >= _BINARY_MIN:
+        return _binary_marks(header)
+    try:
+        read = _read_json(header) if codec == CODEC_JSON else decode_head(Frame(codec, header, b""))
+    except msgspec.MsgspecError:
+        read = decode_head(Frame(codec, header, b""))
+    return read.code, read.opaque, read.flag
 
 
 class Link:
@@ -80,10 +108,10 @@ class Link:
         self.idle_since_s = 0.0
         #: Number of requests without a response so far.
         self.waiting = 0
+        self.buffer = bytearray(BUFFER_SIZE)
         self._opaque = 0
         self._timeout_s = timeout_s
-        self._cut = FrameBuffer(ANSWER_SIZE_MAX)
-        self._received: deque[Frame] = deque()
+        self._at = self._filled = 0
         keys = choose_keys()
         #: Signs extFields. None: requests are not signed.
         self.sign = Credentials(*keys).sign if keys is not None else None
@@ -100,6 +128,7 @@ class Link:
 
     def close(self) -> None:
         self._socket.close()
+        self.buffer = bytearray()
 
     def allow(self, timeout_s: float) -> None:
         """Set how long a receive waits for the next bytes, in seconds."""
@@ -113,6 +142,11 @@ class Link:
             return not select.select([self._socket], [], [], 0)[0]
         except (OSError, ValueError):
             return False
+
+    @property
+    def held(self) -> int:
+        """Number of received bytes in the buffer."""
+        return self._filled
 
     def opaque(self) -> int:
         """Return the request id for the next request."""
@@ -130,17 +164,14 @@ class Link:
     def receive(self) -> LinkReply:
         """Return the next response, whichever request it belongs to."""
         while True:
-            while not self._received:
-                self._read()
-            answer = self._received.popleft()
-            code, opaque, flag = _marks(answer)
-            # Skip a broker's request to its clients: this connection serves none.
-            if flag & FLAG_RESPONSE:
+            found = self._cut()
+            if found is not None:
                 self.waiting -= 1
-                return LinkReply(opaque, code, answer)
+                return found
+            self._read()
 
-    def ask(self, code: int, ext: Ext) -> LinkReply:
-        """Send a request and return its response, whatever its code.
+    def ask(self, code: int, ext: Ext) -> tuple[LinkReply, bytes]:
+        """Send a request and return its response, whatever its code, and the response's body.
 
         Responses to other requests are dropped.
         """
@@ -149,18 +180,62 @@ class Link:
         self.send(frame(encode_request(code, opaque, fields)), 1)
         while (answer := self.receive()).opaque != opaque:
             pass
-        return answer
+        body = bytes(self.buffer[answer.begin : answer.end])
+        self.forget()
+        return answer, body
+
+    def forget(self) -> None:
+        """Drop the bytes of all responses that `receive` has returned."""
+        rest = self._filled - self._at
+        self.buffer[:rest] = self.buffer[self._at : self._filled]
+        self._at, self._filled = 0, rest
+
+    def shrink(self) -> None:
+        """Replace a buffer above BUFFER_KEPT_MAX by a small one, if its content fits."""
+        if len(self.buffer) > BUFFER_KEPT_MAX and self._filled <= BUFFER_SIZE:
+            smaller = bytearray(BUFFER_SIZE)
+            smaller[: self._filled] = self.buffer[: self._filled]
+            self.buffer = smaller
+
+    def _cut(self) -> LinkReply | None:
+        at, filled = self._at, self._filled
+        if filled - at < 8:
+            return None
+        length, mark = _HEAD(self.buffer, at)
+        header_size = mark & 0xFFFFFF
+        if not 4 + header_size <= length <= ANSWER_SIZE_MAX:
+            raise RemoteProtocolError(f"{self.address} sent a frame of {length} bytes with a header of {header_size}")
+        end = at + 4 + length
+        if end > filled:
+            self._make_room(end)
+            return None
+        self._at = end
+        begin = at + 8 + header_size
+        header = bytes(self.buffer[at + 8 : begin])
+        codec = mark >> 24
+        code, opaque, flag = _marks(codec, header)
+        if not flag & FLAG_RESPONSE:
+            return self._cut()  # a broker's request to its clients; this connection serves none
+        return LinkReply(opaque, code, begin, end, codec, header)
 
     def _read(self) -> None:
-        if self._cut.error is not None:
-            raise RemoteProtocolError(f"{self.address} sent a {self._cut.error}")
+        if len(self.buffer) - self._filled < READ_SIZE_MIN:
+            self._make_room(self._filled + READ_SIZE_MIN)
         try:
-            data = self._socket.recv(READ_SIZE)
+            with memoryview(self.buffer) as every, every[self._filled :] as room:
+                size = self._socket.recv_into(room)
         except OSError as error:
             raise self._lost(error) from None
-        if not data:
+        if not size:
             raise PeerUnreachable(f"{self.address} closed the connection", kind="lost", address=str(self.address))
-        self._received += self._cut.feed(data)
+        self._filled += size
+
+    def _make_room(self, size: int) -> None:
+        """Grow the buffer to at least `size` bytes, and at least to twice its size."""
+        if len(self.buffer) < size:
+            larger = bytearray(max(size, 2 * len(self.buffer)))
+            larger[: self._filled] = self.buffer[: self._filled]
+            self.buffer = larger
 
     def _lost(self, error: OSError) -> PeerUnreachable:
         if isinstance(error, TimeoutError):
@@ -196,6 +271,8 @@ def give(link: Link) -> None:
     if link.waiting or link.pid != os.getpid() or link.address in _idle:
         link.close()
         return
+    link.forget()
+    link.shrink()
     link.idle_since_s = now_s
     _idle[link.address] = link
 

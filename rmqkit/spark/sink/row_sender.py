@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import os
 import queue as queues
-import threading
 import time
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
@@ -113,14 +112,15 @@ class Lane:
     If `queue` is None, the producer chooses the queue of each request.
     """
 
-    __slots__ = ("failing_since_s", "is_alone", "not_ok", "queue", "rest_s", "sent", "topic", "waiting")
+    __slots__ = ("due_s", "failing_since_s", "is_alone", "not_ok", "queue", "rest_s", "sent", "topic", "waiting")
 
     def __init__(self, topic: str, queue: MessageQueue | None) -> None:
         self.topic = topic
         self.queue = queue
         self.waiting: deque[_Row] = deque()
-        #: The rows of the request in flight, or of the one that waits to be repeated.
+        #: The rows of the request in flight, or of the one that is repeated at `due_s`.
         self.sent: list[_Row] = []
+        self.due_s: float | None = None
         self.rest_s = REST_S
         self.failing_since_s: float | None = None
         #: Consecutive responses with a status other than SEND_OK.
@@ -164,10 +164,10 @@ class RowSender:
         self._options = options
         self.place = place
         self._lanes: dict[tuple[str, MessageQueue | int], Lane] = {}
+        self._resting: list[Lane] = []
         self._queues: dict[str, list[MessageQueue]] = {}
         self._pace = pace
-        #: Requests that ended; None in place of a result: the lane's rows are to be repeated now.
-        self._ended: queues.SimpleQueue[tuple[Lane, Future[SendResult] | None]] = queues.SimpleQueue()
+        self._ended: queues.SimpleQueue[tuple[Lane, Future[SendResult]]] = queues.SimpleQueue()
         self._held = 0
         self._held_bytes = 0
         #: Acknowledged rows by status. `repeated` counts every repeat of a row.
@@ -280,13 +280,14 @@ class RowSender:
 
     def _settle(self, limit_s: float | None = None) -> None:
         """Wait for the next response or due repeat, at most `limit_s` seconds, and handle it."""
+        now_s = time.monotonic()
+        waits_s = [max(0.0, lane.due_s - now_s) for lane in self._resting if lane.due_s is not None]
+        if limit_s is not None:
+            waits_s.append(limit_s)
         try:
-            lane, future = self._ended.get(timeout=limit_s)
+            lane, future = self._ended.get(timeout=min(waits_s, default=None))
         except queues.Empty:
-            return
-        if future is None:
-            self.repeated += len(lane.sent)
-            self._send(lane)
+            self._repeat_due()
             return
         error = future.exception()
         if error is None:
@@ -295,6 +296,15 @@ class RowSender:
             self._unanswered(lane, error)
         else:
             raise error
+
+    def _repeat_due(self) -> None:
+        now_s = time.monotonic()
+        rested = [lane for lane in self._resting if lane.due_s is not None and lane.due_s <= now_s]
+        self._resting = [lane for lane in self._resting if lane not in rested]
+        for lane in rested:
+            lane.due_s = None
+            self.repeated += len(lane.sent)
+            self._send(lane)
 
     def _answered(self, lane: Lane, result: SendResult) -> None:
         if result.status is not SendStatus.SEND_OK and self._options.required_status == "send_ok":
@@ -334,10 +344,9 @@ class RowSender:
         if (now_s - lane.failing_since_s) * 1000 >= self._options.max_wait_for_broker:
             waited_s = now_s - lane.failing_since_s
             raise self._failed(lane.sent[0].number, lane.topic, f"tried for {waited_s:.0f} s (maxWaitForBroker): {why}")
-        repeat = threading.Timer(lane.rest_s, self._ended.put, ((lane, None),))
-        repeat.daemon = True
-        repeat.start()
+        lane.due_s = now_s + lane.rest_s
         lane.rest_s = min(2 * lane.rest_s, REST_MAX_S)
+        self._resting.append(lane)
 
     def _failed(self, number: int, topic: str, why: str) -> WriteFailed:
         in_flight = sum(len(lane.sent) for lane in self._lanes.values())

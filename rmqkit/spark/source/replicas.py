@@ -66,15 +66,14 @@ def members_of(namesrv: Sequence[str], topic: str, broker: str, timeout_s: float
             last = PeerUnreachable(f"name server {text}: {error}", kind="connect", address=text)
             continue
         try:
-            answer = link.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, GetRouteInfoRequest(topic=topic))
+            answer, body = link.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, GetRouteInfoRequest(topic=topic))
             give(link)
             if answer.code != 0:
-                remark = answer.head.remark or ""
-                why = f"returned no route for topic {topic}: {remark or answer.code}"
+                why = f"returned no route for topic {topic}: {answer.remark or answer.code}"
                 if answer.code == ResponseCode.TOPIC_NOT_EXIST:
                     why = f"has no route for topic {topic}: it was deleted, or all its brokers are down"
-                last = NoRoute(f"name server {text} {why}", code=answer.code, remark=remark)
-            elif found := _members(TopicRoute.decode(answer.body), broker):
+                last = NoRoute(f"name server {text} {why}", code=answer.code, remark=answer.remark)
+            elif found := _members(TopicRoute.decode(body), broker):
                 return found
             else:
                 last = NoRoute(f"the route of {topic} at name server {text} has no broker {broker}")

@@ -1,8 +1,9 @@
 """Reads a range of a queue as Arrow batches, in Spark's workers.
 
 Pulls are sent ahead of their responses (`pulls`), over one connection (`link`) to a readable member
-of the broker group (`replicas`). The responses are kept until they have BATCH_ROWS records or
-`BATCH_BYTES_MAX` bytes. Then their records become columns together (`decode`).
+of the broker group (`replicas`). The records of the responses stay in the receive buffer until
+there are BATCH_ROWS of them or `BATCH_BYTES_MAX` bytes. Then they become columns together
+(`decode`).
 
 No message is skipped silently. The next message must have the next offset. Where it does not:
 
@@ -31,7 +32,7 @@ import logging
 import time
 from collections.abc import Iterator, Mapping
 from functools import cache
-from itertools import chain
+from itertools import chain, groupby
 from struct import Struct
 from typing import Any, NamedTuple
 
@@ -149,9 +150,9 @@ def _encoded(opaque: int, ext: Mapping[str, str]) -> bytes:
 
 
 class Chunk(NamedTuple):
-    """Records of one response: their positions in `data`."""
+    """Consecutive records: their positions in `buffer`, or in the link's buffer if that is None."""
 
-    data: bytes
+    buffer: bytes | None
     starts: list[int]
 
 
@@ -179,9 +180,9 @@ class RangeReader:
             max_msg_bytes=ANSWER_BYTES_MAX,
         )
         self._requests = PullRequests(request)
-        #: What is not in a batch yet, and its number of records and of bytes.
+        #: Records that are not in a batch yet, and their number.
         self._chunks: list[Chunk] = []
-        self._rows = self._bytes = 0
+        self._rows = 0
         self._missed = (-1, 0)
         self._decode_json = None
         if options.decode == "json":
@@ -200,7 +201,7 @@ class RangeReader:
                 self._receive(link)
                 self._collect()
             except (_Elsewhere, _Later, PeerUnreachable, RemoteProtocolError, CorruptRecord) as trouble:
-                yield from self._flush()
+                yield from self._flush(link)
                 pulls.restart()
                 if isinstance(trouble, _Elsewhere):
                     replicas.turn(trouble.why)
@@ -209,9 +210,11 @@ class RangeReader:
                 else:
                     replicas.failed(trouble)
                 continue
-            if self._rows >= BATCH_ROWS or self._bytes >= BATCH_BYTES_MAX:
-                yield from self._flush()
-        yield from self._flush()
+            is_enough = self._rows >= BATCH_ROWS or link.held >= BATCH_BYTES_MAX
+            if is_enough and pulls.is_whole:
+                yield from self._flush(link)
+        if replicas.link is not None:
+            yield from self._flush(replicas.link)
 
     def _send(self, link: Link) -> None:
         due = self.pulls.due()
@@ -242,15 +245,14 @@ class RangeReader:
         for chunk in self.pulls.done():
             self._chunks.append(chunk)
             self._rows += len(chunk.starts)
-            self._bytes += len(chunk.data)
         if self.pulls.position > before:
             self.replicas.progressed()
 
     # --- what an answer means
 
     def _found(self, link: Link, pull: Pull[Chunk], answer: LinkReply) -> None:
-        buffer = answer.body
-        starts = record_starts(buffer)
+        buffer = link.buffer
+        starts = record_starts(buffer, answer.begin, answer.end)
         upto = pull.begin + len(starts)
         if (
             starts
@@ -260,7 +262,7 @@ class RangeReader:
             and _i64(buffer, starts[0] + POSITION_QUEUE_OFFSET)[0] == pull.begin
             and _i64(buffer, starts[-1] + POSITION_QUEUE_OFFSET)[0] == upto - 1
         ):
-            self.pulls.brought(pull, Chunk(buffer, starts), upto, size=len(buffer))
+            self.pulls.brought(pull, Chunk(None, starts), upto, size=answer.end - answer.begin)
         else:
             self._sort_out(link, pull, answer, starts)
 
@@ -269,10 +271,11 @@ class RangeReader:
 
         It is filtered, contains inner batches, or skips offsets.
         """
-        buffer = answer.body
+        buffer: Buffer = link.buffer
+        unwrapped = None
         if any(_is_wrapped(buffer, start) for start in starts):
-            buffer = _records_apart(buffer)
-            starts = record_starts(buffer)
+            buffer = unwrapped = _records_apart(bytes(link.buffer[answer.begin : answer.end]))
+            starts = record_starts(buffer, 0, len(buffer))
         offsets = [_i64(buffer, start + POSITION_QUEUE_OFFSET)[0] for start in starts]
         offset_next = _offsets(answer).next_begin_offset
         if offset_next <= pull.begin:
@@ -285,9 +288,9 @@ class RangeReader:
             elif offset > upto:
                 break
         if self.tags:
-            self.pulls.brought(pull, Chunk(buffer, kept), min(offset_next, pull.end))
+            self.pulls.brought(pull, Chunk(unwrapped, kept), min(offset_next, pull.end))
         elif kept:
-            self.pulls.brought(pull, Chunk(buffer, kept), upto, is_telling=False)
+            self.pulls.brought(pull, Chunk(unwrapped, kept), upto, is_telling=False)
         elif self.pulls.is_first(pull):
             self._left_out(pull, answer, min((each for each in offsets if each > pull.begin), default=offset_next))
         else:
@@ -302,7 +305,7 @@ class RangeReader:
             if found.next_begin_offset <= pull.begin:
                 raise _Elsewhere(self._lacks(f"has offsets {found.min_offset} to {found.max_offset}, but returns nothing"))
             if self.tags:
-                self.pulls.brought(pull, Chunk(b"", []), min(found.next_begin_offset, pull.end))
+                self.pulls.brought(pull, Chunk(None, []), min(found.next_begin_offset, pull.end))
                 return
             self._left_out(pull, answer, found.next_begin_offset)
             return
@@ -316,12 +319,11 @@ class RangeReader:
             self._lost(min(found.min_offset, pull.end), found.min_offset, cause)
 
     def _refused(self, pull: Pull[Chunk], answer: LinkReply) -> None:
-        remark = answer.head.remark or ""
         error = BrokerError(
             f"{self.range.broker} refuses to return messages of {self._name} from offset {pull.begin}: "
-            f"{remark or answer.code}",
+            f"{answer.remark or answer.code}",
             code=answer.code,
-            remark=remark,
+            remark=answer.remark,
         )
         if answer.code in _FINAL:
             raise error
@@ -372,16 +374,14 @@ class RangeReader:
 
     # --- columns
 
-    def _flush(self) -> Iterator[pa.RecordBatch]:
-        """Yield the collected records as batches."""
-        chunks, rows = self._chunks, self._rows
-        self._chunks, self._rows, self._bytes = [], 0, 0
-        if not rows:
-            return
-        begins = np.cumsum([0, *(len(chunk.data) for chunk in chunks[:-1])])
-        starts = np.fromiter(chain.from_iterable(chunk.starts for chunk in chunks), np.int64, rows)
-        starts += np.repeat(begins, [len(chunk.starts) for chunk in chunks])
-        yield from self._columns(DecodedRecords(b"".join(chunk.data for chunk in chunks), starts))
+    def _flush(self, link: Link) -> Iterator[pa.RecordBatch]:
+        """Yield the collected records as batches, and free the link's buffer."""
+        chunks, self._chunks, self._rows = self._chunks, [], 0
+        for buffer, some in groupby(chunks, key=lambda chunk: chunk.buffer):
+            starts = np.fromiter(chain.from_iterable(chunk.starts for chunk in some), np.int64)
+            if len(starts):
+                yield from self._columns(DecodedRecords(link.buffer if buffer is None else buffer, starts))
+        link.forget()
 
     def _columns(self, records: DecodedRecords) -> Iterator[pa.RecordBatch]:
         schema, decode_json = self.schema, self._decode_json
@@ -434,18 +434,21 @@ class _Later(Exception):
     """Ask the same member again after PAUSE_MS."""
 
 
-def record_starts(buffer: Buffer) -> list[int]:
-    """Return where the records in a buffer start. Raises CorruptRecord unless they fill it."""
+def record_starts(buffer: Buffer, begin: int, end: int) -> list[int]:
+    """Return where the records in `buffer[begin:end]` start.
+
+    Raises CorruptRecord unless they fill it exactly.
+    """
     starts: list[int] = []
-    add, size_at, at = starts.append, _i32, 0
-    last = len(buffer) - RECORD_SIZE_MIN
+    add, size_at, at = starts.append, _i32, begin
+    last = end - RECORD_SIZE_MIN
     while at <= last:
         add(at)
         (size,) = size_at(buffer, at)
         if size < RECORD_SIZE_MIN:
             break
         at += size
-    if at != len(buffer):
+    if at != end:
         raise CorruptRecord("the body of a pull response does not consist of whole records")
     return starts
 
@@ -463,7 +466,7 @@ def _apart(records: DecodedRecords) -> DecodedRecords:
     """
     view = records.data.data
     buffer = _records_apart(b"".join(view[start : start + _i32(view, start)[0]] for start in records.starts.tolist()))
-    return DecodedRecords(buffer, record_starts(buffer))
+    return DecodedRecords(buffer, record_starts(buffer, 0, len(buffer)))
 
 
 def _records_apart(body: bytes) -> bytes:
@@ -480,7 +483,7 @@ def _fields(record: Record) -> dict[str, Any]:
 
 
 def _offsets(answer: LinkReply) -> PullMessageResponse:
-    return from_ext(PullMessageResponse, answer.head.ext_fields or {})
+    return from_ext(PullMessageResponse, answer.fields)
 
 
 def _why_beyond(wanted: int, found: PullMessageResponse) -> str:
