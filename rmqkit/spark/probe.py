@@ -1,4 +1,4 @@
-"""Checks whether Spark works here: runs a real query with a function in Python.
+"""Checks whether Spark works here: runs a real query over a small data source in Python.
 
     python -m rmqkit.spark.probe
 
@@ -11,25 +11,47 @@ import sys
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+
 from rmqkit.errors import RmqkitError
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
+    from pyspark.sql.types import StructType
 
-ROWS = 2000
+ROWS = 1000
 PARTITIONS = 2
 
 
-def _numbers(batches: "Iterator[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":
-    """Add the worker's Python to each number, and whether it finds `format("rocketmq")`."""
-    from importlib.util import find_spec
+class Numbers(DataSource):
+    """Data source whose rows are made by workers.
 
-    import pyarrow as pa
+    Each row has the worker's Python, whether that finds `format("rocketmq")`, and a number.
+    """
 
-    is_found = find_spec("pyspark_rmqkit") is not None
-    for batch in batches:
-        columns = [[sys.executable] * batch.num_rows, [is_found] * batch.num_rows, batch.column(0)]
+    @classmethod
+    def name(cls) -> str:
+        return "rmqkit_probe"
+
+    def schema(self) -> str:
+        return "python string, is_found boolean, number bigint"
+
+    def reader(self, schema: "StructType") -> "NumbersReader":
+        return NumbersReader()
+
+
+class NumbersReader(DataSourceReader):
+    def partitions(self) -> list[InputPartition]:
+        return [InputPartition(number) for number in range(PARTITIONS)]
+
+    def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
+        from importlib.util import find_spec
+
+        import pyarrow as pa
+
+        is_found = find_spec("pyspark_rmqkit") is not None
+        columns = [[sys.executable] * ROWS, [is_found] * ROWS, list(range(ROWS))]
         yield pa.record_batch([pa.array(column) for column in columns], names=["python", "is_found", "number"])
 
 
@@ -38,11 +60,12 @@ def probe(spark: "SparkSession") -> Mapping[str, Any]:
 
     Raises RmqkitError (one line) if the result is wrong, or whatever Spark raises.
     """
-    rows = spark.range(0, ROWS, 1, PARTITIONS).mapInArrow(_numbers, "python string, is_found boolean, number bigint")
+    spark.dataSource.register(Numbers)
+    rows = spark.read.format(Numbers.name()).load()
     found = rows.groupBy("python", "is_found").agg({"number": "sum"}).collect()
     (python, is_found, total) = found[0]
-    if len(found) != 1 or total != sum(range(ROWS)):
-        raise RmqkitError(f"a test query returned {total} instead of {sum(range(ROWS))}")
+    if len(found) != 1 or total != PARTITIONS * sum(range(ROWS)):
+        raise RmqkitError(f"a test query returned {total} instead of {PARTITIONS * sum(range(ROWS))}")
     jvm: Any = spark.sparkContext._jvm
     version = jvm.java.lang.System.getProperty("java.version")
     return {"spark": spark.version, "java": version, "python": python, "is_found": is_found}
@@ -64,7 +87,7 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    # Workers unpickle the functions of this module by its name, so they must not be in `__main__`.
+    # Workers unpickle the classes of this module by its name, so they must not be in `__main__`.
     from rmqkit.spark import probe as module
 
     sys.exit(module.main())
