@@ -36,7 +36,6 @@ from rmqkit.wire.record import (
     MAGIC_BLANK,
     MAGIC_V1,
     MAGIC_V2,
-    POSITION_BODY_CRC,
     POSITION_PHY_OFFSET,
     POSITION_QUEUE_ID,
     POSITION_QUEUE_OFFSET,
@@ -269,17 +268,19 @@ class Scan:
         count = len(places) if ok.all() else int(np.argmin(ok))
         positions = (parts.bodies, parts.body_ends, parts.topics, parts.properties, ends)
         rows = zip(places[:count], *(each.tolist() for each in positions), strict=False)
-        count = next((number for number, row in enumerate(rows) if self._problem(data, *row)), count)
+        for number, row in enumerate(rows):
+            if self._problem(data, *row):
+                count = number
+                break
         if count < len(places):
             records = DecodedRecords(data, places[:count])
         return RecordSlice(records, self._source.at) if count else None
 
     def _problem(self, data: bytes, start: int, body: int, body_end: int, topic_at: int, properties: int, end: int) -> str:
         """Return what is wrong with the content of a record whose parts add up, or ""."""
-        if body_end > body:
-            crc = int.from_bytes(data[start + POSITION_BODY_CRC : start + POSITION_BODY_CRC + 4], "big")
-            if crc32(memoryview(data)[body:body_end]) & 0x7FFFFFFF != crc:
-                return WRONG_CRC
+        stored_crc = int.from_bytes(data[start + 8 : start + 12], "big")
+        if body_end > body and crc32(data[body:body_end]) & 0x7FFFFFFF != stored_crc:
+            return WRONG_CRC
         topic = data[topic_at : properties - 2]
         if topic not in self._topics:
             if not _is_text(topic):
