@@ -13,9 +13,9 @@ from typing import Any
 from rmqkit.errors import ConfigError
 from rmqkit.spark.options import SourceOptions
 from rmqkit.spark.source.loss import queue_name
-from rmqkit.spark.source.patterns import chosen
+from rmqkit.spark.source.patterns import selects
 from rmqkit.spark.source.ranges import QueueKey, clusters, flat, topics
-from rmqkit.spark.source.topics import ClusterView, TopicSnapshot
+from rmqkit.spark.source.topics import Topics, TopicSnapshot
 
 WITNESS = "@witness"
 
@@ -36,7 +36,7 @@ def witness_of(ends: Mapping[QueueKey, int], seen: TopicSnapshot) -> dict[str, A
 
 def check_choice(options: SourceOptions, start: Mapping[str, Any]) -> None:
     """Raise ConfigError if the checkpoint has topics or queues that the options do not select."""
-    foreign = [str(key) for key in flat(start) if not _chooses(options, key)]
+    foreign = [str(key) for key in flat(start) if not selects(options, *key)]
     if foreign:
         asked = ", ".join(options.subscribe or options.assign) or f"subscribePattern={options.subscribe_pattern}"
         raise ConfigError(
@@ -45,15 +45,7 @@ def check_choice(options: SourceOptions, start: Mapping[str, Any]) -> None:
         )
 
 
-def _chooses(options: SourceOptions, key: QueueKey) -> bool:
-    if options.subscribe_pattern:
-        return chosen(key.topic, options.subscribe_pattern)
-    if options.assign:
-        return key.queue in options.assign.get(key.topic, {}).get(key.broker, ())
-    return key.topic in options.subscribe
-
-
-def check_cluster(options: SourceOptions, view: ClusterView, start: Mapping[str, Any], seen: TopicSnapshot) -> None:
+def check_cluster(options: SourceOptions, view: Topics, start: Mapping[str, Any], seen: TopicSnapshot) -> None:
     """Check that the checkpoint is of the cluster that the query reads.
 
     Raises ConfigError if the cluster's name differs, and OtherLog if no broker is the same or the

@@ -14,15 +14,15 @@ and a warning is logged. The message is then at least visible.
 import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from rmqkit.errors import CorruptRecord, RemoteProtocolError
-from rmqkit.spark.columns import COLUMNS, TEXT_MAP, TIME, arrow_schema
-from rmqkit.spark.source.slices import Bytes, Ints, Properties, gather, properties, slices
+from rmqkit.spark.columns import TEXT_MAP, TIME
+from rmqkit.spark.source.slices import AlikeProperties, Bytes, Ints, MixedProperties, gather, properties, slices
 from rmqkit.wire import properties as props
 from rmqkit.wire.codes import MessageSysFlag
 from rmqkit.wire.hosts import HOST_V4_SIZE, HOST_V6_SIZE, host_text
@@ -33,17 +33,19 @@ from rmqkit.wire.record import (
     MAGIC_V2,
     POSITION_BORN_HOST,
     POSITION_BORN_MS,
+    POSITION_FLAG,
     POSITION_MAGIC,
     POSITION_PHY_OFFSET,
     POSITION_QUEUE_ID,
     POSITION_QUEUE_OFFSET,
+    POSITION_SIZE,
     POSITION_SYS_FLAG,
 )
 
+#: Size of a record with IPv4 hosts and without body, topic and properties, in bytes.
+RECORD_SIZE_MIN = 91
 #: Size of the bodies of one batch, in bytes. Arrow's offsets end at 2 GiB.
 BATCH_BYTES_MAX = 64 * 1024 * 1024
-#: Columns that are decoded from the head of a record alone.
-_HEAD_ONLY = COLUMNS.keys() - {"topic", "message_id", "keys", "tags", "body", "properties"}
 _V6_MORE = HOST_V6_SIZE - HOST_V4_SIZE
 _V6_BITS = MessageSysFlag.BORN_HOST_V6 | MessageSysFlag.STORE_HOST_V6
 _TIME_MS_MAX = (2**63 - 1) // 1000
@@ -55,17 +57,19 @@ log = logging.getLogger("rmqkit.spark")
 
 
 def batches_of(
-    records: "DecodedRecords", names: Sequence[str], constants: Mapping[str, str], bytes_max: int = BATCH_BYTES_MAX
+    records: "DecodedRecords", schema: pa.Schema, constants: Mapping[str, Any], bytes_max: int = BATCH_BYTES_MAX
 ) -> Iterator[pa.RecordBatch]:
     """Decode records into these columns: one batch, or several if bodies exceed `bytes_max`.
 
-    `constants` maps columns that are equal for all rows to their text: `broker` and `read_from`,
-    which records do not contain, and `topic` if it is known. The caller has checked that each
-    record's magic is right and that its size is within the buffer. Raises CorruptRecord if the
-    parts of a record do not add up to its size.
+    `constants` maps columns that are equal for all rows to their value, as `broker` and
+    `read_from`, which records do not contain. The caller has checked that the size of each record
+    is within the buffer. Raises CorruptRecord if the parts of a record do not add up to its size.
     """
-    if "body" not in names or not records.are_compressed.any():
-        yield _batch(records, names, constants)
+    are_broken = records.are_broken(schema.names)
+    if are_broken.any():
+        raise CorruptRecord(records.damage(int(np.argmax(are_broken))))
+    if "body" not in schema.names or not records.are_compressed.any():
+        yield _batch(records, schema, constants)
         return
     begin = size = 0
     inflated: dict[int, bytes] = {}
@@ -76,35 +80,44 @@ def batches_of(
         row_size = len(inflated[row]) if row in inflated else int(sizes[row])
         if size + row_size > bytes_max and row > begin:
             kept = inflated.pop(row, None)
-            yield _batch(records.part(begin, row, inflated), names, constants)
+            yield _batch(records.part(begin, row, inflated), schema, constants)
             inflated = {} if kept is None else {row: kept}
             begin, size = row, 0
         size += row_size
-    yield _batch(records.part(begin, records.count, inflated), names, constants)
+    yield _batch(records.part(begin, records.count, inflated), schema, constants)
 
 
-def _batch(records: "DecodedRecords", names: Sequence[str], constants: Mapping[str, str]) -> pa.RecordBatch:
+def _batch(records: "DecodedRecords", schema: pa.Schema, constants: Mapping[str, Any]) -> pa.RecordBatch:
     arrays = []
-    for name in names:
-        if name in constants:
-            arrays.append(_repeated(constants[name], records.count))
-        elif name in _MAKERS:
-            arrays.append(_MAKERS[name](records))
+    for field in schema:
+        if field.name in constants:
+            arrays.append(pa.repeat(pa.scalar(constants[field.name], field.type), records.count))
+        elif field.name in _MAKERS:
+            arrays.append(_MAKERS[field.name](records))
         else:
-            arrays.append(pa.nulls(records.count, COLUMNS[name].arrow_type))
-    if not names:
+            arrays.append(pa.nulls(records.count, field.type))
+    if not arrays:
         return pa.RecordBatch.from_struct_array(pa.array([{}] * records.count, pa.struct([])))
-    return pa.RecordBatch.from_arrays(arrays, schema=arrow_schema(names))
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+class RecordParts(NamedTuple):
+    """Positions of records in their buffer, and `ok`: whether the parts add up to the record."""
+
+    bodies: Ints
+    body_ends: Ints
+    topics: Ints
+    properties: Ints
+    ok: NDArray[np.bool_]
 
 
 class DecodedRecords:
     """The fields of many records. Each field is decoded for all records when it is first used.
 
-    Properties and methods behind the head raise CorruptRecord if a record's parts do not add up to
-    its size.
+    Records that are broken (`are_broken`) have no right values; other records can be used.
     """
 
-    def __init__(self, buffer: Any, starts: Ints, inflated: Mapping[int, bytes] | None = None) -> None:
+    def __init__(self, buffer: Any, starts: "Ints | Sequence[int]", inflated: Mapping[int, bytes] | None = None) -> None:
         self.data: Bytes = np.frombuffer(buffer, np.uint8)
         self.starts = np.asarray(starts, np.int64)
         self.count = len(self.starts)
@@ -113,39 +126,52 @@ class DecodedRecords:
     def _at(self, positions: Ints, dtype: np.dtype[Any]) -> NDArray[Any]:
         return gather(self.data, positions, dtype) if self.count else np.empty(0, dtype.newbyteorder("="))
 
+    def at(self, mask: NDArray[np.bool_]) -> "DecodedRecords":
+        """Return the records that the mask selects."""
+        return DecodedRecords(self.data, self.starts[mask])
+
     def part(self, begin: int, end: int, inflated: Mapping[int, bytes]) -> "DecodedRecords":
         """Return rows [begin, end). `inflated` maps a row here to its decompressed body."""
         of_part = {row - begin: body for row, body in inflated.items()}
         return DecodedRecords(self.data, self.starts[begin:end], of_part)
 
-    def check(self, names: Collection[str]) -> None:
-        """Raise CorruptRecord if a record has a wrong magic, or cannot yield these columns."""
-        magics = self._at(self.starts + POSITION_MAGIC, _I32)
-        self._refuse((magics != MAGIC_V1) & (magics != MAGIC_V2))
+    def are_broken(self, names: Collection[str]) -> NDArray[np.bool_]:
+        """Return which records have a wrong magic, or cannot yield these columns."""
         if not _HEAD_ONLY.issuperset(names):
-            _ = self._properties
+            return ~self.parts.ok
+        has_magic = (self._magics == MAGIC_V1) | (self._magics == MAGIC_V2)
+        are_broken: NDArray[np.bool_] = ~has_magic | (self._store_ends + 19 > self.ends)
+        return are_broken
+
+    def damage(self, row: int) -> str:
+        """Return the text of an error about a broken record."""
+        queue_offset, offset = self.head(POSITION_QUEUE_OFFSET)[row], self.head(POSITION_PHY_OFFSET)[row]
+        return (
+            f"the parts of the record of queue offset {queue_offset}, physical offset {offset}, do not add up to its size"
+        )
 
     # --- before the hosts
 
-    @cached_property
-    def queue_ids(self) -> NDArray[np.int32]:
-        return self._at(self.starts + POSITION_QUEUE_ID, _I32)
+    def head(self, position: int, dtype: np.dtype[Any] = _I64) -> NDArray[Any]:
+        """Return the numbers at this position of the records' heads."""
+        return self._at(self.starts + position, dtype)
 
     @cached_property
-    def queue_offsets(self) -> Ints:
-        return self._at(self.starts + POSITION_QUEUE_OFFSET, _I64)
+    def _magics(self) -> NDArray[np.int32]:
+        return self.head(POSITION_MAGIC, _I32)
 
     @cached_property
-    def phy_offsets(self) -> Ints:
-        return self._at(self.starts + POSITION_PHY_OFFSET, _I64)
+    def sizes(self) -> Ints:
+        sizes: Ints = self.head(POSITION_SIZE, _I32).astype(np.int64)
+        return sizes
+
+    @cached_property
+    def ends(self) -> Ints:
+        return self.starts + self.sizes
 
     @cached_property
     def sys_flags(self) -> NDArray[np.int32]:
-        return self._at(self.starts + POSITION_SYS_FLAG, _I32)
-
-    @cached_property
-    def born_ms(self) -> Ints:
-        return self._at(self.starts + POSITION_BORN_MS, _I64)
+        return self.head(POSITION_SYS_FLAG, _I32)
 
     @cached_property
     def are_compressed(self) -> NDArray[np.bool_]:
@@ -170,7 +196,6 @@ class DecodedRecords:
         ends = self._born_ends + (8 + HOST_V4_SIZE)
         if self.has_v6:
             ends += np.where(self.sys_flags & MessageSysFlag.STORE_HOST_V6, _V6_MORE, 0)
-            self._refuse(ends + 16 + 3 > self._ends)
         return ends
 
     @cached_property
@@ -180,6 +205,9 @@ class DecodedRecords:
     @cached_property
     def reconsume_times(self) -> NDArray[np.int32]:
         return self._at(self._store_ends, _I32)
+
+    def prepared_offsets(self) -> Ints:
+        return self._at(self._store_ends + 4, _I64)
 
     def born_hosts(self) -> pa.Array:
         return self._hosts(self.starts + POSITION_BORN_HOST, self._born_ends)
@@ -200,84 +228,60 @@ class DecodedRecords:
     # --- body, topic, properties
 
     @cached_property
-    def _body_begins(self) -> Ints:
-        return self._store_ends + 16
+    def parts(self) -> RecordParts:
+        """Where the parts of the records begin. The buffer must have all bytes of each record."""
+        ends, last = self.ends, self.data.size - 4
+        are_v2 = self._magics == MAGIC_V2
+        bodies = self._store_ends + 16
+        sizes = self._at(np.minimum(bodies - 4, last), _I32)
+        ok = ((self._magics == MAGIC_V1) | are_v2) & (sizes >= 0) & (bodies + sizes + 3 <= ends)
+        # The positions of a broken record are moved to its begin, so that they are in the buffer.
+        body_ends = np.where(ok, bodies + sizes, self.starts)
+        topic_sizes = self._at(body_ends, _I8).astype(np.int64)
+        if are_v2.any():
+            topic_sizes = np.where(are_v2, self._at(body_ends, _I16), topic_sizes)
+        topics = body_ends + 1 + are_v2
+        properties = topics + topic_sizes + 2
+        ok &= (topic_sizes >= 0) & (properties <= ends)
+        ok &= self._at(np.where(ok, properties - 2, self.starts), _I16) == ends - properties
+        return RecordParts(bodies, body_ends, topics, properties, ok)
 
     @cached_property
     def body_sizes(self) -> Ints:
-        """Sizes of the bodies as stored, in bytes. Raises CorruptRecord, as everything below."""
-        sizes = self._at(self._store_ends + 12, _I32).astype(np.int64)
-        self._refuse((sizes < 0) | (self._body_begins + sizes + 3 > self._ends))
-        return sizes
+        """Sizes of the bodies as stored, in bytes."""
+        return self.parts.body_ends - self.parts.bodies
 
     @cached_property
-    def _ends(self) -> Ints:
-        ends: Ints = self.starts + self._at(self.starts, _I32)
-        return ends
-
-    @cached_property
-    def _topics(self) -> tuple[Ints, Ints]:
-        """Begin and end position of each topic."""
-        fields = self._body_begins + self.body_sizes
-        are_v2 = self._at(self.starts + POSITION_MAGIC, _I32) == MAGIC_V2
-        begins = fields + 1
-        sizes = self._at(fields, _I8).astype(np.int64)
-        if are_v2.any():
-            sizes = np.where(are_v2, self._at(fields, _I16), sizes)
-            begins += are_v2
-        self._refuse((sizes < 0) | (begins + sizes + 2 > self._ends))
-        return begins, begins + sizes
-
-    @cached_property
-    def _properties(self) -> tuple[Ints, Ints]:
-        field = self._topics[1]
-        self._refuse(field + 2 + self._at(field, _I16) != self._ends)
-        return field + 2, self._ends
-
-    def _refuse(self, are_bad: NDArray[np.bool_]) -> None:
-        if are_bad.any():
-            row = int(np.flatnonzero(are_bad)[0])
-            raise CorruptRecord(
-                f"the parts of the record of queue offset {self.queue_offsets[row]}, physical offset "
-                f"{self.phy_offsets[row]}, do not add up to its size"
-            )
-
-    @cached_property
-    def properties(self) -> Properties:
-        return properties(self.data, *self._properties)
+    def properties(self) -> AlikeProperties | MixedProperties:
+        return properties(self.data, self.parts.properties, self.ends)
 
     def topics(self) -> pa.Array:
-        encoded = slices(self.data, *self._topics, pa.binary()).dictionary_encode()
+        encoded = slices(self.data, self.parts.topics, self.parts.properties - 2, pa.binary()).dictionary_encode()
         texts = pa.array([topic.as_py().decode("utf-8", "replace") for topic in encoded.dictionary], pa.string())
         return texts.take(encoded.indices)
 
-    def keys(self) -> pa.Array:
-        return self._property(props.PROPERTY_KEYS)
-
-    def tags(self) -> pa.Array:
-        return self._property(props.PROPERTY_TAGS)
-
-    def _property(self, name: str) -> pa.Array:
+    def named(self, name: str) -> pa.Array:
+        """Return the values of a property."""
         return self.properties.named(name.encode())
 
     def message_ids(self) -> pa.Array:
-        ids = self._property(props.PROPERTY_UNIQ_KEY)
+        ids = self.named(props.PROPERTY_UNIQ_KEY)
         if not ids.null_count:
             return ids
-        begins, texts = self._born_ends + 8, ids.to_pylist()
+        begins, texts, offsets = self._born_ends + 8, ids.to_pylist(), self.head(POSITION_PHY_OFFSET)
         for row in np.flatnonzero(ids.is_null()):
             store_host = self.data[begins[row] : self._store_ends[row]].tobytes()
-            texts[row] = offset_id(store_host, int(self.phy_offsets[row]))
+            texts[row] = offset_id(store_host, int(offsets[row]))
         return pa.array(texts, pa.string())
 
     def bodies(self) -> pa.Array:
-        ends = self._body_begins + self.body_sizes
+        begins, ends = self.parts.bodies, self.parts.body_ends
         if not self.count or not self.are_compressed.any():
-            return slices(self.data, self._body_begins, ends, pa.binary())
+            return slices(self.data, begins, ends, pa.binary())
         inflated = self._inflated
         if inflated is None:
             inflated = {int(row): self.inflated(int(row)) for row in np.flatnonzero(self.are_compressed)}
-        plain = slices(self.data, self._body_begins, np.where(self.are_compressed, self._body_begins, ends), pa.binary())
+        plain = slices(self.data, begins, np.where(self.are_compressed, begins, ends), pa.binary())
         rows = np.arange(self.count, dtype=np.int64)
         rows[list(inflated)] = self.count + np.arange(len(inflated))
         return pa.concat_arrays([plain, pa.array(inflated.values(), pa.binary())]).take(pa.array(rows))
@@ -287,22 +291,17 @@ class DecodedRecords:
 
         Raises CompressionMissing if the library for its compression is not installed.
         """
-        begin = int(self._body_begins[row])
-        body = self.data[begin : begin + int(self.body_sizes[row])].tobytes()
+        body = self.data[self.parts.bodies[row] : self.parts.body_ends[row]].tobytes()
         try:
             return inflate_body(body, int(self.sys_flags[row]))
         except RemoteProtocolError as error:
-            offset = self.queue_offsets[row]
             log.warning(
                 "the body of queue %s offset %s cannot be decompressed and is returned as stored: %s",
-                self.queue_ids[row],
-                offset,
+                self.head(POSITION_QUEUE_ID, _I32)[row],
+                self.head(POSITION_QUEUE_OFFSET)[row],
                 error,
             )
             return body
-
-    def property_maps(self) -> pa.Array:
-        return self.properties.maps(TEXT_MAP)
 
 
 def _times(times_ms: Ints) -> pa.Array:
@@ -318,17 +317,23 @@ def _repeated(text: str, count: int) -> pa.Array:
 
 _MAKERS: dict[str, Callable[[DecodedRecords], pa.Array]] = {
     "topic": DecodedRecords.topics,
-    "queue": lambda records: pa.array(records.queue_ids),
-    "offset": lambda records: pa.array(records.queue_offsets),
+    "queue": lambda records: pa.array(records.head(POSITION_QUEUE_ID, _I32)),
+    "offset": lambda records: pa.array(records.head(POSITION_QUEUE_OFFSET)),
     "message_id": DecodedRecords.message_ids,
-    "keys": DecodedRecords.keys,
-    "tags": DecodedRecords.tags,
+    "keys": lambda records: records.named(props.PROPERTY_KEYS),
+    "tags": lambda records: records.named(props.PROPERTY_TAGS),
     "body": DecodedRecords.bodies,
-    "properties": DecodedRecords.property_maps,
-    "born_time": lambda records: _times(records.born_ms),
+    "properties": lambda records: records.properties.maps(TEXT_MAP),
+    "born_time": lambda records: _times(records.head(POSITION_BORN_MS)),
     "store_time": lambda records: _times(records.store_ms),
     "born_host": DecodedRecords.born_hosts,
     "store_host": DecodedRecords.store_hosts,
     "sys_flag": lambda records: pa.array(records.sys_flags),
     "reconsume_times": lambda records: pa.array(records.reconsume_times),
+    "flag": lambda records: pa.array(records.head(POSITION_FLAG, _I32)),
+    "prepared_offset": lambda records: pa.array(records.prepared_offsets()),
+    "physical_offset": lambda records: pa.array(records.head(POSITION_PHY_OFFSET)),
+    "size": lambda records: pa.array(records.sizes),
 }
+#: Columns that are decoded from the head of a record alone.
+_HEAD_ONLY = _MAKERS.keys() - {"topic", "message_id", "keys", "tags", "body", "properties"} | {"broker", "read_from"}

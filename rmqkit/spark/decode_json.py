@@ -19,8 +19,6 @@ Every column is nullable, whatever the schema says, as with Spark's `from_json`.
 """
 
 import datetime as dt
-import json
-from collections.abc import Sequence
 from decimal import Decimal
 from functools import lru_cache
 from typing import Annotated, Any, TypedDict
@@ -31,45 +29,42 @@ import pyarrow as pa
 from rmqkit.errors import ConfigError
 from rmqkit.spark.columns import COLUMNS, CORRUPT, TIME
 
-_WHOLE_BITS = {"byte": 8, "short": 16, "integer": 32, "long": 64}
-_WHOLE = {"byte": pa.int8(), "short": pa.int16(), "integer": pa.int32(), "long": pa.int64()}
-_PLAIN: dict[str, tuple[Any, pa.DataType]] = {
-    "string": (str, pa.string()),
-    "boolean": (bool, pa.bool_()),
-    "float": (float, pa.float32()),
-    "double": (float, pa.float64()),
-    "binary": (bytes, pa.binary()),
-    "date": (dt.date, pa.date32()),
-    "timestamp": (dt.datetime, TIME),
-    "timestamp_ntz": (dt.datetime, pa.timestamp("us")),
+#: Arrow type -> type for msgspec.
+_PLAIN: dict[pa.DataType, Any] = {
+    pa.string(): str,
+    pa.bool_(): bool,
+    pa.float32(): float,
+    pa.float64(): float,
+    pa.binary(): bytes,
+    pa.date32(): dt.date,
+    TIME: dt.datetime,
+    pa.timestamp("us"): dt.datetime,
 } | {
-    name: (Annotated[int, msgspec.Meta(ge=-(2 ** (bits - 1)), le=2 ** (bits - 1) - 1)], _WHOLE[name])
-    for name, bits in _WHOLE_BITS.items()
+    kind: Annotated[int, msgspec.Meta(ge=-(2 ** (kind.bit_width - 1)), le=2 ** (kind.bit_width - 1) - 1)]
+    for kind in (pa.int8(), pa.int16(), pa.int32(), pa.int64())
 }
+_MISFITS = (pa.ArrowException, ValueError, TypeError, OverflowError)
 
 
 class JsonBodies:
-    """Decodes bodies by a schema, which is given as Spark's JSON text.
+    """Decodes the bodies of a query with this schema.
 
-    `schema` is the Arrow schema of the decoded columns, with `_corrupt` as the last one. The
-    constructor raises ConfigError for a schema that it cannot use.
+    Its columns that are neither a message's nor `_corrupt` are the fields of the bodies. Raises
+    ConfigError if one has a type that cannot be decoded.
     """
 
-    def __init__(self, schema_json: str) -> None:
-        self.schema, self._decode = _made(schema_json)
-        self._rows_type = pa.struct(list(self.schema)[:-1])
+    def __init__(self, schema: pa.Schema) -> None:
+        self.schema = schema
+        self._rows_type = pa.struct([field for field in schema if field.name not in COLUMNS and field.name != CORRUPT])
+        self._decode = _decoder(self._rows_type)
 
-    def add(self, batch: pa.RecordBatch, columns: Sequence[str]) -> pa.RecordBatch:
-        """Return these columns of the batch, followed by those of `schema`.
+    def add(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return a batch of the schema. The given one has its columns of a message, and `body`."""
+        arrays = dict(zip(batch.schema.names, batch.columns, strict=True)) | self.columns(batch.column("body"))
+        return pa.RecordBatch.from_arrays([arrays[name] for name in self.schema.names], schema=self.schema)
 
-        The batch must have the column `body`, even if `columns` does not name it.
-        """
-        arrays = [batch.column(name) for name in columns] + self.arrays(batch.column("body"))
-        fields = [batch.schema.field(name) for name in columns] + list(self.schema)
-        return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
-
-    def arrays(self, bodies: pa.Array) -> list[pa.Array]:
-        """Decode bodies into one column for each field of `schema`."""
+    def columns(self, bodies: pa.Array) -> dict[str, pa.Array]:
+        """Decode bodies into the columns of their fields, and `_corrupt`."""
         texts = bodies.to_pylist()
         rows: list[dict[str, Any] | None] = []
         corrupt: list[bytes | None] = []
@@ -83,76 +78,43 @@ class JsonBodies:
                 corrupt.append(text)
         try:
             made = pa.array(rows, self._rows_type)
-        except (pa.ArrowException, ValueError, TypeError, OverflowError):
+        except _MISFITS:
             # Some value does not fit its column, for example a decimal with too many digits.
             # Convert row by row to find it.
-            made = pa.concat_arrays(
-                [self._one(row, text, place, corrupt) for place, (row, text) in enumerate(zip(rows, texts, strict=True))]
-            )
-        return [
-            *made.flatten(),
-            pa.array([text if text is None else text.decode("utf-8", "replace") for text in corrupt], pa.string()),
-        ]
-
-    def _one(self, row: dict[str, Any] | None, text: bytes, place: int, corrupt: list[bytes | None]) -> pa.Array:
-        try:
-            return pa.array([row], self._rows_type)
-        except (pa.ArrowException, ValueError, TypeError, OverflowError):
-            corrupt[place] = text
-            return pa.nulls(1, self._rows_type)
+            parts = []
+            for place, row in enumerate(rows):
+                try:
+                    parts.append(pa.array([row], self._rows_type))
+                except _MISFITS:
+                    corrupt[place] = texts[place]
+                    parts.append(pa.nulls(1, self._rows_type))
+            made = pa.concat_arrays(parts)
+        decoded = [text if text is None else text.decode("utf-8", "replace") for text in corrupt]
+        fields = [field.name for field in self._rows_type]
+        return dict(zip(fields, made.flatten(), strict=True)) | {CORRUPT: pa.array(decoded, pa.string())}
 
 
 @lru_cache(maxsize=16)
-def _made(schema_json: str) -> tuple[pa.Schema, Any]:
-    try:
-        schema = json.loads(schema_json)
-        fields = schema["fields"]
-        names = [field["name"] for field in fields]
-    except (ValueError, KeyError, TypeError):
-        raise ConfigError("the schema of decode=json is not a struct in Spark's JSON form") from None
-    if not names:
-        raise ConfigError("the schema of decode=json has no columns")
-    for name in names:
-        if name in COLUMNS or name == CORRUPT:
-            raise ConfigError(
-                f"the schema of decode=json has a column {name!r}, but a message has a column of that name: rename it"
-            )
-    kind, arrow = _struct(fields, "")
-    decoder = msgspec.json.Decoder(kind, dec_hook=None)
-    return pa.schema([*arrow, pa.field(CORRUPT, pa.string())]), decoder.decode
+def _decoder(rows_type: pa.StructType) -> Any:
+    return msgspec.json.Decoder(_type(rows_type, "")).decode
 
 
-def _struct(fields: Sequence[dict[str, Any]], path: str) -> tuple[Any, list[pa.Field]]:
-    """Return a type for msgspec and the fields for Arrow.
+def _type(kind: pa.DataType, path: str) -> Any:
+    """Return the type for msgspec: for a struct a TypedDict, because Arrow takes dicts."""
+    if kind in _PLAIN:
+        return _PLAIN[kind]
+    if pa.types.is_decimal(kind):
+        return Decimal
+    # A struct with a field that cannot be null is one of Spark's own types, such as variant.
+    if pa.types.is_struct(kind) and all(field.nullable for field in kind):
+        fields = {field.name: _type(field.type, f"{path}.{field.name}".lstrip(".")) | None for field in kind}
+        if len(fields) < len(kind):
+            raise ConfigError(f"the schema of decode=json has a field twice in column {path}")
+        return TypedDict("Row", fields, total=False)  # type: ignore[operator]  # a type made at run time
+    if pa.types.is_list(kind):
+        return list[_type(kind.value_type, f"{path}[]") | None]  # type: ignore[misc]  # made at run time
+    if pa.types.is_map(kind) and kind.key_type == pa.string():
+        return dict[str, _type(kind.item_type, f"{path}{{}}") | None]  # type: ignore[misc]  # made at run time
+    from pyspark.sql.pandas.types import from_arrow_type
 
-    The type is a TypedDict, because Arrow converts dicts to structs.
-    """
-    kinds: dict[str, Any] = {}
-    arrow: list[pa.Field] = []
-    for field in fields:
-        name = field["name"]
-        if name in kinds:
-            raise ConfigError(f"the schema of decode=json has the column {path + name} twice")
-        kind, arrow_type = _type(field["type"], path + name)
-        kinds[name] = kind | None
-        arrow.append(pa.field(name, arrow_type))
-    return TypedDict("Row", kinds, total=False), arrow  # type: ignore[operator]  # a type made at run time
-
-
-def _type(given: Any, path: str) -> tuple[Any, pa.DataType]:
-    if isinstance(given, str):
-        if given in _PLAIN:
-            return _PLAIN[given]
-        if given.startswith("decimal(") and given.endswith(")"):
-            precision, _, scale = given[8:-1].partition(",")
-            return Decimal, pa.decimal128(int(precision), int(scale))
-    elif given["type"] == "struct":
-        kind, fields = _struct(given["fields"], f"{path}.")
-        return kind, pa.struct(fields)
-    elif given["type"] == "array":
-        kind, arrow_type = _type(given["elementType"], f"{path}[]")
-        return list[kind | None], pa.list_(pa.field("element", arrow_type))  # type: ignore[valid-type]  # made at run time
-    elif given["type"] == "map" and given["keyType"] == "string":
-        kind, arrow_type = _type(given["valueType"], f"{path}{{}}")
-        return dict[str, kind | None], pa.map_(pa.string(), pa.field("value", arrow_type))  # type: ignore[valid-type]  # made at run time
-    raise ConfigError(f"decode=json cannot read a column of type {given!r} ({path})")
+    raise ConfigError(f"decode=json cannot read a column of type {from_arrow_type(kind).simpleString()} ({path})")

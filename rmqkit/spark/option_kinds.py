@@ -1,16 +1,17 @@
 """How an option is declared, and the parsers for the kinds of options.
 
-A parser takes the text of an option and the allowed values of a choice, and returns the value. The
-empty text yields the value of an option that is not set. Each raises ValueError, whose text says
-what is wrong but does not name the option.
+A parser takes the text of an option and returns the value. The empty text yields the value of an
+option that is not set. Each raises ValueError, whose text says what is wrong but does not name the
+option.
 """
 
-import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import field
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
+
+import msgspec
 
 from rmqkit.errors import ClientError
 from rmqkit.spark.source.ranges import Ends, QueueKey
@@ -19,17 +20,15 @@ from rmqkit.spark.source.ranges import Ends, QueueKey
 class Option(NamedTuple):
     """A row of the table of options.
 
-    `where` has the places where it applies. `kind` is a key of `KINDS`. `default` is written as a
-    user would write it, and so is `in_batch`, the default of a batch if that is another one; ""
-    means none.
+    `parse` is a parser of this module, and `where` has the places where it applies. `default` is
+    written as a user would write it, and so is `in_batch`, the default of a batch if that is
+    another one; "" means none.
     """
 
-    kind: str
+    parse: Callable[[str], Any]
     where: frozenset[str]
     doc: str
     default: str = ""
-    #: The allowed values of kind `choice`, in lower case.
-    values: tuple[str, ...] = ()
     in_batch: str = ""
     name: str = ""
 
@@ -46,27 +45,32 @@ def option(*given: Any, **named: Any) -> Any:
 LATEST, EARLIEST = -1, -2
 
 
-def _text(text: str, values: tuple[str, ...]) -> str:
+def text_of(text: str) -> str:
     return text
 
 
-def _list(text: str, values: tuple[str, ...]) -> tuple[str, ...]:
+def list_of(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
 
 
-def _bool(text: str, values: tuple[str, ...]) -> bool:
+def bool_of(text: str) -> bool:
     if text.lower() not in ("true", "false"):
         raise ValueError(f"{text!r} is neither true nor false")
     return text.lower() == "true"
 
 
-def _choice(text: str, values: tuple[str, ...]) -> str:
-    if text.lower() not in values:
-        raise ValueError(f"{text!r} is not one of {', '.join(values)}")
-    return text.lower()
+def choice_of(*values: str) -> Callable[[str], str]:
+    """Return the parser of an option with these values, which are in lower case."""
+
+    def parse(text: str) -> str:
+        if text.lower() not in values:
+            raise ValueError(f"{text!r} is not one of {', '.join(values)}")
+        return text.lower()
+
+    return parse
 
 
-def _count(text: str, values: tuple[str, ...]) -> int:
+def count_of(text: str) -> int:
     if not text:
         return 0
     if not text.isdecimal() or not 0 < int(text) < 2**63:
@@ -78,11 +82,11 @@ _SIZES = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 _DURATIONS_MS = {"": 1, "ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000}
 
 
-def _size(text: str, values: tuple[str, ...]) -> int:
+def size_of(text: str) -> int:
     return _with_unit(text, _SIZES, "bytes, as in 500000, 64m or 1g") if text else 0
 
 
-def _duration(text: str, values: tuple[str, ...]) -> int:
+def duration_of(text: str) -> int:
     return _with_unit(text, _DURATIONS_MS, "a time, as in 500ms, 30s, 15m or 1h")
 
 
@@ -93,7 +97,7 @@ def _with_unit(text: str, units: Mapping[str, int], wanted: str) -> int:
     return int(found[1]) * units[found[2]]
 
 
-def _time(text: str, values: tuple[str, ...]) -> int | None:
+def time_of(text: str) -> int | None:
     if not text:
         return None
     if text.isdecimal():
@@ -107,7 +111,7 @@ def _time(text: str, values: tuple[str, ...]) -> int | None:
     return round((when - datetime(1970, 1, 1, tzinfo=UTC)).total_seconds() * 1000)
 
 
-def _pattern(text: str, values: tuple[str, ...]) -> str:
+def pattern_of(text: str) -> str:
     try:
         re.compile(text)
     except re.error as error:
@@ -115,7 +119,7 @@ def _pattern(text: str, values: tuple[str, ...]) -> str:
     return text
 
 
-def _group(text: str, values: tuple[str, ...]) -> str:
+def group_of(text: str) -> str:
     from rmqkit.client.producers.outgoing_message import check_group
 
     if text:
@@ -126,40 +130,40 @@ def _group(text: str, values: tuple[str, ...]) -> str:
     return text
 
 
-def _json(text: str, wanted: str) -> dict[str, dict[str, Any]]:
+def _json(text: str, kind: Any, wanted: str) -> Any:
     try:
-        found = json.loads(text)
-    except ValueError as error:
+        return msgspec.json.decode(text, type=dict[str, dict[str, kind]])
+    except msgspec.ValidationError as error:
+        raise ValueError(f"not of the form {wanted} ({error}): {text}") from None
+    except msgspec.DecodeError as error:
         raise ValueError(f"not valid JSON ({error}): {text}") from None
-    if not isinstance(found, dict) or not all(isinstance(brokers, dict) for brokers in found.values()):
-        raise ValueError(f"not of the form {wanted}: {text}")
-    return found
 
 
-def _assignment(text: str, values: tuple[str, ...]) -> dict[str, dict[str, tuple[int, ...]]]:
-    wanted = '{"topic": {"broker": [0, 1]}}'
-    assigned: dict[str, dict[str, tuple[int, ...]]] = {}
-    for topic, brokers in _json(text, wanted).items() if text else ():
-        for broker, queues in brokers.items():
-            if not isinstance(queues, list) or not queues or not all(type(each) is int and each >= 0 for each in queues):
-                raise ValueError(f"queues of {topic} {broker} are not of the form {wanted}")
-            assigned.setdefault(topic, {})[broker] = tuple(sorted(set(queues)))
-    if text and not assigned:
+_QueueIds = Annotated[list[Annotated[int, msgspec.Meta(ge=0)]], msgspec.Meta(min_length=1)]
+
+
+def assignment_of(text: str) -> dict[str, dict[str, tuple[int, ...]]]:
+    if not text:
+        return {}
+    given = _json(text, _QueueIds, '{"topic": {"broker": [0, 1]}}')
+    assigned = {
+        topic: {broker: tuple(sorted(set(queues))) for broker, queues in brokers.items()}
+        for topic, brokers in given.items()
+        if brokers
+    }
+    if not assigned:
         raise ValueError("it names no queue")
     return assigned
 
 
-def _place(text: str, words: tuple[str, ...], smallest: int) -> str | Ends:
+def _ends_of(text: str, words: tuple[str, ...], smallest: int) -> str | Ends:
     if text.lower() in words:
         return text.lower()
     if not text.startswith("{"):
         raise ValueError(f"{text!r} is not one of {', '.join(words)}, and not JSON")
-    wanted = '{"topic": {"broker": {"0": 23}}}'
     ends: Ends = {}
-    for topic, brokers in _json(text, wanted).items():
+    for topic, brokers in _json(text, dict[str, Any], '{"topic": {"broker": {"0": 23}}}').items():
         for broker, queues in brokers.items():
-            if not isinstance(queues, dict):
-                raise ValueError(f"offsets of {topic} {broker} are not of the form {wanted}")
             for queue, offset in queues.items():
                 if not queue.isdecimal() or type(offset) is not int or offset < smallest:
                     raise ValueError(f"{topic} {broker}: queue {queue!r} with offset {offset!r} is not valid here")
@@ -167,18 +171,9 @@ def _place(text: str, words: tuple[str, ...], smallest: int) -> str | Ends:
     return ends
 
 
-KINDS: dict[str, Callable[[str, tuple[str, ...]], Any]] = {
-    "text": _text,
-    "list": _list,
-    "bool": _bool,
-    "choice": _choice,
-    "count": _count,
-    "size": _size,
-    "duration": _duration,
-    "time": _time,
-    "pattern": _pattern,
-    "group": _group,
-    "assignment": _assignment,
-    "start": lambda text, values: _place(text, ("earliest", "latest", "group"), EARLIEST),
-    "end": lambda text, values: _place(text, ("latest",), LATEST),
-}
+def start_of(text: str) -> str | Ends:
+    return _ends_of(text, ("earliest", "latest", "group"), EARLIEST)
+
+
+def end_of(text: str) -> str | Ends:
+    return _ends_of(text, ("latest",), LATEST)

@@ -17,8 +17,9 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from rmqkit.errors import ClientError, ConfigError
+from rmqkit.spark import option_kinds as kinds
 from rmqkit.spark import tables
-from rmqkit.spark.option_kinds import KINDS, Option, option
+from rmqkit.spark.option_kinds import Option, option
 from rmqkit.spark.source.ranges import Ends
 from rmqkit.suggestions import suggest
 
@@ -60,18 +61,18 @@ class SourceOptions:
 
     where: str
     namesrv: tuple[str, ...] = option(
-        "text",
+        kinds.text_of,
         READ | SINK,
         "Name servers as `host:port;host:port`. The default is NAMESRV_ADDR of the driver's "
         "environment, else `127.0.0.1:9876`.",
     )
     subscribe: tuple[str, ...] = option(
-        "list",
+        kinds.list_of,
         READ | STORE,
         "Topics to read, separated by commas. A missing topic is an error at the start.",
     )
     subscribe_pattern: str = option(
-        "pattern",
+        kinds.pattern_of,
         READ | STORE,
         "Regular expression (Python's) that the whole name of a topic must match. It never "
         "matches system topics. It matches `%RETRY%` and `%DLQ%` topics only if it begins with "
@@ -79,14 +80,14 @@ class SourceOptions:
     )
     #: Topic -> broker name -> queue ids.
     assign: Mapping[str, Mapping[str, tuple[int, ...]]] = option(
-        "assignment",
+        kinds.assignment_of,
         READ,
         'Exactly these queues: `{"T": {"broker-a": [0, 1]}}`. One of `subscribe`, '
         "`subscribePattern`, `assign` is required.",
     )
     #: `earliest`, `latest`, `group`, or an offset per queue, which may be LATEST or EARLIEST.
     starting_offsets: str | Ends = option(
-        "start",
+        kinds.start_of,
         READ,
         "Where to begin: `earliest`, `latest`, `group` (the committed offsets of the group in "
         '`group`) or JSON `{"T": {"broker-a": {"0": 23, "1": -2}}}` with -2 for earliest, -1 for '
@@ -96,7 +97,7 @@ class SourceOptions:
         in_batch="earliest",
     )
     ending_offsets: str | Ends = option(
-        "end",
+        kinds.end_of,
         READ,
         "Where to end (exclusive): `latest`, or JSON as for `startingOffsets` without -2. Queues "
         "that the JSON does not name end at their latest message. A stream with JSON reads up to "
@@ -104,65 +105,64 @@ class SourceOptions:
         "latest",
     )
     starting_timestamp: int | None = option(
-        "time",
+        kinds.time_of,
         READ | STORE,
         "Begin with the first message of each queue that was stored at this time or later: Unix "
         "ms, or ISO 8601 with a zone. Takes precedence over `startingOffsets`.",
     )
     ending_timestamp: int | None = option(
-        "time",
+        kinds.time_of,
         READ | STORE,
         "End before the first message of each queue that was stored at this time or later. Takes "
         "precedence over `endingOffsets`. The time may be in the future: a batch then ends at the "
         "latest message, a stream when the time is reached.",
     )
     starting_offsets_by_timestamp_strategy: str = option(
-        "choice",
+        kinds.choice_of("error", "latest"),
         READ,
         "What to do if no queue has a message stored at `startingTimestamp` or later: `error`, or "
         "`latest` (begin with the next message). A single queue without such a message begins "
         "with its next one.",
         "error",
-        values=("error", "latest"),
     )
     group: str = option(
-        "group",
+        kinds.group_of,
         READ,
         "The consumer group for `startingOffsets=group`; the default is that of `commitGroup`. A "
         "queue that the group never consumed begins at its earliest message.",
     )
     max_messages_per_trigger: int = option(
-        "count",
+        kinds.count_of,
         STREAM,
         "Limit of messages per batch, divided among the queues in proportion to what waits; no queue starves.",
     )
     max_bytes_per_trigger: int = option(
-        "size",
+        kinds.size_of,
         STREAM,
         "Approximate limit of bytes per batch (`64m` is 64 MiB), at least one message. An "
         "estimate: before each batch with more waiting, up to 32 messages from the next offset of "
         "each queue are measured as stored.",
     )
     min_messages_per_trigger: int = option(
-        "count",
+        kinds.count_of,
         STREAM,
         "Delay a batch until this many messages wait, or `maxTriggerDelay` is over. Not with "
         "AvailableNow, and not for the first batch.",
     )
     max_trigger_delay: int = option(
-        "duration",
+        kinds.duration_of,
         STREAM,
         "How long `minMessagesPerTrigger` may delay a batch: `30s`, `15m`, `1h`, or ms.",
         "15m",
     )
     min_partitions: int = option(
-        "count",
+        kinds.count_of,
         READ,
         "Minimum of Spark partitions: large queues are split. Without it each queue is one partition.",
     )
-    max_messages_per_partition: int = option("count", READ, "Limit of messages per Spark partition.")
+    max_messages_per_partition: int = option(kinds.count_of, READ, "Limit of messages per Spark partition.")
     fail_on_data_loss: bool = option(
-        "bool",
+        kinds.bool_of,
         READ,
         "Fail if messages that should be read are gone (deleted by retention, or the queue was "
         "truncated or recreated). With `false` the query logs a warning and continues with what "
@@ -170,95 +170,94 @@ class SourceOptions:
         "true",
     )
     when_down: str = option(
-        "choice",
+        kinds.choice_of("wait", "fail"),
         READ,
         "What to do if no broker of a group answers, not even a slave: `wait` or `fail`. With "
         "`wait` a stream continues with the other groups and never skips messages; what must be "
         "read at once waits up to `maxWaitForBroker`.",
         "wait",
-        values=("wait", "fail"),
     )
     max_wait_for_broker: int = option(
-        "duration",
+        kinds.duration_of,
         READ | SINK,
         "How long a query that cannot continue waits for a broker group before it fails.",
         "2m",
     )
-    request_timeout: int = option("duration", READ | SINK, "How long an executor waits for one answer of a broker.", "5s")
+    request_timeout: int = option(
+        kinds.duration_of, READ | SINK, "How long an executor waits for one answer of a broker.", "5s"
+    )
     #: In the order of the table of columns; without `body` if `include_body` is false.
     columns: tuple[str, ...] = option(
-        "list",
+        kinds.list_of,
         READ | STORE,
         "Only these columns, separated by commas; the others are not decoded. Spark prunes no columns by itself.",
     )
-    include_body: bool = option("bool", READ | STORE, "`false` omits the column `body`.", "true")
+    include_body: bool = option(kinds.bool_of, READ | STORE, "`false` omits the column `body`.", "true")
     decode: str = option(
-        "choice",
+        kinds.choice_of("none", "json"),
         READ,
         "`json`: bodies are JSON objects, and their fields become columns after the others. A "
         "body that does not decode is in `_corrupt`.",
         "none",
-        values=("none", "json"),
     )
     decode_schema: str = option(
-        "text",
+        kinds.text_of,
         READ,
         "The fields of `decode=json`, as DDL: `id bigint, name string`. Alternatively, "
         "`.schema(...)` may name them beside the columns of messages.",
     )
     tags: str = option(
-        "text",
+        kinds.text_of,
         READ,
         "Only messages with one of these tags: `TagA || TagB`. Brokers filter out the others.",
         "*",
     )
     commit_group: str = option(
-        "group",
+        kinds.group_of,
         STREAM,
         "A consumer group for which the query commits its offsets, so that RocketMQ's own tools "
         "show its lag. Spark continues from its checkpoint, not from these offsets.",
     )
     pushdown: bool = option(
-        "bool",
+        kinds.bool_of,
         BATCH,
         "Filters of the query on topic, broker, queue, offset, store_time and tags limit what is "
         "read. Requires `spark.sql.python.filterPushdown.enabled=true` "
         "(`rmqkit.spark.session(pushdown=True)`).",
         "false",
     )
-    topic: str = option("text", SINK, "The topic of rows that have no `topic` of their own.")
+    topic: str = option(kinds.text_of, SINK, "The topic of rows that have no `topic` of their own.")
     required_status: str = option(
-        "choice",
+        kinds.choice_of("send_ok", "any"),
         SINK,
         "`SEND_OK`: a message with any other status is sent again; the third time, the task "
         "fails. These statuses are FLUSH_DISK_TIMEOUT, FLUSH_SLAVE_TIMEOUT and "
         "SLAVE_NOT_AVAILABLE: the message is stored, but not yet as safely as the broker is "
         "configured to store it. `any`: they are only counted.",
         "send_ok",
-        values=("send_ok", "any"),
     )
     run_id: str = option(
-        "text",
+        kinds.text_of,
         SINK,
         "The first part of the property `DEDUP_KEY` (`<run id>/<batch id>/<partition>/<row>`). "
         "The default is the query's id, for a batch a random id. If you run a batch again, pass "
         "the id of its first run.",
     )
     messages_per_second: int = option(
-        "count",
+        kinds.count_of,
         SINK,
         "Limit of rows per second for the whole job, shared out over the tasks that send at the "
         "same time. The driver serves the pace: sessions of `rmqkit.spark.session()` do, for "
         "others call `rmqkit.spark.serve_pace(spark)`.",
     )
-    producer_group: str = option("group", SINK, "The producer group of the workers' producers.", "rmqkit-spark")
+    producer_group: str = option(kinds.group_of, SINK, "The producer group of the workers' producers.", "rmqkit-spark")
     files: tuple[str, ...] = option(
-        "list",
+        kinds.list_of,
         STORE,
         "Only commit-log files whose names match one of these patterns (`*`, `?`), separated by commas.",
     )
     allow_running: bool = option(
-        "bool",
+        kinds.bool_of,
         STORE,
         "Read a folder that a broker has open. Rows end where the log ended when each file was examined.",
         "false",
@@ -324,7 +323,7 @@ def _unknown(key: str, where: str) -> str:
 
 def _value(known: Option, text: str) -> Any:
     try:
-        return KINDS[known.kind](text.strip(), known.values)
+        return known.parse(text.strip())
     except ValueError as error:
         raise ConfigError(f"option {known.name}: {error}") from None
 

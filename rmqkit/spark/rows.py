@@ -1,4 +1,4 @@
-"""The rows of a query: their columns, and record batches in the schema that Spark asked for.
+"""The rows of a query, in the schema that Spark asked for.
 
 A query has the columns of `columns`. With `decode=json` the fields of the JSON bodies and
 `_corrupt` follow them. A schema that the user gives (`.schema(...)`) names message columns and JSON
@@ -12,13 +12,13 @@ import gc
 import sys
 from collections.abc import Iterator
 from functools import cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from rmqkit.errors import ConfigError
 from rmqkit.spark.columns import COLUMNS, CORRUPT, ddl
 from rmqkit.spark.options import SourceOptions
 from rmqkit.spark.source.ranges import OffsetRange
-from rmqkit.spark.source.topic_reader import ReadSettings, read_range
+from rmqkit.spark.source.topic_reader import read_range
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -32,26 +32,11 @@ SPARK_DAEMON = "pyspark.daemon"
 CORRUPT_DDL = f"`{CORRUPT}` string"
 
 
-class Rows(NamedTuple):
-    """Turns offset ranges into rows. Pickled for the workers."""
-
-    settings: ReadSettings
-    #: Exactly the schema that Spark was given.
-    schema: pa.Schema
-
-    def read(self, queue_range: OffsetRange | None) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a range; none for None, which Spark passes for an empty batch."""
-        if queue_range is None:
-            return
-        for batch in read_range(queue_range, self.settings):
-            yield batch if batch.schema.equals(self.schema) else self._shaped(batch)
+def rows_of(queue_range: OffsetRange | None, options: SourceOptions, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a range; none for None, which Spark passes for an empty batch."""
+    if queue_range is not None:
+        yield from read_range(queue_range, options, schema)
         spare_the_modules()
-
-    def _shaped(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return the batch with the schema's order of columns and its nullability."""
-        import pyarrow
-
-        return pyarrow.RecordBatch.from_arrays([batch.column(name) for name in self.schema.names], schema=self.schema)
 
 
 @cache
@@ -77,13 +62,9 @@ def schema_ddl(options: SourceOptions) -> str:
     return ", ".join(part for part in parts if part)
 
 
-def rows_of(options: SourceOptions, schema: StructType, *, tags: str = "") -> Rows:
-    """Return `Rows` for this schema. Raises ConfigError for an unknown column or a wrong type.
-
-    `tags`, if given, replaces the option `tags`.
-    """
+def row_schema(options: SourceOptions, schema: StructType) -> pa.Schema:
+    """Return the schema of the rows. Raises ConfigError for an unknown column or a wrong type."""
     from pyspark.sql.pandas.types import to_arrow_schema
-    from pyspark.sql.types import StructType
 
     names = [field.name for field in schema.fields]
     twice = [name for name in names if names.count(name) > 1]
@@ -101,23 +82,16 @@ def rows_of(options: SourceOptions, schema: StructType, *, tags: str = "") -> Ro
                 f"the column {field.name} is {COLUMNS[field.name].ddl}, not {field.dataType.simpleString()}: "
                 "cast it in the query"
             )
-    fields = [field for field in others if field.name != CORRUPT]
     if options.decode == "none" and others:
         known = ", ".join(COLUMNS)
         raise ConfigError(f"{others[0].name} is not a column of a message; use {known}, or decode=json for fields")
-    if options.decode == "json" and not fields:
-        raise ConfigError("option decode=json needs the fields of the bodies, in decodeSchema or in .schema(...)")
-    settings = ReadSettings(
-        namesrv=options.namesrv,
-        columns=tuple(name for name in COLUMNS if name in names),
-        tags=tags or options.tags,
-        fail_on_data_loss=options.fail_on_data_loss,
-        when_down=options.when_down,
-        wait_ms=options.max_wait_for_broker,
-        request_timeout_ms=options.request_timeout,
-        decode_json_schema=StructType(fields).json() if options.decode == "json" else "",
-    )
-    return Rows(settings, wanted)
+    if options.decode == "json":
+        if all(field.name == CORRUPT for field in others):
+            raise ConfigError("option decode=json needs the fields of the bodies, in decodeSchema or in .schema(...)")
+        from rmqkit.spark.decode_json import JsonBodies
+
+        JsonBodies(wanted)
+    return wanted
 
 
 def _is_strict(kind: Any) -> bool:

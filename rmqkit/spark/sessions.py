@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 __all__ = ["JavaMissing", "SparkMissing", "session"]
 
 MASTER = "local[*]"
-#: Rows per record batch between Python and the JVM; equal to `ReadSettings.batch_rows`.
+#: Rows per record batch between Python and the JVM; equal to `topic_reader.BATCH_ROWS`.
 BATCH_ROWS = 8192
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 JAVA_OPTIONS = "spark.driver.extraJavaOptions"

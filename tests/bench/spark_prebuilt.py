@@ -28,7 +28,7 @@ class PrebuiltSource(RocketMQSource):
 class PrebuiltReader(BatchReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         left = partition.value.end - partition.value.begin
-        first = next(iter(self._rows.read(partition.value)))
+        first = next(iter(super().read(partition)))
         while left:
             batch = first.slice(0, left)
             left -= batch.num_rows

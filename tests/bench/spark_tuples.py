@@ -14,8 +14,7 @@ from rmqkit.spark.decode import DecodedRecords
 from rmqkit.spark.options import parse
 from rmqkit.spark.source.batch import BatchReader
 from rmqkit.spark.source.data_source import RocketMQSource
-from rmqkit.spark.source.ranges import OffsetRange
-from rmqkit.spark.source.topic_reader import RangeReader, ReadSettings
+from rmqkit.spark.source.topic_reader import RangeReader
 from rmqkit.wire.record import Record, decode_record
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -32,12 +31,7 @@ class TupleSource(RocketMQSource):
 
 class TupleReader(BatchReader):
     def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
-        return tuples(partition.value, self._rows.settings)
-
-
-def tuples(queue_range: OffsetRange, settings: ReadSettings) -> Iterator[tuple[Any, ...]]:
-    """Yield all columns of each message, in the table's order."""
-    return _TupleReader(queue_range, settings).batches()  # type: ignore[return-value]
+        return _TupleReader(partition.value, self._options, self._schema).batches()  # type: ignore[return-value]
 
 
 class _TupleReader(RangeReader):

@@ -78,7 +78,7 @@ def record_places(pieces: Sequence[RecordSlice | Gap | Filler]) -> dict[int, int
     found: dict[int, int] = {}
     for piece in pieces:
         if isinstance(piece, RecordSlice) and not piece.damage:
-            for start, size in zip(piece.starts.tolist(), piece.sizes.tolist(), strict=True):
+            for start, size in zip(piece.records.starts.tolist(), piece.records.sizes.tolist(), strict=True):
                 assert piece.at + start not in found
                 found[piece.at + start] = size
     return found

@@ -23,7 +23,7 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def record_batch(buffer, starts, names, constants):
-    [batch] = batches_of(DecodedRecords(buffer, starts), names, constants)
+    [batch] = batches_of(DecodedRecords(buffer, starts), arrow_schema(names), constants)
     return batch
 
 
@@ -211,12 +211,12 @@ def test_bodies_that_inflate_to_much_come_in_more_batches(caplog):
     zlib = compression("zlib")
     made = [plain(body=zlib.compress(bytes([n]) * 1000, 5), sys_flag=zlib.sys_flag, queue_offset=n) for n in range(7)]
     made.insert(3, plain(body=b"p" * 900, queue_offset=100))
-    batches = list(batches_of(DecodedRecords(*laid_out(made)), ["offset", "body"], {}, bytes_max=2500))
+    batches = list(batches_of(DecodedRecords(*laid_out(made)), arrow_schema(["offset", "body"]), {}, bytes_max=2500))
     assert [batch.num_rows for batch in batches] == [2, 2, 2, 2]
     table = pa.Table.from_batches(batches)
     assert table.column("offset").to_pylist() == [0, 1, 2, 100, 3, 4, 5, 6]
     assert [len(body) for body in table.column("body").to_pylist()] == [1000, 1000, 1000, 900, 1000, 1000, 1000, 1000]
-    assert len(list(batches_of(DecodedRecords(*laid_out(made)), ["offset"], {}, bytes_max=2500))) == 1
+    assert len(list(batches_of(DecodedRecords(*laid_out(made)), arrow_schema(["offset"]), {}, bytes_max=2500))) == 1
 
 
 def test_a_body_that_cannot_be_inflated_comes_as_it_is(caplog):

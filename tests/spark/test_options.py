@@ -7,7 +7,6 @@ import pytest
 
 from rmqkit.errors import ConfigError
 from rmqkit.spark.columns import COLUMNS
-from rmqkit.spark.option_kinds import KINDS
 from rmqkit.spark.options import OPTIONS, PLACES, parse
 from rmqkit.spark.source.ranges import QueueKey
 
@@ -37,13 +36,12 @@ def test_defaults_are_those_of_kafkas_source():
     assert stream().max_messages_per_trigger == 0
 
 
-def test_every_option_has_a_kind_a_place_and_a_default_that_can_be_read():
+def test_every_option_has_a_place_and_a_default_that_can_be_read():
     for option in OPTIONS.values():
-        assert option.kind in KINDS, option.name
         assert option.where, option.name
         assert option.where <= set(PLACES), option.name
         for where in option.where:
-            KINDS[option.kind](option.default_in(where), option.values)
+            option.parse(option.default_in(where))
         assert option.doc.endswith("."), option.name
 
 

@@ -56,11 +56,11 @@ def test_other_queries_have_no_options_in_their_schema():
 
 def test_what_is_inserted_goes_to_the_tables_topic():
     schema = schema_of(made(namesrv="h:1", subscribe="T", tags="a", requiredStatus="any"))
-    options = writer.writer({}, schema, False).options
+    options = writer.BatchWriter({}, schema, False).options
     assert (options.topic, options.namesrv, options.required_status) == ("T", ("h:1",), "any")
-    assert writer.stream_writer({"checkpointLocation": "/c"}, schema, False).options.topic == "T"
+    assert writer.StreamWriter({"checkpointLocation": "/c"}, schema, False).options.topic == "T"
     several = schema_of(made(namesrv="h:1", subscribe="T,U", topic="V"))
-    assert writer.writer({}, several, False).options.topic == "V"
+    assert writer.BatchWriter({}, several, False).options.topic == "V"
 
 
 def test_rows_that_come_from_a_table_do_not_go_back_to_it():
@@ -68,12 +68,12 @@ def test_rows_that_come_from_a_table_do_not_go_back_to_it():
     with pytest.raises(
         ConfigError, match="option namesrv is missing: the rows carry the options of a table of name servers h:1"
     ):
-        writer.writer({"topic": "U"}, schema, False)
-    options = writer.writer({"topic": "U", "namesrv": "other:2"}, schema, False).options
+        writer.BatchWriter({"topic": "U"}, schema, False)
+    options = writer.BatchWriter({"topic": "U", "namesrv": "other:2"}, schema, False).options
     assert (options.topic, options.namesrv) == ("U", ("other:2",))
     whole = schema_of(made(namesrv="h:1", subscribe="T"))
     with pytest.raises(ConfigError, match="column offset is not known"):
-        writer.writer({"topic": "U", "namesrv": "other:2"}, whole, False)
+        writer.BatchWriter({"topic": "U", "namesrv": "other:2"}, whole, False)
 
 
 @pytest.mark.parametrize("path", ["{}", "file:{}", "file://{}"])

@@ -73,9 +73,11 @@ class Sent(WriterCommitMessage):
 
 
 class BatchWriter(DataSourceArrowWriter):
-    """Writes the rows of a batch to topics: `df.write.format("rocketmq")`."""
+    """Writes the rows of a batch to topics: `df.write.format("rocketmq")`. Raises ConfigError."""
 
-    def __init__(self, given: Mapping[str, str], schema: StructType) -> None:
+    def __init__(self, given: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
+        if overwrite:
+            raise ConfigError("mode overwrite: a topic keeps its messages, nothing can be overwritten; use mode append")
         self.options = _options(given, schema)
         #: Set on the driver, so that all attempts of all tasks have the same id.
         self.run_id = self.options.run_id or uuid.uuid4().hex
@@ -88,9 +90,17 @@ class BatchWriter(DataSourceArrowWriter):
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
-    """Writes the batches of a stream to topics: `df.writeStream.format("rocketmq")`."""
+    """Writes the batches of a stream to topics: `df.writeStream.format("rocketmq")`.
 
-    def __init__(self, given: Mapping[str, str], schema: StructType) -> None:
+    Raises ConfigError.
+    """
+
+    def __init__(self, given: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
+        if overwrite:
+            raise ConfigError(
+                "output mode complete: each batch would send the whole result again, and a topic keeps its messages; "
+                "use output mode update or append"
+            )
         self.options = _options(given, schema)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Sent:
@@ -103,23 +113,6 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         _aborted(messages, f"batch {batchId}")
-
-
-def writer(given: Mapping[str, str], schema: StructType, overwrite: bool) -> BatchWriter:
-    """Return the writer of a batch, for `DataSource.writer`. Raises ConfigError."""
-    if overwrite:
-        raise ConfigError("mode overwrite: a topic keeps its messages, nothing can be overwritten; use mode append")
-    return BatchWriter(given, schema)
-
-
-def stream_writer(given: Mapping[str, str], schema: StructType, overwrite: bool) -> StreamWriter:
-    """Return the writer of a stream, for `DataSource.streamWriter`. Raises ConfigError."""
-    if overwrite:
-        raise ConfigError(
-            "output mode complete: each batch would send the whole result again, and a topic keeps its messages; "
-            "use output mode update or append"
-        )
-    return StreamWriter(given, schema)
 
 
 # --- on the driver
@@ -179,13 +172,21 @@ def _aborted(messages: Sequence[WriterCommitMessage | None], what: str) -> None:
 
 
 def _send(options: SourceOptions, run: str, batches: Iterator[pa.RecordBatch]) -> Sent:
+    """Send the rows of this task. Raises ConfigError if the driver does not serve its pace."""
     from pyspark.taskcontext import TaskContext
 
     context = TaskContext.get()
     partition = context.partitionId() if context is not None else 0
-    pace = _pace(options, run)
+    pace = None
     with contextlib.ExitStack() as at_end:
-        if pace is not None:
+        if options.messages_per_second:
+            place = context.getLocalProperty(PLACE_KEY) if context is not None else None
+            if place is None:
+                raise ConfigError(
+                    "option messagesPerSecond: this Spark session does not serve the pace that its tasks share; create it "
+                    "with rmqkit.spark.session(), or call rmqkit.spark.serve_pace(spark) before"
+                )
+            pace = SharedPace(place, run.partition("/")[0], options.messages_per_second)
             at_end.callback(pace.close)
         sending = RowSender(kept(options), options, f"partition {partition}", pace)
         _put_all(sending, options.topic, f"{run}/{partition}", batches)
@@ -193,44 +194,14 @@ def _send(options: SourceOptions, run: str, batches: Iterator[pa.RecordBatch]) -
     return Sent(partition, sending.counts(), sending.repeated)
 
 
-def _pace(options: SourceOptions, run: str) -> SharedPace | None:
-    """Return the pace that all tasks share. Raises ConfigError if the driver serves none."""
-    from pyspark.taskcontext import TaskContext
-
-    if not options.messages_per_second:
-        return None
-    context = TaskContext.get()
-    place = context.getLocalProperty(PLACE_KEY) if context is not None else None
-    if place is None:
-        raise ConfigError(
-            "option messagesPerSecond: this Spark session does not serve the pace that its tasks share; create it with "
-            "rmqkit.spark.session(), or call rmqkit.spark.serve_pace(spark) before"
-        )
-    return SharedPace(place, run.partition("/")[0], options.messages_per_second)
-
-
 def _put_all(sending: RowSender, topic: str, run: str, batches: Iterator[pa.RecordBatch]) -> None:
-    number = 0
-    for batch in batches:
-        for row in _rows(batch):
-            try:
-                message = _message(row, topic, f"{run}/{number}")
-            except ValueError as error:
-                raise WriteFailed(f"{sending.place}, row {number}: {error}") from None
-            sending.put(
-                number,
-                message,
-                queue=row.get("queue"),
-                broker=row.get("broker"),
-                ordering_key=row.get("ordering_key"),
-            )
-            number += 1
-
-
-def _rows(batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:
-    names, columns = batch.schema.names, [column.to_pylist() for column in batch.columns]
-    for values in zip(*columns, strict=True):
-        yield dict(zip(names, values, strict=True))
+    for number, row in enumerate(row for batch in batches for row in batch.to_pylist()):
+        try:
+            message = _message(row, topic, f"{run}/{number}")
+        except ValueError as error:
+            raise WriteFailed(f"{sending.place}, row {number}: {error}") from None
+        queue, broker, key = row.get("queue"), row.get("broker"), row.get("ordering_key")
+        sending.put(number, message, queue=queue, broker=broker, ordering_key=key)
 
 
 def _message(row: Mapping[str, Any], topic: str, dedup_key: str) -> Message:

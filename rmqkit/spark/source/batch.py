@@ -7,17 +7,18 @@ process that plans cannot see that setting.
 
 import logging
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
 from rmqkit.spark.options import SourceOptions
-from rmqkit.spark.rows import rows_of
+from rmqkit.spark.rows import row_schema, rows_of
 from rmqkit.spark.source import bounds
 from rmqkit.spark.source.pushdown import EVERYTHING, ScanBounds, narrowed, narrowing_of
 from rmqkit.spark.source.query_plan import whole_look
 from rmqkit.spark.source.ranges import OffsetRange, split, waiting
-from rmqkit.spark.source.topics import ClusterView, Topics
+from rmqkit.spark.source.topics import Topics
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -32,7 +33,7 @@ def reader(options: SourceOptions, schema: "StructType") -> DataSourceReader:
     return FilteringReader(options, schema) if options.pushdown else BatchReader(options, schema)
 
 
-def plan(options: SourceOptions, view: ClusterView, narrowing: ScanBounds = EVERYTHING) -> list[OffsetRange]:
+def plan(options: SourceOptions, view: Topics, narrowing: ScanBounds = EVERYTHING) -> list[OffsetRange]:
     """Return the ranges of a batch, split into Spark's partitions.
 
     Raises NoRoute, ConfigError, DataLoss or BrokerDown.
@@ -54,8 +55,7 @@ class BatchReader(DataSourceReader):
 
     def __init__(self, options: SourceOptions, schema: "StructType") -> None:
         self._options = options
-        self._schema = schema
-        self._rows = rows_of(options, schema)
+        self._schema = row_schema(options, schema)
 
     def partitions(self) -> list[InputPartition]:
         return self._planned(EVERYTHING)
@@ -68,7 +68,7 @@ class BatchReader(DataSourceReader):
             view.close()
 
     def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
-        return self._rows.read(partition.value)
+        return rows_of(partition.value, self._options, self._schema)
 
 
 class FilteringReader(BatchReader):
@@ -85,7 +85,7 @@ class FilteringReader(BatchReader):
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
         self._narrowing = narrowing_of(filters)
         if self._narrowing.tags and self._options.tags == "*":
-            self._rows = rows_of(self._options, self._schema, tags=" || ".join(self._narrowing.tags))
+            self._options = replace(self._options, tags=" || ".join(self._narrowing.tags))
         return filters
 
     def partitions(self) -> list[InputPartition]:

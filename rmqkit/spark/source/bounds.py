@@ -15,7 +15,7 @@ from rmqkit.spark.option_kinds import EARLIEST, LATEST
 from rmqkit.spark.options import SourceOptions
 from rmqkit.spark.source.loss import DataLoss, queue_name
 from rmqkit.spark.source.ranges import Ends, QueueKey
-from rmqkit.spark.source.topics import ClusterView, TopicSnapshot
+from rmqkit.spark.source.topics import Topics, TopicSnapshot
 from rmqkit.suggestions import suggest
 
 GONE = "deleted by the broker's retention (fileReservedTime), or the topic was deleted and recreated"
@@ -46,7 +46,7 @@ FEWER = "the topic has fewer read queues than it had (raise readQueueNums until 
 SHORTER = "the topic was deleted and recreated, the broker lost the end of its log, or the offsets are of another cluster"
 
 
-def check_topics(options: SourceOptions, seen: TopicSnapshot, view: ClusterView) -> None:
+def check_topics(options: SourceOptions, seen: TopicSnapshot, view: Topics) -> None:
     """Raise NoRoute if a selected topic or an assigned queue does not exist, with a suggestion."""
     for topic in seen.missing:
         hint = suggest(topic, view.all_topics(), "create it first")
@@ -64,7 +64,7 @@ def check_topics(options: SourceOptions, seen: TopicSnapshot, view: ClusterView)
                     )
 
 
-def begins_of(options: SourceOptions, view: ClusterView, seen: TopicSnapshot) -> Ends:
+def begins_of(options: SourceOptions, view: Topics, seen: TopicSnapshot) -> Ends:
     """Return the offset where the query begins in each queue. Raises ConfigError or DataLoss."""
     if options.starting_timestamp is not None:
         return _by_time(options, view, seen)
@@ -90,7 +90,7 @@ def begins_of(options: SourceOptions, view: ClusterView, seen: TopicSnapshot) ->
     return begins
 
 
-def ends_of(options: SourceOptions, view: ClusterView, seen: TopicSnapshot, begins: Mapping[QueueKey, int]) -> Ends:
+def ends_of(options: SourceOptions, view: Topics, seen: TopicSnapshot, begins: Mapping[QueueKey, int]) -> Ends:
     """Return the offset where a batch ends in each queue (exclusive).
 
     Raises ConfigError for an end before the begin, or beyond the end of the queue.
@@ -113,14 +113,14 @@ def ends_of(options: SourceOptions, view: ClusterView, seen: TopicSnapshot, begi
     return ends
 
 
-def found_by_time(view: ClusterView, seen: TopicSnapshot, time_ms: int) -> Ends:
+def found_by_time(view: Topics, seen: TopicSnapshot, time_ms: int) -> Ends:
     """Return each queue's first offset stored at `time_ms` or later, or else the queue's end."""
     asked = [key for key in seen.ends if seen.ends[key] > seen.begins[key] and not _is_older(seen, key, time_ms)]
     found = view.at_time(asked, time_ms) if asked else {}
     return {key: min(end, max(seen.begins[key], found.get(key, end))) for key, end in seen.ends.items()}
 
 
-def _by_time(options: SourceOptions, view: ClusterView, seen: TopicSnapshot) -> Ends:
+def _by_time(options: SourceOptions, view: Topics, seen: TopicSnapshot) -> Ends:
     time_ms = options.starting_timestamp
     assert time_ms is not None
     filled = [key for key in seen.ends if seen.ends[key] > seen.begins[key]]

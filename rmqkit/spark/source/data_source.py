@@ -52,12 +52,12 @@ class RocketMQSource(DataSource):
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         from rmqkit.spark.sink import writer
 
-        return writer.writer(self.options, schema, overwrite)
+        return writer.BatchWriter(self.options, schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         from rmqkit.spark.sink import writer
 
-        return writer.stream_writer(self.options, schema, overwrite)
+        return writer.StreamWriter(self.options, schema, overwrite)
 
     def _parsed(self, where: str, schema: StructType) -> SourceOptions:
         from rmqkit.spark import options, tables

@@ -141,16 +141,11 @@ class Pulls(Generic[T]):
 
         They are sent again after the first pull in flight was answered.
         """
-        while self._flying and self._flying[-1] is not pull:
-            self._drop(self._flying.pop())
-        if self._flying:
-            self._drop(self._flying.pop())
+        while self._flying.pop() is not pull:
+            pass
+        self._unsent = [each for each in self._unsent if each.begin < pull.begin]
         self._ahead = pull.begin
-        self._is_held = bool(self._flying)
-
-    def _drop(self, pull: Pull[T]) -> None:
-        if pull in self._unsent:
-            self._unsent.remove(pull)
+        self._is_held = True
 
     def restart(self, position: int | None = None) -> None:
         """Drop all pulls in flight; continue at `position`, or behind what `done` has yielded."""

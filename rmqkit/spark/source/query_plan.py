@@ -1,4 +1,5 @@
-"""Plans the batches of a stream, without Spark: offsets in, offsets out, over a `ClusterView`.
+"""Plans the batches of a stream, without Spark: offsets in, offsets out, over the
+`Topics` of a cluster.
 
 Spark calls, in its streaming process on the driver:
 
@@ -42,7 +43,7 @@ from rmqkit.spark.source.ranges import (
     split,
     waiting,
 )
-from rmqkit.spark.source.topics import ClusterView, TopicSnapshot
+from rmqkit.spark.source.topics import Topics, TopicSnapshot
 
 LOOK_PAUSE_S = 0.5
 LOOK_EVERY_MS = 100
@@ -64,7 +65,7 @@ def now_ms() -> int:
 
 def whole_look(
     options: SourceOptions,
-    view: ClusterView,
+    view: Topics,
     known: Sequence[QueueKey] = (),
     *,
     clock: Callable[[], int] = now_ms,
@@ -115,7 +116,7 @@ class StreamPlan:
     def __init__(
         self,
         options: SourceOptions,
-        view: ClusterView,
+        view: Topics,
         *,
         clock: Callable[[], int] = now_ms,
         sleep: Callable[[float], None] = time.sleep,

@@ -96,7 +96,7 @@ def between(start: Mapping[str, Any], end: Mapping[str, Any], *, may_go_back: bo
             raise ValueError(f"queue {key} is in the offsets that a batch begins at, not in those that it ends at")
         if ends[key] < begin and not may_go_back:
             raise ValueError(f"queue {key} would go back from offset {begin} to {ends[key]}")
-    return [OffsetRange(*key, begins[key], end) for key, end in ends.items() if end > begins.get(key, end)]
+    return waiting(begins, ends)
 
 
 def waiting(begins: Mapping[QueueKey, int], ends: Mapping[QueueKey, int]) -> list[OffsetRange]:

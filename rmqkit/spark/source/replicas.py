@@ -5,8 +5,8 @@ when a range begins, and again for every round.
 
 **Rounds.** A round tries each member once, the master first. Members that failed to respond in
 the last SILENT_S seconds come last, so that a stopped broker costs a worker one timeout, not one
-per range. If a round yields nothing, the reader waits, each time longer, until `wait_ms` have
-passed since the last progress. Without `may_wait` it gives up at once.
+per range. If a round yields nothing, the reader waits, each time longer, until maxWaitForBroker
+has passed since the last progress. With whenDown=fail it gives up at once.
 
 **Loss.** This module never decides that messages are gone. `topic_reader` does, from the responses
 of the members and from `is_master_now`, because a connection may outlive the role of its broker.
@@ -23,6 +23,7 @@ from typing import NamedTuple
 from rmqkit.errors import NoRoute, PeerUnreachable, RemoteProtocolError, RmqkitError
 from rmqkit.runtime.connection import Address
 from rmqkit.spark.link import Link, give, take
+from rmqkit.spark.options import SourceOptions
 from rmqkit.wire.bodies import TopicRoute
 from rmqkit.wire.codes import PermName, RequestCode, ResponseCode
 from rmqkit.wire.schemas.nameserver import GetRouteInfoRequest
@@ -68,7 +69,10 @@ def members_of(namesrv: Sequence[str], topic: str, broker: str, timeout_s: float
             answer, body = link.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, GetRouteInfoRequest(topic=topic))
             give(link)
             if answer.code != 0:
-                last = _no_route(topic, text, answer.code, answer.remark)
+                why = f"returned no route for topic {topic}: {answer.remark or answer.code}"
+                if answer.code == ResponseCode.TOPIC_NOT_EXIST:
+                    why = f"has no route for topic {topic}: it was deleted, or all its brokers are down"
+                last = NoRoute(f"name server {text} {why}", code=answer.code, remark=answer.remark)
             elif found := _members(TopicRoute.decode(body), broker):
                 return found
             else:
@@ -77,14 +81,6 @@ def members_of(namesrv: Sequence[str], topic: str, broker: str, timeout_s: float
             link.close()
             last = PeerUnreachable(f"name server {text}: {error}", kind="lost", address=text)
     raise last
-
-
-def _no_route(topic: str, namesrv: str, code: int, remark: str) -> NoRoute:
-    if code == ResponseCode.TOPIC_NOT_EXIST:
-        text = f"name server {namesrv} has no route for topic {topic}: it was deleted, or all its brokers are down"
-    else:
-        text = f"name server {namesrv} returned no route for topic {topic}: {remark or code}"
-    return NoRoute(text, code=code, remark=remark)
 
 
 def _members(route: TopicRoute, broker: str) -> list[ReadReplica]:
@@ -104,25 +100,16 @@ def _members(route: TopicRoute, broker: str) -> list[ReadReplica]:
 class Replicas:
     """The members of one broker group, for one range. `link` is the connection to `member`."""
 
-    def __init__(
-        self,
-        namesrv: Sequence[str],
-        topic: str,
-        broker: str,
-        *,
-        may_wait: bool,
-        wait_ms: int,
-        request_timeout_ms: int,
-    ) -> None:
+    def __init__(self, topic: str, broker: str, options: SourceOptions) -> None:
         self.link: Link | None = None
         self.member: ReadReplica | None = None
         self.round = 0
-        self._namesrv = namesrv
+        self._namesrv = options.namesrv
         self._topic = topic
         self._broker = broker
-        self._may_wait = may_wait
-        self._wait_s = wait_ms / 1000
-        self._timeout_s = request_timeout_ms / 1000
+        self._may_wait = options.when_down == "wait"
+        self._wait_s = options.max_wait_for_broker / 1000
+        self._timeout_s = options.request_timeout / 1000
         self._left: list[ReadReplica] = []
         #: Since when there is no progress (monotonic seconds); None while there is.
         self._stuck_since_s: float | None = None

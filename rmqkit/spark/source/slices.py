@@ -11,7 +11,7 @@ name, a `\\x01` and a value (`wire.properties`).
 
 from functools import cached_property, lru_cache
 from itertools import pairwise
-from typing import Any, Protocol, Self, TypeAlias
+from typing import Any, Self, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -56,22 +56,7 @@ def slices(data: Bytes, begins: Ints, ends: Ints, kind: pa.DataType) -> pa.Array
     return taken.cast(kind) if is_large else taken
 
 
-class Properties(Protocol):
-    """The properties of many records."""
-
-    def named(self, name: bytes) -> pa.Array:
-        """Return each record's last value of a name (of 1, 2, 4 or 8 bytes), or null."""
-        ...
-
-    def maps(self, kind: pa.MapType) -> pa.Array:
-        """Return a map of each record's pairs.
-
-        If a name occurs twice, the last value counts, at the position of the first.
-        """
-        ...
-
-
-def properties(data: Bytes, begins: Ints, ends: Ints) -> Properties:
+def properties(data: Bytes, begins: Ints, ends: Ints) -> "AlikeProperties | MixedProperties":
     """Parse the properties in each `data[begin:end]`.
 
     The byte before each `begin` must exist; its value is ignored.
@@ -122,6 +107,7 @@ class AlikeProperties:
         return cls(texts, lines, names) if len(set(names)) == len(names) else None
 
     def named(self, name: bytes) -> pa.Array:
+        """Return each record's last value of a name (of 1, 2, 4 or 8 bytes), or null."""
         lines = self._separators
         if name not in self._names:
             return pa.nulls(len(lines), pa.string())
@@ -129,6 +115,10 @@ class AlikeProperties:
         return slices(self._texts, lines[:, place + 1] + 1, lines[:, place + 2], pa.string())
 
     def maps(self, kind: pa.MapType) -> pa.Array:
+        """Return a map of each record's pairs.
+
+        If a name occurs twice, the last value counts, at the position of the first.
+        """
         lines = self._separators
         count, width = len(lines), len(self._names)
         values = slices(self._texts, (lines[:, 1::2] + 1).ravel(), lines[:, 2::2].ravel(), pa.string())
@@ -143,7 +133,7 @@ def _repeated(names: tuple[bytes, ...], count: int) -> pa.Array:
 
 
 class MixedProperties:
-    """Properties of records with any names.
+    """Properties of records with any names; used like `AlikeProperties`.
 
     Pair `i` has the name `texts[name_begins[i]:name_ends[i]]` and the value
     `texts[value_begins[i]:value_ends[i]]`. Record `r` has the pairs from `firsts[r]` up to

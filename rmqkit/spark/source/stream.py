@@ -19,7 +19,7 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from rmqkit.spark.options import SourceOptions
-from rmqkit.spark.rows import rows_of
+from rmqkit.spark.rows import row_schema, rows_of
 from rmqkit.spark.source.query_plan import StreamPlan
 from rmqkit.spark.source.topics import Topics
 
@@ -33,7 +33,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def __init__(self, options: SourceOptions, schema: "StructType") -> None:
         self._options = options
-        self._rows = rows_of(options, schema)
+        self._schema = row_schema(options, schema)
         self._topics: Topics | None = None
         self._plan: StreamPlan | None = None
 
@@ -68,7 +68,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return [InputPartition(each) for each in self._planning.ranges(start, end)]
 
     def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
-        return self._rows.read(partition.value)
+        return rows_of(partition.value, self._options, self._schema)
 
     def commit(self, end: dict[str, Any]) -> None:
         self._planning.done(end)

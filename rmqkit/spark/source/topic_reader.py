@@ -2,67 +2,72 @@
 
 Pulls are sent ahead of their responses (`pulls`), over one connection (`link`) to a readable member
 of the broker group (`replicas`). The records of the responses stay in the receive buffer until
-there are `batch_rows` of them or `BATCH_BYTES_MAX` bytes. Then they become columns together
+there are BATCH_ROWS of them or `BATCH_BYTES_MAX` bytes. Then they become columns together
 (`decode`).
 
 No message is skipped silently. The next message must have the next offset. Where it does not:
 
-    a slave is behind and lacks the offset          the next member; then wait, up to `wait_ms`
+    a slave is behind and lacks the offset          the next member; then wait (maxWaitForBroker)
     a master: below the queue's first offset        DataLoss: retention
     a master: at or behind the queue's end          ask again for CUT_WAIT_MS, then DataLoss:
                                                     the queue was truncated or recreated
     a master skips offsets (without a filter)       ask again `MISSING_TRIES` times, then DataLoss:
                                                     damage
     a record whose parts do not add up              DataLoss: damage; an error if read from a slave
-    no member responds                              wait, or fail at once (`when_down`)
+    no member responds                              wait, or fail at once (whenDown)
 
 Before anything counts as lost, the name servers are asked again which broker is master: the role
 may move while a range is read.
 
-With `fail_on_data_loss` off, a DataLoss is only logged as a warning, and reading continues behind
-the lost messages. The end of a waiting time is always an error: unreachable messages are not lost.
+With failOnDataLoss=false, a DataLoss is only logged as a warning, and reading continues behind the
+lost messages. The end of a waiting time is always an error: unreachable messages are not lost.
 
 Brokers compare tags by hash code, so the tags are compared again here.
 
 Source: `client/.../impl/consumer/PullAPIWrapper.java`, `store/.../DefaultMessageStore.java`
-(`getMessage`).
+(`getMessage`), `remoting/.../header/PullMessageRequestHeader.java` (`encode`).
 """
 
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from functools import cache
 from itertools import chain, groupby
 from struct import Struct
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from rmqkit.errors import BrokerError, CorruptRecord, PeerUnreachable, RemoteProtocolError, RmqkitError
-from rmqkit.spark.decode import BATCH_BYTES_MAX, DecodedRecords, batches_of
+from rmqkit.runtime.remoting import Sign
+from rmqkit.spark.columns import COLUMNS, arrow_schema
+from rmqkit.spark.decode import BATCH_BYTES_MAX, RECORD_SIZE_MIN, DecodedRecords, batches_of
 from rmqkit.spark.link import Link, LinkReply
+from rmqkit.spark.options import SourceOptions
 from rmqkit.spark.source.loss import DataLoss, queue_name
-from rmqkit.spark.source.pull_requests import PullRequests
 from rmqkit.spark.source.pulls import Pull, Pulls
+from rmqkit.spark.source.ranges import OffsetRange
 from rmqkit.spark.source.replicas import Replicas
-from rmqkit.wire.codes import MessageSysFlag, PullSysFlag, ResponseCode
+from rmqkit.wire.codes import MessageSysFlag, PullSysFlag, RequestCode, ResponseCode
+from rmqkit.wire.properties import PROPERTY_TAGS
 from rmqkit.wire.record import (
     POSITION_QUEUE_OFFSET,
     POSITION_SYS_FLAG,
     Buffer,
     Record,
-    decode_record,
     encode_record,
 )
-from rmqkit.wire.schema import from_ext
+from rmqkit.wire.remoting.frames import CODEC_ROCKETMQ, frame
+from rmqkit.wire.remoting.headers import encode_request
+from rmqkit.wire.schema import from_ext, to_ext
 from rmqkit.wire.schemas.pull import PullMessageRequest, PullMessageResponse
 
-if TYPE_CHECKING:
-    from rmqkit.spark.source.ranges import OffsetRange
-
+#: Apache's tools pull under this group name; user consumers never do.
 READER_GROUP = "TOOLS_CONSUMER"
+#: About this many rows make a batch; equal to Spark's own batches (`sessions.BATCH_ROWS`).
+BATCH_ROWS = 8192
 #: How often offsets that a response skips are requested before they count as lost.
 MISSING_TRIES = 3
 PAUSE_MS = 100
@@ -70,7 +75,6 @@ PAUSE_MS = 100
 #: behind the end that it shows count as lost after this time, in ms.
 CUT_WAIT_MS = 3000
 ANSWER_BYTES_MAX = 8 * 1024 * 1024
-RECORD_SIZE_MIN = 91
 _WRAPPED = MessageSysFlag.INNER_BATCH | MessageSysFlag.NEED_UNWRAP
 _FOUND = int(ResponseCode.SUCCESS)
 _NOTHING = {
@@ -88,41 +92,61 @@ _FINAL = {
 }
 _i32 = Struct(">i").unpack_from
 _i64 = Struct(">q").unpack_from
+_opaque = Struct(">i").pack
+#: Position of the request id in a frame with a binary header, behind size, mark, code, language and
+#: version.
+_OPAQUE_AT = 13
 
 log = logging.getLogger("rmqkit.spark")
 
 
-class ReadSettings(msgspec.Struct, frozen=True):
-    """How a range is read. Pickled for the workers.
+def read_range(queue_range: OffsetRange, options: SourceOptions, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Yield the messages of a range by offset, in batches of about BATCH_ROWS rows.
 
-    `when_down`: if no broker of a group can be reached, `wait` up to `wait_ms`, or `fail` at once.
-    `decode_json_schema` is Spark's JSON text of a struct, whose columns and `_corrupt` follow
-    `columns`.
+    `schema` is that of `rows.row_schema`. Raises DataLoss if messages are gone, NoRoute or
+    PeerUnreachable if no member of the broker group returns them in time, BrokerError if the broker
+    refuses, and CompressionMissing if a body's compression is not installed.
     """
-
-    namesrv: tuple[str, ...]
-    columns: tuple[str, ...]
-    tags: str = "*"
-    fail_on_data_loss: bool = True
-    when_down: str = "wait"
-    wait_ms: int = 120_000
-    request_timeout_ms: int = 5_000
-    batch_rows: int = 8192
-    decode_json_schema: str = ""
-
-
-def read_range(queue_range: "OffsetRange", settings: ReadSettings) -> Iterator[pa.RecordBatch]:
-    """Yield the messages of a range by offset, in batches of about `batch_rows` rows.
-
-    Raises DataLoss if messages are gone, NoRoute or PeerUnreachable if no member of the broker
-    group returns them in time, BrokerError if the broker refuses, and CompressionMissing if a
-    body's compression is not installed.
-    """
-    reader = RangeReader(queue_range, settings)
+    reader = RangeReader(queue_range, options, schema)
     try:
         yield from reader.batches()
     finally:
         reader.replicas.release()
+
+
+class PullRequests:
+    """Builds the frames of pulls that differ only in request id (opaque), offset and count.
+
+    They have the binary header, with the fields in the order in which Java's consumers write them:
+    brokers decode it faster than JSON. The header stores the length of each number before its text,
+    so there is one template for each combination of digits.
+    """
+
+    def __init__(self, request: PullMessageRequest) -> None:
+        self._ext = to_ext(request)
+        self._template = cache(self._made)
+
+    def frame(self, opaque: int, offset: int, count: int, sign: Sign | None = None) -> bytes:
+        """Return the frame of a pull. With `sign` it is signed; a signature fits no template."""
+        if sign is None:
+            return self._template(len(str(offset)), len(str(count))) % (_opaque(opaque), offset, count)
+        return _encoded(opaque, sign({**self._ext, "queueOffset": str(offset), "maxMsgNums": str(count)}, b""))
+
+    def _made(self, offset_digits: int, count_digits: int) -> bytes:
+        # No text of the request contains \0, the place of a digit.
+        offset, count = "\0" * offset_digits, "\0" * count_digits
+        text = _encoded(0, self._ext | {"queueOffset": offset, "maxMsgNums": count})
+        parts, rest = [text[:_OPAQUE_AT]], text[_OPAQUE_AT + 4 :]
+        for name, places in (("queueOffset", offset), ("maxMsgNums", count)):
+            field = name.encode() + len(places).to_bytes(4, "big")
+            before, _, rest = rest.partition(field + places.encode())
+            parts.append(before + field)
+        first, second, third, last = (part.replace(b"%", b"%%") for part in (*parts, rest))
+        return first + b"%b" + second + b"%d" + third + b"%d" + last
+
+
+def _encoded(opaque: int, ext: Mapping[str, str]) -> bytes:
+    return frame(encode_request(RequestCode.PULL_MESSAGE, opaque, ext, codec=CODEC_ROCKETMQ), codec=CODEC_ROCKETMQ)
 
 
 class Chunk(NamedTuple):
@@ -135,21 +159,15 @@ class Chunk(NamedTuple):
 class RangeReader:
     """Reads one range: sends pulls, checks the responses, and builds batches."""
 
-    def __init__(self, queue_range: "OffsetRange", settings: ReadSettings) -> None:
+    def __init__(self, queue_range: OffsetRange, options: SourceOptions, schema: pa.Schema) -> None:
         self.range = queue_range
-        self.settings = settings
-        tags = settings.tags.strip()
+        self.options = options
+        self.schema = schema
+        tags = options.tags.strip()
         #: Parsed as brokers parse the expression (`FilterAPI.buildSubscriptionData`).
         self.tags = [] if tags in ("", "*") else [tag.strip() for tag in tags.split("||") if tag.strip()]
         self.pulls: Pulls[Chunk] = Pulls(queue_range.begin, queue_range.end, is_filtered=bool(self.tags))
-        self.replicas = Replicas(
-            settings.namesrv,
-            queue_range.topic,
-            queue_range.broker,
-            may_wait=settings.when_down != "fail",
-            wait_ms=settings.wait_ms,
-            request_timeout_ms=settings.request_timeout_ms,
-        )
+        self.replicas = Replicas(queue_range.topic, queue_range.broker, options)
         request = PullMessageRequest(
             consumer_group=READER_GROUP,
             topic=queue_range.topic,
@@ -167,10 +185,10 @@ class RangeReader:
         self._rows = 0
         self._missed = (-1, 0)
         self._decode_json = None
-        if settings.decode_json_schema:
+        if options.decode == "json":
             from rmqkit.spark.decode_json import JsonBodies
 
-            self._decode_json = JsonBodies(settings.decode_json_schema)
+            self._decode_json = JsonBodies(schema)
 
     # --- the loop
 
@@ -192,7 +210,7 @@ class RangeReader:
                 else:
                     replicas.failed(trouble)
                 continue
-            is_enough = self._rows >= self.settings.batch_rows or link.held >= BATCH_BYTES_MAX
+            is_enough = self._rows >= BATCH_ROWS or link.held >= BATCH_BYTES_MAX
             if is_enough and pulls.is_whole:
                 yield from self._flush(link)
         if replicas.link is not None:
@@ -253,10 +271,11 @@ class RangeReader:
 
         It is filtered, contains inner batches, or skips offsets.
         """
-        unwrapped = _unwrapped(link.buffer, answer, starts)
         buffer: Buffer = link.buffer
-        if unwrapped is not None:
-            buffer, starts = unwrapped, record_starts(unwrapped, 0, len(unwrapped))
+        unwrapped = None
+        if any(_is_wrapped(buffer, start) for start in starts):
+            buffer = unwrapped = _records_apart(bytes(link.buffer[answer.begin : answer.end]))
+            starts = record_starts(buffer, 0, len(buffer))
         offsets = [_i64(buffer, start + POSITION_QUEUE_OFFSET)[0] for start in starts]
         offset_next = _offsets(answer).next_begin_offset
         if offset_next <= pull.begin:
@@ -300,9 +319,9 @@ class RangeReader:
             self._lost(min(found.min_offset, pull.end), found.min_offset, cause)
 
     def _refused(self, pull: Pull[Chunk], answer: LinkReply) -> None:
-        broker = self.range.broker
         error = BrokerError(
-            f"{broker} refuses to return messages of {self._name} from offset {pull.begin}: {answer.remark or answer.code}",
+            f"{self.range.broker} refuses to return messages of {self._name} from offset {pull.begin}: "
+            f"{answer.remark or answer.code}",
             code=answer.code,
             remark=answer.remark,
         )
@@ -336,7 +355,7 @@ class RangeReader:
         if not self.replicas.is_master_now(or_is_forgotten=or_is_forgotten):
             raise _Elsewhere(self._lacks("is no longer master according to the name servers, and lacks messages"))
         wanted = self.pulls.position
-        if self.settings.fail_on_data_loss:
+        if self.options.fail_on_data_loss:
             raise DataLoss(self.range.topic, self.range.broker, self.range.queue, wanted, smallest, cause)
         log.warning("%s: offsets %d to %d are gone and skipped; likely cause: %s", self._name, wanted, upto - 1, cause)
         self.pulls.restart(upto)
@@ -353,11 +372,6 @@ class RangeReader:
             f"{who} {what} (queue {self.range.queue}, next offset {self.pulls.position})", kind="behind", address=who
         )
 
-    def _elsewhere_only(self, offset: int) -> PeerUnreachable:
-        who = str(self.replicas.member.address) if self.replicas.member else ""
-        text = f"{who} has a damaged record at offset {offset} of {self._name}; the group's master may have it intact"
-        return PeerUnreachable(text, kind="behind", address=who)
-
     # --- columns
 
     def _flush(self, link: Link) -> Iterator[pa.RecordBatch]:
@@ -370,46 +384,42 @@ class RangeReader:
         link.forget()
 
     def _columns(self, records: DecodedRecords) -> Iterator[pa.RecordBatch]:
-        settings = self.settings
-        names = settings.columns
-        if self._decode_json is not None and "body" not in names:
-            names = (*names, "body")
-        try:
-            records.check((*names, "tags") if self.tags else names)
-        except CorruptRecord:
-            records = self._sound(records)
+        schema, decode_json = self.schema, self._decode_json
+        if decode_json is not None:
+            schema = arrow_schema(name for name in COLUMNS if name in schema.names or name == "body")
+        are_broken = records.are_broken([*schema.names, "tags"] if self.tags else schema.names)
+        if are_broken.any():
+            records = self._sound(records, are_broken)
         if ((records.sys_flags & _WRAPPED) == _WRAPPED).any():
             records = _apart(records)
         if self.tags:
-            are_tagged = pc.is_in(records.tags(), value_set=pa.array(self.tags, pa.string()))
-            records = DecodedRecords(records.data, records.starts[are_tagged.to_numpy(zero_copy_only=False)])
+            are_tagged = pc.is_in(records.named(PROPERTY_TAGS), value_set=pa.array(self.tags, pa.string()))
+            records = records.at(are_tagged.to_numpy(zero_copy_only=False))
         if not records.count:
             return
         constants = {"topic": self.range.topic, "broker": self.range.broker, "read_from": self.replicas.read_from}
-        for batch in batches_of(records, names, constants):
-            yield batch if self._decode_json is None else self._decode_json.add(batch, settings.columns)
+        for batch in batches_of(records, schema, constants):
+            yield batch if decode_json is None else decode_json.add(batch)
 
-    def _sound(self, records: DecodedRecords) -> DecodedRecords:
+    def _sound(self, records: DecodedRecords, are_broken: "np.ndarray[Any, np.dtype[np.bool_]]") -> DecodedRecords:
         """Return the records whose parts add up.
 
         The others count as lost if the master has the same damaged records.
 
         Raises PeerUnreachable if the member is not master, and DataLoss if loss is not allowed.
         """
-        sound, view = [], records.data.data
-        for start in records.starts.tolist():
-            try:
-                decode_record(view, start, check_crc=False)
-                sound.append(start)
-            except CorruptRecord as error:
-                offset = _i64(view, start + POSITION_QUEUE_OFFSET)[0]
-                if not self.replicas.is_master_now():
-                    raise self._elsewhere_only(offset) from None
-                loss = DataLoss(self.range.topic, self.range.broker, self.range.queue, offset, offset + 1, str(error))
-                if self.settings.fail_on_data_loss:
-                    raise loss from None
-                log.warning("%s: offset %d is skipped: %s", self._name, offset, error)
-        return DecodedRecords(records.data, np.array(sound, np.int64))
+        for row in np.flatnonzero(are_broken).tolist():
+            offset, why = int(records.head(POSITION_QUEUE_OFFSET)[row]), records.damage(row)
+            if not self.replicas.is_master_now():
+                who = str(self.replicas.member.address) if self.replicas.member else ""
+                text = (
+                    f"{who} has a damaged record at offset {offset} of {self._name}; the group's master may have it intact"
+                )
+                raise PeerUnreachable(text, kind="behind", address=who)
+            if self.options.fail_on_data_loss:
+                raise DataLoss(self.range.topic, self.range.broker, self.range.queue, offset, offset + 1, why)
+            log.warning("%s: offset %d is skipped: %s", self._name, offset, why)
+        return records.at(~are_broken)
 
 
 class _Elsewhere(Exception):
@@ -443,13 +453,6 @@ def record_starts(buffer: Buffer, begin: int, end: int) -> list[int]:
     return starts
 
 
-def _unwrapped(buffer: bytearray, answer: LinkReply, starts: list[int]) -> bytes | None:
-    """Return the response with inner batches split into records; None if it has no inner batch."""
-    if not any(_is_wrapped(buffer, start) for start in starts):
-        return None
-    return _records_apart(bytes(buffer[answer.begin : answer.end]))
-
-
 def _is_wrapped(buffer: Buffer, start: int) -> bool:
     flags: int = _i32(buffer, start + POSITION_SYS_FLAG)[0]
     return flags & _WRAPPED == _WRAPPED
@@ -462,10 +465,8 @@ def _apart(records: DecodedRecords) -> DecodedRecords:
     their response for plain messages.
     """
     view = records.data.data
-    ends = (records.starts + [_i32(view, start)[0] for start in records.starts.tolist()]).tolist()
-    whole = b"".join(bytes(view[begin:end]) for begin, end in zip(records.starts.tolist(), ends, strict=True))
-    buffer = _records_apart(whole)
-    return DecodedRecords(buffer, np.array(record_starts(buffer, 0, len(buffer)), np.int64))
+    buffer = _records_apart(b"".join(view[start : start + _i32(view, start)[0]] for start in records.starts.tolist()))
+    return DecodedRecords(buffer, record_starts(buffer, 0, len(buffer)))
 
 
 def _records_apart(body: bytes) -> bytes:

@@ -11,8 +11,8 @@ the name servers are down.
 Source: `tools/.../admin/DefaultMQAdminExtImpl.java` (`examineTopicStats`).
 """
 
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from rmqkit.api import Admin
 from rmqkit.client.client import decoded, fields
@@ -23,8 +23,9 @@ from rmqkit.client.message import MessageExt
 from rmqkit.client.routes import MASTER_ID, Route
 from rmqkit.errors import BrokerError, ClientError, NoRoute, PeerUnreachable
 from rmqkit.runtime.connection import Address
-from rmqkit.spark.source.patterns import chosen
+from rmqkit.spark.source.patterns import chosen, selects
 from rmqkit.spark.source.ranges import Ends, OffsetRange, QueueKey
+from rmqkit.spark.source.topic_reader import READER_GROUP
 from rmqkit.wire.bodies import TopicOffset, TopicStatsTable, parse_subscription
 from rmqkit.wire.codes import RequestCode, ResponseCode
 from rmqkit.wire.fastjson import MessageQueue
@@ -39,9 +40,9 @@ from rmqkit.wire.schemas.topics import GetTopicStatsInfoRequest
 if TYPE_CHECKING:
     from rmqkit.spark.options import SourceOptions
 
-#: Apache's tools pull under this group name; user consumers never do.
-READ_GROUP = "TOOLS_CONSUMER"
 PULL_TIMEOUT_MS = 3000
+
+T = TypeVar("T")
 
 
 class TopicSnapshot(NamedTuple):
@@ -66,46 +67,11 @@ class TopicSnapshot(NamedTuple):
     closed: Mapping[QueueKey, int] = {}
 
 
-class ClusterView(Protocol):
-    """The queries of planning to a cluster. Methods raise ClientError if no node answers."""
-
-    def look(self, known: Iterable[QueueKey] = ()) -> TopicSnapshot:
-        """Return the current state of the topics.
-
-        `known` queues are queried even if they are no longer in a route.
-        """
-
-    def all_topics(self) -> list[str]: ...
-
-    def at_time(self, keys: Iterable[QueueKey], time_ms: int) -> Ends:
-        """Return the offset of each queue's first message stored at `time_ms` (Unix ms) or later.
-
-        For a queue without such a message, it is the end of the queue.
-        """
-
-    def of_group(self, group: str, keys: Iterable[QueueKey]) -> Ends:
-        """Return the committed offsets of a group; without queues that it never consumed."""
-
-    def commit(self, group: str, ends: Mapping[QueueKey, int]) -> list[str]:
-        """Commit offsets of a group and return a text for each failure.
-
-        Offsets that failed are kept and committed by the next call for the same queues.
-        """
-
-    def sizes(self, ranges: Iterable[OffsetRange]) -> dict[QueueKey, float]:
-        """Return the average stored size of a message per queue, in bytes.
-
-        It is measured where each range begins. Queues that returned no message are left out.
-        """
-
-    def stored_ms(self, key: QueueKey, offset: int) -> int | None:
-        """Return the message's store time in Unix ms, or None if the message cannot be read."""
-
-    def close(self) -> None: ...
-
-
 class Topics:
-    """The `ClusterView` of the cluster behind `namesrv`, for the topics that the options select."""
+    """The topics that the options select, in the cluster behind `namesrv`.
+
+    Methods raise ClientError if no node answers.
+    """
 
     def __init__(self, options: "SourceOptions") -> None:
         self._options = options
@@ -119,35 +85,57 @@ class Topics:
         self._admin.close()
 
     def look(self, known: Iterable[QueueKey] = ()) -> TopicSnapshot:
+        """Return the current state of the topics.
+
+        `known` queues are queried even if they are no longer in a route.
+        """
         return self._admin.io.wait("look", lambda: start(self._look(list(known))))
 
     def all_topics(self) -> list[str]:
         return self._admin.topics()
 
     def at_time(self, keys: Iterable[QueueKey], time_ms: int) -> Ends:
-        async def ask() -> Ends:
-            wanted = list(keys)
-            found = await gather([start(self._admin.core.offset_for_time(_queue(key), time_ms)) for key in wanted])
-            return dict(zip(wanted, found, strict=True))
+        """Return the offset of each queue's first message stored at `time_ms` (Unix ms) or later.
 
-        return self._admin.io.wait("offset_for_time", lambda: start(ask()))
+        For a queue without such a message, it is the end of the queue.
+        """
+        return self._of_each("at_time", keys, lambda key: self._admin.core.offset_for_time(_queue(key), time_ms))
 
     def of_group(self, group: str, keys: Iterable[QueueKey]) -> Ends:
-        async def ask() -> Ends:
-            wanted = list(keys)
-            found = await gather([start(self._admin.core.group_offset(group, _queue(key))) for key in wanted])
-            return {key: offset for key, offset in zip(wanted, found, strict=True) if offset is not None}
-
-        return self._admin.io.wait("group_offset", lambda: start(ask()))
+        """Return the committed offsets of a group; without queues that it never consumed."""
+        return self._of_each("of_group", keys, lambda key: self._admin.core.group_offset(group, _queue(key)))
 
     def commit(self, group: str, ends: Mapping[QueueKey, int]) -> list[str]:
+        """Commit offsets of a group and return a text for each failure.
+
+        Offsets that failed are kept and committed by the next call for the same queues.
+        """
         return self._admin.io.wait("commit", lambda: start(self._commit(group, ends)))
 
     def sizes(self, ranges: Iterable[OffsetRange]) -> dict[QueueKey, float]:
-        return self._admin.io.wait("sizes", lambda: start(self._sizes(list(ranges))))
+        """Return the average stored size of a message per queue, in bytes.
+
+        It is measured where each range begins. Queues that returned no message are left out.
+        """
+        of_keys = {each.key: each for each in ranges}
+        return self._of_each("sizes", of_keys, lambda key: self._size(of_keys[key]))
 
     def stored_ms(self, key: QueueKey, offset: int) -> int | None:
-        return self._admin.io.wait("stored_ms", lambda: start(self._stored_ms(key, offset)))
+        """Return the message's store time in Unix ms, or None if the message cannot be read."""
+        messages = self._admin.io.wait("stored_ms", lambda: start(self._pull(key, offset, 1)))
+        return next((each.store_timestamp_ms for each in messages if each.queue_offset == offset), None)
+
+    def _of_each(
+        self, name: str, keys: Iterable[QueueKey], ask: Callable[[QueueKey], Coroutine[Any, Any, T | None]]
+    ) -> dict[QueueKey, T]:
+        """Return the answers of all queues, without None."""
+
+        async def ask_all() -> dict[QueueKey, T]:
+            wanted = list(keys)
+            found = await gather([start(ask(key)) for key in wanted])
+            return {key: each for key, each in zip(wanted, found, strict=True) if each is not None}
+
+        return self._admin.io.wait(name, lambda: start(ask_all()))
 
     # --- looking
 
@@ -155,7 +143,9 @@ class Topics:
         names = await self._names()
         routes = await gather([start(self._route(name)) for name in names])
         found = [route for route in routes if route is not None]
-        asked = [(route, broker) for route in found for broker in route.brokers if self._wants(route.topic, broker)]
+        asked = [
+            (route, broker) for route in found for broker in route.brokers if selects(self._options, route.topic, broker)
+        ]
         answers = await gather([start(self._group(route, broker, known)) for route, broker in asked])
         queues: dict[QueueKey, TopicOffset] = {}
         closed: Ends = {}
@@ -171,7 +161,7 @@ class Topics:
             readable = set(route.subscribe)
             for queue, offsets in table.items():
                 key = QueueKey(route.topic, broker, queue.queue_id)
-                if not self._wants_queue(key):
+                if not selects(self._options, *key):
                     continue
                 if queue in readable:
                     queues[key] = offsets
@@ -205,12 +195,6 @@ class Topics:
         self._matched = sorted({*matched, *(self._matched or ())})
         return self._matched
 
-    def _wants(self, topic: str, broker: str) -> bool:
-        return not self._options.assign or broker in self._options.assign.get(topic, {})
-
-    def _wants_queue(self, key: QueueKey) -> bool:
-        return not self._options.assign or key.queue in self._options.assign.get(key.topic, {}).get(key.broker, ())
-
     async def _route(self, topic: str) -> Route | None:
         """Return the route, or None if no name server knows the topic and none is cached.
 
@@ -235,7 +219,7 @@ class Topics:
                 wanted = [queue for queue in route.subscribe if queue.broker_name == broker]
                 wanted += [_queue(key) for key in known if key.topic == route.topic and key.broker == broker]
                 for queue in wanted:
-                    if queue not in table and self._wants_queue(QueueKey(queue.topic, broker, queue.queue_id)):
+                    if queue not in table and selects(self._options, queue.topic, broker, queue.queue_id):
                         table[queue] = await self._ends_of(queue, address)
                 return table, broker_id == MASTER_ID and broker not in route.acting
             except (PeerUnreachable, BrokerError) as error:
@@ -273,37 +257,27 @@ class Topics:
             errors = await offsets.persist(queues)
         return [str(error) for error in errors]
 
-    async def _sizes(self, ranges: list[OffsetRange]) -> dict[QueueKey, float]:
-        found = await gather([start(self._size(each)) for each in ranges])
-        return {each.key: size for each, size in zip(ranges, found, strict=True) if size}
-
-    async def _size(self, queue_range: OffsetRange) -> float:
-        try:
-            messages = await self._pull(queue_range.key, queue_range.begin, min(BATCH_SIZE, queue_range.size))
-        except ClientError:
-            return 0.0
-        return sum(message.record.size for message in messages) / len(messages) if messages else 0.0
-
-    async def _stored_ms(self, key: QueueKey, offset: int) -> int | None:
-        try:
-            messages = await self._pull(key, offset, 1)
-        except ClientError:
-            return None
-        return next((each.store_timestamp_ms for each in messages if each.queue_offset == offset), None)
+    async def _size(self, queue_range: OffsetRange) -> float | None:
+        messages = await self._pull(queue_range.key, queue_range.begin, min(BATCH_SIZE, queue_range.size))
+        return sum(message.record.size for message in messages) / len(messages) if messages else None
 
     async def _pull(self, key: QueueKey, offset: int, count: int) -> list[MessageExt]:
+        """Return the messages that the broker returns at once; none if it does not respond."""
         every = parse_subscription(key.topic, "*")
-        pulled = await pull(
-            self._client,
-            READ_GROUP,
-            _queue(key),
-            offset,
-            every,
-            batch_size=count,
-            suspend_ms=0,
-            timeout_ms=PULL_TIMEOUT_MS,
-            send_subscription=True,
-        )
+        try:
+            pulled = await pull(
+                self._client,
+                READER_GROUP,
+                _queue(key),
+                offset,
+                every,
+                batch_size=count,
+                suspend_ms=0,
+                timeout_ms=PULL_TIMEOUT_MS,
+                send_subscription=True,
+            )
+        except ClientError:
+            return []
         return pulled.messages
 
 

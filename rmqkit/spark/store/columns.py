@@ -26,6 +26,3 @@ STORE_COLUMNS: dict[str, Column] = {
     **{column.name: column for column in _TABLE},
 }
 """Name -> column, in the order of a query's columns."""
-
-#: The columns that rows without a readable message have, too.
-OF_PLACES = ("file", "physical_offset", "size", "body_crc_ok", "damage")

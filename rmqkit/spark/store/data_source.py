@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from rmqkit.spark.options import SourceOptions
-    from rmqkit.spark.store.files import LogFile
 
 FORMAT = "rocketmq-store"
 
@@ -64,13 +63,6 @@ class StoreDataSource(DataSource):
         return StoreReader(path, replace(options, columns=tuple(schema.names)))
 
 
-class StorePartition(InputPartition):
-    """One commit-log file."""
-
-    def __init__(self, file: LogFile) -> None:
-        super().__init__(file)
-
-
 class StoreReader(DataSourceReader):
     """Reads a store folder: lists its files on the driver, reads them in the workers."""
 
@@ -85,11 +77,11 @@ class StoreReader(DataSourceReader):
         folders = log_folders(self._path)
         if not self._options.allow_running:
             check_not_in_use(folders)
-        return [StorePartition(file) for file in log_files(folders, self._options.files)]
+        return [InputPartition(file) for file in log_files(folders, self._options.files)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         from rmqkit.spark.store.reader import read_file
 
-        # For an empty list of partitions, Spark reads one partition that is None.
-        if isinstance(partition, StorePartition):
+        # For an empty list of partitions, Spark reads one partition whose value is None.
+        if partition.value is not None:
             yield from read_file(partition.value, self._options)

@@ -3,7 +3,7 @@
 `Scan` cuts a file into pieces that follow each other without a gap, so that their sizes add up to
 the size of the file:
 
-- `RecordSlice`: intact records, one after the other, as positions within a buffer. Their sizes add
+- `RecordSlice`: intact records, one after the other. Their sizes add
   up, each states the physical offset where it was found, and the CRC of the body is right. A record
   with consistent sizes but wrong content (CRC, physical offset, zeroes in its properties) is a
   slice of its own, with the reason in `damage`, provided that the log continues behind it.
@@ -30,47 +30,55 @@ from typing import NamedTuple
 from zlib import crc32
 
 import numpy as np
-from numpy.typing import NDArray
 
-from rmqkit.spark.source.slices import Ints, gather
-from rmqkit.wire.record import MAGIC_BLANK, MAGIC_V1, MAGIC_V2, PROPERTY_CRC_SIZE, property_crc_is_right
+from rmqkit.spark.decode import RECORD_SIZE_MIN, DecodedRecords
+from rmqkit.wire.record import (
+    MAGIC_BLANK,
+    MAGIC_V1,
+    MAGIC_V2,
+    POSITION_PHY_OFFSET,
+    POSITION_QUEUE_ID,
+    POSITION_QUEUE_OFFSET,
+    POSITION_SYS_FLAG,
+    PROPERTY_CRC_SIZE,
+    property_crc_is_right,
+)
 
 #: Bytes of a file held in memory at once, unless a record is larger.
 WINDOW_SIZE = 8_388_608
 #: Unreadable bytes are reported in pieces of this size, in bytes.
 SECTOR_SIZE = 4096
 ROWS_MAX = 8192
-RECORD_SIZE_MIN = 91
 BLANK_SIZE = 8
 #: Position of the body's size in a record with IPv4 hosts, and the extra bytes of an IPv6 host.
 _BODY_SIZE_AT = 84
 _V6_MORE = 12
 _HEAD_MAX = _BODY_SIZE_AT + 2 * _V6_MORE + 4
-_TOPIC_SIZE_MAX = 32767
+#: Limit of the bytes behind a body: topic and properties, each up to 32767, and their sizes.
+_REST_MAX = 2 * (2 + 32767)
 _SIZE_MAGIC = Struct(">ii")
-_I16, _I32, _I64 = np.dtype(">i2"), np.dtype(">i4"), np.dtype(">i8")
+_I32 = np.dtype(">i4")
 _MARKS = re.compile(rb"\xda\xa3\x20[\xa7\xab]|\xcb\xd4\x31\x94")
 #: Properties never contain so many zeroes in a row: these come from a page that was not written.
 _HOLE = bytes(16)
 _CRC_NAME = b"__CRC32#\x01"
+WRONG_CRC = "its body does not have the CRC it was stored with"
 
 
 class RecordSlice(NamedTuple):
-    """Whole records in `data`, which begins at byte `at` of the file.
+    """Whole records in a buffer that begins at byte `at` of the file.
 
-    `starts` are positions in `data`, `sizes` are in bytes. With `damage` the slice is one record.
+    With `damage` the slice is one record.
     """
 
-    data: bytes
+    records: DecodedRecords
     at: int
-    starts: Ints
-    sizes: Ints
     damage: str = ""
     crc_ok: bool = True
 
     @property
     def size(self) -> int:
-        return int(self.sizes.sum())
+        return int(self.records.sizes.sum())
 
 
 class Gap(NamedTuple):
@@ -232,8 +240,7 @@ class Scan:
             return [run]
         if look.size and self._continues_at(at + look.size):
             index = source.hold(at, look.size)
-            starts, sizes = np.array([index], np.int64), np.array([look.size], np.int64)
-            return [RecordSlice(source.data, source.at, starts, sizes, look.why, look.crc_ok)]
+            return [RecordSlice(DecodedRecords(source.data, [index]), source.at, look.why, look.crc_ok)]
         return self._gap(at, look.why)
 
     # --- the plain case: intact records
@@ -252,37 +259,39 @@ class Scan:
             index += size
         if not places:
             return None
-        starts = np.array(places, np.int64)
-        ends = np.append(starts[1:], index)
-        bodies, topics, properties, ok = _parts(np.frombuffer(data, np.uint8), starts, ends, self._base + self._source.at)
+        records = DecodedRecords(data, places)
+        parts, ends = records.parts, records.ends
+        ok = parts.ok & (records.head(POSITION_PHY_OFFSET) == self._base + self._source.at + records.starts)
+        ok &= (records.head(POSITION_QUEUE_ID, _I32) >= 0) & (records.head(POSITION_QUEUE_OFFSET) >= 0)
         for low, high in self._source.unreadable:
-            ok &= (starts + self._source.at >= high) | (ends + self._source.at <= low)
+            ok &= (records.starts + self._source.at >= high) | (ends + self._source.at <= low)
         count = len(places) if ok.all() else int(np.argmin(ok))
-        count = self._checked(data, places[:count], bodies.tolist(), topics.tolist(), properties.tolist(), ends.tolist())
-        if not count:
-            return None
-        return RecordSlice(data, self._source.at, starts[:count], (ends - starts)[:count])
+        positions = (parts.bodies, parts.body_ends, parts.topics, parts.properties, ends)
+        rows = zip(places[:count], *(each.tolist() for each in positions), strict=False)
+        for number, row in enumerate(rows):
+            if self._problem(data, *row):
+                count = number
+                break
+        if count < len(places):
+            records = DecodedRecords(data, places[:count])
+        return RecordSlice(records, self._source.at) if count else None
 
-    def _checked(
-        self, data: bytes, starts: list[int], bodies: list[int], topics: list[int], properties: list[int], ends: list[int]
-    ) -> int:
-        """Return how many of these records, from the first on, have right checksums and texts."""
-        view, known = memoryview(data), self._topics
-        for number, start in enumerate(starts):
-            body_at, topic_at, properties_at, end = bodies[number], topics[number], properties[number], ends[number]
-            body_end = body_at + int.from_bytes(data[body_at - 4 : body_at], "big")
-            if body_end > body_at and crc32(view[body_at:body_end]) & 0x7FFFFFFF != int.from_bytes(
-                data[start + 8 : start + 12], "big"
-            ):
-                return number
-            topic = data[topic_at : properties_at - 2]
-            if topic not in known:
-                if not _is_text(topic):
-                    return number
-                known.add(topic)
-            if _properties_problem(data, start, properties_at, end):
-                return number
-        return len(starts)
+    def _problem(self, data: bytes, start: int, body: int, body_end: int, topic_at: int, properties: int, end: int) -> str:
+        """Return what is wrong with the content of a record whose parts add up, or ""."""
+        stored_crc = int.from_bytes(data[start + 8 : start + 12], "big")
+        if body_end > body and crc32(data[body:body_end]) & 0x7FFFFFFF != stored_crc:
+            return WRONG_CRC
+        topic = data[topic_at : properties - 2]
+        if topic not in self._topics:
+            if not _is_text(topic):
+                return "its topic is not text"
+            self._topics.add(topic)
+        if data.find(_HOLE, properties, end) >= 0 or (end > properties and data[end - 1] == 0):
+            return "zeroes in its properties, as if a page had not been written"
+        crc_at = end - PROPERTY_CRC_SIZE
+        if crc_at >= properties and data.startswith(_CRC_NAME, crc_at) and not property_crc_is_right(data[start:end]):
+            return "it does not have the CRC that its properties state"
+        return ""
 
     # --- everything else
 
@@ -309,7 +318,7 @@ class Scan:
         return self._look(at).size > 0
 
     def _look(self, at: int) -> _Look:
-        """Examine the record at `at`. Reads the body only if the sizes around it add up."""
+        """Examine the record at `at`. Reads the record only if its size and its body's agree."""
         source = self._source
         head = source.peek(at, min(_HEAD_MAX, source.size - at))
         if len(head) < BLANK_SIZE:
@@ -323,43 +332,31 @@ class Scan:
             return _Look(0, f"magic {magic & 0xFFFFFFFF:#010x} is not a record's")
         if not RECORD_SIZE_MIN <= size <= source.size - at:
             return _Look(0, f"a record of {size} bytes where {source.size - at} are left")
-        sys_flag = head[39]
-        body_at = _BODY_SIZE_AT + _V6_MORE * ((sys_flag >> 4 & 1) + (sys_flag >> 5 & 1)) + 4
-        body_size = int.from_bytes(head[body_at - 4 : body_at], "big", signed=True)
-        topic_at = body_at + body_size + (1 if magic == MAGIC_V1 else 2)
-        if body_size < 0 or topic_at + 2 > size:
+        flags = head[POSITION_SYS_FLAG + 3]
+        body = _BODY_SIZE_AT + _V6_MORE * ((flags >> 4 & 1) + (flags >> 5 & 1)) + 4
+        body_size = int.from_bytes(head[body - 4 : body], "big", signed=True)
+        rest = size - body - body_size
+        if body_size < 0 or rest < 3:
             return _Look(0, f"a body of {body_size} bytes in a record of {size}")
-        behind = source.peek(at + body_at + body_size, min(size - body_at - body_size, 2 + _TOPIC_SIZE_MAX + 2))
-        topic_size = behind[0] if magic == MAGIC_V1 else int.from_bytes(behind[:2], "big", signed=True)
-        properties_at = topic_at + topic_size + 2
-        topic = behind[topic_at - body_at - body_size :][:topic_size]
-        if topic_size < 0 or properties_at > size or (magic == MAGIC_V1 and topic_size > 127):
-            return _Look(0, f"a topic of {topic_size} bytes in a record of {size}")
-        properties_size = int.from_bytes(source.peek(at + properties_at - 2, 2), "big", signed=True)
-        if properties_size != size - properties_at:
+        if rest > _REST_MAX:
             return _Look(0, f"the parts of a record of {size} bytes do not add up to its size")
-        return self._inner(at, size, head, body_at, body_size, topic, properties_at)
-
-    def _inner(
-        self, at: int, size: int, head: bytes, body_at: int, body_size: int, topic: bytes, properties_at: int
-    ) -> _Look:
-        """Check whether a record with consistent sizes has the content that was written."""
-        record = self._source.peek(at, size)
-        if self._source.is_unreadable(at, size):
-            return _Look(size, f"some of its bytes could not be read ({self._source.error})", False)
-        crc_ok = not body_size or crc32(record[body_at : body_at + body_size]) & 0x7FFFFFFF == int.from_bytes(
-            head[8:12], "big"
-        )
-        if not crc_ok:
-            return _Look(size, "its body does not have the CRC it was stored with", False)
-        place = int.from_bytes(head[28:36], "big", signed=True)
-        if place != self._base + at:
-            return _Look(size, f"it states physical offset {place}, which is not its own")
-        if int.from_bytes(head[12:16], "big", signed=True) < 0 or int.from_bytes(head[20:28], "big", signed=True) < 0:
-            return _Look(size, "its queue id or offset is negative")
-        if not _is_text(topic):
-            return _Look(size, "its topic is not text")
-        return _Look(size, _properties_problem(record, 0, properties_at, size))
+        record = source.peek(at, size)
+        parts = DecodedRecords(record, [0]).parts
+        topic_at, properties = int(parts.topics[0]), int(parts.properties[0])
+        topic_size = properties - 2 - topic_at
+        if topic_size < 0 or properties > size:
+            return _Look(0, f"a topic of {topic_size} bytes in a record of {size}")
+        if not parts.ok[0]:
+            return _Look(0, f"the parts of a record of {size} bytes do not add up to its size")
+        if source.is_unreadable(at, size):
+            return _Look(size, f"some of its bytes could not be read ({source.error})", False)
+        why = self._problem(record, 0, body, body + body_size, topic_at, properties, size)
+        place = int.from_bytes(head[POSITION_PHY_OFFSET : POSITION_PHY_OFFSET + 8], "big", signed=True)
+        if not why and place != self._base + at:
+            why = f"it states physical offset {place}, which is not its own"
+        if not why and (head[POSITION_QUEUE_ID] | head[POSITION_QUEUE_OFFSET]) & 0x80:
+            why = "its queue id or offset is negative"
+        return _Look(size, why, why != WRONG_CRC)
 
     def _gap(self, at: int, why: str) -> list[RecordSlice | Gap | Filler]:
         """Return the unreadable bytes from `at` to the position where the scan can continue."""
@@ -386,7 +383,7 @@ class Scan:
                     return place
                 # Check the physical offset first. To examine a record with a damaged size would
                 # read all of that size.
-                if int.from_bytes(source.peek(place + 28, 8), "big") == self._base + place:
+                if int.from_bytes(source.peek(place + POSITION_PHY_OFFSET, 8), "big") == self._base + place:
                     look = self._look(place)
                     if look.size and not look.why:
                         return place
@@ -396,43 +393,8 @@ class Scan:
         return None
 
 
-def _parts(data: NDArray[np.uint8], starts: Ints, ends: Ints, base: int) -> tuple[Ints, Ints, Ints, NDArray[np.bool_]]:
-    """Return where bodies, topics and properties begin, and which records are consistent.
-
-    A record is consistent if its parts add up to its size and its physical offset is right.
-    """
-    last = len(data) - 8
-    flags = gather(data, starts + 36, _I32)
-    bodies = starts + _BODY_SIZE_AT + _V6_MORE * ((flags >> 4 & 1) + (flags >> 5 & 1)) + 4
-    ok = bodies + 3 <= ends
-    body_sizes = gather(data, np.minimum(bodies - 4, last), _I32)
-    is_v1 = gather(data, starts + 4, _I32) == MAGIC_V1
-    body_ends = bodies + body_sizes
-    ok &= (body_sizes >= 0) & (body_ends + 4 <= ends + is_v1)
-    body_ends = np.where(ok, body_ends, starts)
-    topic_sizes = np.where(is_v1, data[body_ends].astype(np.int64), gather(data, np.minimum(body_ends, last), _I16))
-    topics = body_ends + np.where(is_v1, 1, 2)
-    properties = topics + topic_sizes + 2
-    ok &= (topic_sizes >= 0) & (~is_v1 | (topic_sizes <= 127)) & (properties <= ends)
-    sizes = gather(data, np.where(ok, properties - 2, starts), _I16)
-    ok &= sizes == ends - properties
-    ok &= gather(data, starts + 28, _I64) == base + starts
-    ok &= (gather(data, starts + 12, _I32) >= 0) & (gather(data, starts + 20, _I64) >= 0)
-    return bodies, topics, properties, ok
-
-
 def _is_text(topic: bytes) -> bool:
     try:
         return "\0" not in topic.decode()
     except UnicodeDecodeError:
         return False
-
-
-def _properties_problem(data: bytes, start: int, properties_at: int, end: int) -> str:
-    """Return what is wrong with the properties of the record data[start:end]; "" if nothing is."""
-    if data.find(_HOLE, properties_at, end) >= 0 or (end > properties_at and data[end - 1] == 0):
-        return "zeroes in its properties, as if a page had not been written"
-    crc_at = end - PROPERTY_CRC_SIZE
-    if crc_at >= properties_at and data.startswith(_CRC_NAME, crc_at) and not property_crc_is_right(data[start:end]):
-        return "it does not have the CRC that its properties state"
-    return ""

@@ -71,20 +71,20 @@ def of_keys(message):
     ],
 )
 def test_what_cannot_be_sent_is_said_before_anything_is(ddl, options, said):
-    for make in (writer.writer, writer.stream_writer):
+    for make in (writer.BatchWriter, writer.StreamWriter):
         with pytest.raises(ConfigError, match=re.escape(said)):
             make(options, schema(ddl), False)
 
 
 def test_nothing_can_be_overwritten():
     with pytest.raises(ConfigError, match="mode overwrite: a topic keeps its messages"):
-        writer.writer({"topic": "T"}, schema("body string"), True)
+        writer.BatchWriter({"topic": "T"}, schema("body string"), True)
     with pytest.raises(ConfigError, match=r"output mode complete: .* use output mode update or append"):
-        writer.stream_writer({"topic": "T"}, schema("body string"), True)
+        writer.StreamWriter({"topic": "T"}, schema("body string"), True)
 
 
 def test_an_abort_says_what_stays(capsys):
-    made = writer.writer({"topic": "T", "runId": "r"}, schema("body string"), False)
+    made = writer.BatchWriter({"topic": "T", "runId": "r"}, schema("body string"), False)
     made.abort([None, None])
     assert capsys.readouterr().err == ""
     messages = [writer.Sent(0, {"SEND_OK": 4}, 0), None, writer.Sent(2, {"SEND_OK": 3}, 1)]
@@ -92,7 +92,7 @@ def test_an_abort_says_what_stays(capsys):
     said = capsys.readouterr().err
     assert said.endswith("If sent again, they have the same DEDUP_KEY\n")
     assert said.startswith("rmqkit: run r failed after 7 rows of 2 other tasks had been sent; these messages remain")
-    writer.stream_writer({"topic": "T"}, schema("body string"), False).abort(messages, 8)
+    writer.StreamWriter({"topic": "T"}, schema("body string"), False).abort(messages, 8)
     assert capsys.readouterr().err.startswith("rmqkit: batch 8 failed after 7 rows")
 
 
@@ -103,11 +103,11 @@ def sink_options(own):
 
 def test_options_reach_the_tasks():
     given = {"topic": "T", "namesrv": "a:1;b:2", "producerGroup": "mine", "requiredStatus": "any", "messagesPerSecond": "9"}
-    made = writer.writer({**given, "maxWaitForBroker": "3s", "requestTimeout": "500ms"}, schema("body string"), False)
+    made = writer.BatchWriter({**given, "maxWaitForBroker": "3s", "requestTimeout": "500ms"}, schema("body string"), False)
     assert (made.options.namesrv, made.options.producer_group) == (("a:1", "b:2"), "mine")
     assert (made.options.required_status, made.options.messages_per_second) == ("any", 9)
     assert (made.options.max_wait_for_broker, made.options.request_timeout) == (3000, 500)
-    plain = writer.writer({"topic": "T"}, schema("body string"), False).options
+    plain = writer.BatchWriter({"topic": "T"}, schema("body string"), False).options
     assert (plain.producer_group, plain.required_status, plain.messages_per_second) == ("rmqkit-spark", "send_ok", 0)
     assert (plain.max_wait_for_broker, plain.request_timeout) == (120_000, 5000)
 
@@ -134,7 +134,7 @@ def batch(*columns, names):
 def test_a_task_that_is_run_again_sends_the_same_keys(own):
     """As in Spark, the writer is pickled once, and each attempt of a task uses a copy."""
     topic = own.topic()
-    made = writer.writer({"topic": topic, "namesrv": own.namesrv}, schema("body string, queue int"), False)
+    made = writer.BatchWriter({"topic": topic, "namesrv": own.namesrv}, schema("body string, queue int"), False)
     pickled = pickle.dumps(made)
     rows = [batch(["a", "b"], [0, 0], names=["body", "queue"]), batch(["c"], [0], names=["body", "queue"])]
     for _ in range(2):
@@ -142,12 +142,12 @@ def test_a_task_that_is_run_again_sends_the_same_keys(own):
         assert (sent.rows, sent.statuses, sent.repeated) == (3, {"SEND_OK": 3}, 0)
     found = [(message.body, of_keys(message)) for message in stored(own, topic)]
     assert found == 2 * [(b"a", f"{made.run_id}//0/0"), (b"b", f"{made.run_id}//0/1"), (b"c", f"{made.run_id}//0/2")]
-    assert writer.writer({"topic": topic}, schema("body string"), False).run_id != made.run_id
+    assert writer.BatchWriter({"topic": topic}, schema("body string"), False).run_id != made.run_id
 
 
 def test_a_row_that_cannot_be_sent_is_named(own):
     topic = own.topic()
-    made = writer.writer({"topic": topic, "namesrv": own.namesrv}, schema("topic string, body string"), False)
+    made = writer.BatchWriter({"topic": topic, "namesrv": own.namesrv}, schema("topic string, body string"), False)
     for bad, said in (
         ((topic, None), "body is null"),
         ((topic, ""), "has an empty body"),
@@ -156,7 +156,7 @@ def test_a_row_that_cannot_be_sent_is_named(own):
         rows = batch([topic, bad[0]], ["fine", bad[1]], names=["topic", "body"])
         with pytest.raises(WriteFailed, match=f"^partition 0, row 1.*{said}"):
             made.write(iter([rows]))
-    made = writer.writer({"namesrv": own.namesrv}, schema("topic string, body string"), False)
+    made = writer.BatchWriter({"namesrv": own.namesrv}, schema("topic string, body string"), False)
     with pytest.raises(WriteFailed, match="row 0: topic is null, and option topic is not set"):
         made.write(iter([batch(pa.array([None], pa.string()), ["x"], names=["topic", "body"])]))
 

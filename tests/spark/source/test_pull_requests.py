@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmqkit.access.signature import Credentials, Key
-from rmqkit.spark.source.pull_requests import PullRequests
+from rmqkit.spark.source.topic_reader import PullRequests
 from rmqkit.wire.codes import RequestCode
 from rmqkit.wire.remoting.frames import CODEC_ROCKETMQ, FrameBuffer, frame
 from rmqkit.wire.remoting.headers import RequestDecoder, decode_head, encode_request

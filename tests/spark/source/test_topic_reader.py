@@ -1,7 +1,10 @@
 """Ranges of queues read from brokers that send every possible kind of response."""
 
 import pickle
+from dataclasses import replace
+from unittest.mock import patch
 
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -10,10 +13,11 @@ from rmqkit.client.producers.compression import compression
 from rmqkit.errors import BrokerError, NoRoute, PeerUnreachable
 from rmqkit.spark import link
 from rmqkit.spark.columns import COLUMNS, arrow_schema
+from rmqkit.spark.options import parse
 from rmqkit.spark.source import replicas, topic_reader
 from rmqkit.spark.source.loss import DataLoss
 from rmqkit.spark.source.ranges import OffsetRange
-from rmqkit.spark.source.topic_reader import ReadSettings, read_range
+from rmqkit.spark.source.topic_reader import read_range
 from rmqkit.wire.batch import BatchMessage, encode_batch
 from rmqkit.wire.codes import MessageSysFlag, ResponseCode
 from rmqkit.wire.javahash import java_hash
@@ -41,15 +45,17 @@ def queue_of(count: int, first: int = 0) -> dict[int, bytes]:
     return {offset: record(offset) for offset in range(first, first + count)}
 
 
+def options_of(namesrv, **more):
+    return replace(parse({"subscribe": TOPIC}, "batch"), namesrv=namesrv, **more)
+
+
 def read(brokers, begin, end, **more):
     """Read a range; return the Arrow batches."""
-    columns = more.pop("columns", ("offset", "body", "read_from"))
-    made = ReadSettings(
-        namesrv=more.pop("namesrv", brokers.namesrv),
-        columns=columns,
-        **({"wait_ms": 2000, "request_timeout_ms": 2000} | more),
-    )
-    return list(read_range(OffsetRange(TOPIC, BROKER, 0, begin, end), pickle.loads(pickle.dumps(made))))
+    schema = more.pop("schema", arrow_schema(more.pop("columns", ("offset", "body", "read_from"))))
+    rows = more.pop("batch_rows", topic_reader.BATCH_ROWS)
+    made = options_of(more.pop("namesrv", brokers.namesrv), **{"max_wait_for_broker": 2000, "request_timeout": 2000} | more)
+    with patch.object(topic_reader, "BATCH_ROWS", rows):
+        return list(read_range(OffsetRange(TOPIC, BROKER, 0, begin, end), pickle.loads(pickle.dumps(made)), schema))
 
 
 def offsets(batches) -> list[int]:
@@ -110,19 +116,20 @@ def test_a_worker_keeps_one_connection_an_address(brokers):
     assert (broker.connections, brokers.nameserver.connections) == (1, 1)
 
 
-def test_two_ranges_at_once_have_connections_of_their_own(brokers):
+def test_two_ranges_at_once_have_connections_of_their_own(brokers, monkeypatch):
     broker = brokers.broker(queue_of(100))
-    made = ReadSettings(brokers.namesrv, ("offset",), batch_rows=1)
-    one, two = (read_range(OffsetRange(TOPIC, BROKER, 0, 0, 100), made) for _ in range(2))
+    monkeypatch.setattr(topic_reader, "BATCH_ROWS", 1)
+    made = options_of(brokers.namesrv)
+    one, two = (read_range(OffsetRange(TOPIC, BROKER, 0, 0, 100), made, arrow_schema(["offset"])) for _ in range(2))
     pairs = [(offsets([a]), offsets([b])) for a, b in zip(one, two, strict=True)]
     assert all(a == b for a, b in pairs)
     assert broker.connections == 2
 
 
-def test_who_stops_reading_leaves_nothing_for_the_next(brokers):
+def test_who_stops_reading_leaves_nothing_for_the_next(brokers, monkeypatch):
     brokers.broker(queue_of(1000), count_max=5)
-    made = ReadSettings(brokers.namesrv, ("offset",), batch_rows=1)
-    reader = read_range(OffsetRange(TOPIC, BROKER, 0, 0, 1000), made)
+    monkeypatch.setattr(topic_reader, "BATCH_ROWS", 1)
+    reader = read_range(OffsetRange(TOPIC, BROKER, 0, 0, 1000), options_of(brokers.namesrv), arrow_schema(["offset"]))
     next(reader)
     reader.close()
     assert offsets(read(brokers, 500, 700)) == list(range(500, 700))
@@ -141,9 +148,9 @@ def test_a_master_that_is_silent_costs_one_timeout_a_worker(brokers):
     master = brokers.broker(queue_of(100))
     brokers.broker(queue_of(100), broker_id=1)
     master.instead = dict.fromkeys(range(1000))
-    assert offsets(read(brokers, 0, 50, request_timeout_ms=100)) == list(range(50))
+    assert offsets(read(brokers, 0, 50, request_timeout=100)) == list(range(50))
     asked = len(master.asked)
-    assert offsets(read(brokers, 50, 100, request_timeout_ms=100)) == list(range(50, 100))
+    assert offsets(read(brokers, 50, 100, request_timeout=100)) == list(range(50, 100))
     assert len(master.asked) == asked
 
 
@@ -169,7 +176,7 @@ def test_a_slave_that_is_behind_is_waited_for(brokers):
 def test_a_slave_that_stays_behind_is_an_error_and_no_loss(brokers):
     brokers.broker(queue_of(10), broker_id=1)
     with pytest.raises(PeerUnreachable, match=r"has offsets 0 to 10 \(queue 0, next offset 10\)"):
-        read(brokers, 0, 20, wait_ms=20)
+        read(brokers, 0, 20, max_wait_for_broker=20)
     with pytest.raises(PeerUnreachable, match="without waiting"):
         read(brokers, 0, 20, when_down="fail", fail_on_data_loss=False)
 
@@ -184,14 +191,14 @@ def test_nobody_is_waited_for_and_then_an_error(brokers):
     master = brokers.broker(queue_of(10))
     master.close()
     with pytest.raises(PeerUnreachable, match=f"no broker of group {BROKER} can be read for topic T, after"):
-        read(brokers, 0, 10, wait_ms=30)
+        read(brokers, 0, 10, max_wait_for_broker=30)
     with pytest.raises(PeerUnreachable, match="without waiting"):
         read(brokers, 0, 10, when_down="fail")
 
 
 def test_a_topic_without_a_route_is_waited_for(brokers):
     with pytest.raises(NoRoute, match="deleted, or all its brokers are down"):
-        read(brokers, 0, 10, wait_ms=30)
+        read(brokers, 0, 10, max_wait_for_broker=30)
 
 
 def test_a_group_that_comes_back_is_read_on(brokers):
@@ -231,7 +238,7 @@ def test_retention_that_overtook_the_query(brokers, caplog):
 def test_retention_at_a_slave_waits_for_the_master(brokers):
     brokers.broker(queue_of(50, first=50), broker_id=1)
     with pytest.raises(PeerUnreachable, match="has offsets 50 to 100"):
-        read(brokers, 10, 100, wait_ms=20, fail_on_data_loss=False)
+        read(brokers, 10, 100, max_wait_for_broker=20, fail_on_data_loss=False)
 
 
 @pytest.mark.parametrize("records", [queue_of(10), queue_of(10, first=15)])
@@ -254,7 +261,7 @@ def test_no_loss_while_nobody_can_tell_who_is_master(brokers):
     master = brokers.broker(queue_of(10))
     master.on_pull = lambda offset: brokers.nameserver.members.clear()
     with pytest.raises(NoRoute):
-        read(brokers, 5, 20, wait_ms=60)
+        read(brokers, 5, 20, max_wait_for_broker=60)
 
 
 @pytest.mark.parametrize(("begin", "words"), [(10, "now ends at 10: its end was lost"), (15, "deleted and recreated")])
@@ -313,7 +320,7 @@ def test_an_offset_that_stays_out_is_a_loss(brokers, caplog):
 def test_what_a_slave_leaves_out_is_waited_for_at_its_master(brokers):
     brokers.broker({offset: made for offset, made in queue_of(50).items() if offset != 40}, broker_id=1)
     with pytest.raises(PeerUnreachable, match=r"skips offsets 40 to 40 \(queue 0"):
-        read(brokers, 0, 50, wait_ms=30, fail_on_data_loss=False)
+        read(brokers, 0, 50, max_wait_for_broker=30, fail_on_data_loss=False)
     brokers.broker(queue_of(50))
     assert offsets(read(brokers, 0, 50)) == list(range(50))
 
@@ -341,7 +348,7 @@ def test_a_record_that_is_damaged_at_a_slave_is_no_loss(brokers):
             PeerUnreachable,
             match=r"has a damaged record at offset 5 of queue 0 of topic T on broker-a; .* master may",
         ):
-            read(brokers, 0, 10, wait_ms=20, fail_on_data_loss=not may_lose)
+            read(brokers, 0, 10, max_wait_for_broker=20, fail_on_data_loss=not may_lose)
 
 
 def test_what_is_no_record_at_all_is_read_elsewhere(brokers):
@@ -467,9 +474,9 @@ def test_bodies_of_megabytes_make_small_batches(brokers, monkeypatch):
 
 
 def test_json_bodies_as_columns(brokers):
-    schema = '{"type":"struct","fields":[{"name":"a","type":"long","nullable":true,"metadata":{}}]}'
+    schema = pa.schema([("offset", pa.int64()), ("a", pa.int64()), ("_corrupt", pa.string())])
     brokers.broker({0: record(0, body=b'{"a": 1}'), 1: record(1, body=b"[]"), 2: record(2, body=b'{"b": 1}')})
-    (batch,) = read(brokers, 0, 3, columns=("offset",), decode_json_schema=schema)
+    (batch,) = read(brokers, 0, 3, decode="json", schema=schema)
     assert batch.to_pylist() == [
         {"offset": 0, "a": 1, "_corrupt": None},
         {"offset": 1, "a": None, "_corrupt": "[]"},
@@ -478,5 +485,5 @@ def test_json_bodies_as_columns(brokers):
 
 
 def test_an_empty_range_asks_nobody():
-    made = ReadSettings(("127.0.0.1:1",), ("offset",))
-    assert list(read_range(OffsetRange(TOPIC, BROKER, 0, 7, 7), made)) == []
+    made = options_of(("127.0.0.1:1",))
+    assert list(read_range(OffsetRange(TOPIC, BROKER, 0, 7, 7), made, arrow_schema(["offset"]))) == []

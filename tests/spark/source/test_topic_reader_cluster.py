@@ -7,10 +7,12 @@ from rmqkit import Message
 from rmqkit.cluster.health.caller import NoAnswer
 from rmqkit.drill.real.node_client import NodeClient
 from rmqkit.spark import link
-from rmqkit.spark.columns import COLUMNS
+from rmqkit.spark.columns import COLUMNS, arrow_schema
+from rmqkit.spark.options import parse
+from rmqkit.spark.source import topic_reader
 from rmqkit.spark.source.ranges import OffsetRange
 from rmqkit.spark.source.replicas import members_of
-from rmqkit.spark.source.topic_reader import ReadSettings, read_range
+from rmqkit.spark.source.topic_reader import read_range
 from rmqkit.testing import factories
 from tests.api.until import until
 
@@ -26,8 +28,8 @@ def ranges_of(consumer, topic):
 
 
 def rows_of(namesrv, ranges, **more):
-    settings = ReadSettings((namesrv,), tuple(COLUMNS), **more)
-    return [row for each in ranges for batch in read_range(each, settings) for row in batch.to_pylist()]
+    options, schema = parse({"namesrv": namesrv, "subscribe": "T", **more}, "batch"), arrow_schema(COLUMNS)
+    return [row for each in ranges for batch in read_range(each, options, schema) for row in batch.to_pylist()]
 
 
 def slave_shows(namesrv, whole):
@@ -77,7 +79,7 @@ def test_rows_are_the_messages_that_a_consumer_gets(replicated):
     assert [row["body"] for row in tagged] == [row["body"] for row in rows if row["tags"] in ("a", "b")]
 
 
-def test_a_master_that_is_killed_in_the_middle_of_a_range(replicated):
+def test_a_master_that_is_killed_in_the_middle_of_a_range(replicated, monkeypatch):
     topic = replicated.topic("much", queue_nums=1)
     producer = replicated.producer()
     count = 2000
@@ -86,8 +88,9 @@ def test_a_master_that_is_killed_in_the_middle_of_a_range(replicated):
     (whole,) = ranges_of(replicated.pull_consumer(), topic)
     assert whole.end == count
     until(lambda: slave_shows(replicated.namesrv, whole))
-    settings = ReadSettings((replicated.namesrv,), ("offset", "body", "read_from"), batch_rows=100, request_timeout_ms=2000)
-    reader = read_range(whole, settings)
+    monkeypatch.setattr(topic_reader, "BATCH_ROWS", 100)
+    options = parse({"namesrv": replicated.namesrv, "subscribe": topic, "requestTimeout": "2s"}, "batch")
+    reader = read_range(whole, options, arrow_schema(["offset", "body", "read_from"]))
     batches = [next(reader)]
     replicated.cluster.kill("master")
     batches += list(reader)

@@ -10,7 +10,7 @@ import pytest
 from rmqkit import Message
 from rmqkit.errors import ConfigError, NoRoute, PeerUnreachable
 from rmqkit.spark.options import parse
-from rmqkit.spark.rows import rows_of, schema_ddl
+from rmqkit.spark.rows import row_schema, schema_ddl
 from rmqkit.spark.source.batch import BatchReader, FilteringReader, reader
 from rmqkit.spark.source.bounds import found_by_time
 from rmqkit.spark.source.ranges import OffsetRange, QueueKey, flat
@@ -222,13 +222,13 @@ def test_bodies_of_json(own, topic):
 def test_a_schema_that_messages_cannot_have():
     plain = parse({"subscribe": "T"}, "batch")
     with pytest.raises(ConfigError, match="the column offset is bigint, not string: cast it in the query"):
-        rows_of(plain, schema("offset string"))
+        row_schema(plain, schema("offset string"))
     with pytest.raises(ConfigError, match=r"id is not a column of a message; use topic, broker, .*decode=json"):
-        rows_of(plain, schema("id bigint"))
+        row_schema(plain, schema("id bigint"))
     with pytest.raises(ConfigError, match="the column queue occurs twice: leave the message's own column out"):
-        rows_of(plain, schema("queue int, queue bigint"))
+        row_schema(plain, schema("queue int, queue bigint"))
     with pytest.raises(ConfigError, match="decode=json needs the fields"):
-        rows_of(parse({"subscribe": "T", "decode": "json"}, "batch"), schema("queue int"))
+        row_schema(parse({"subscribe": "T", "decode": "json"}, "batch"), schema("queue int"))
 
 
 def test_columns_that_may_not_be_null_are_taken(own, topic):
@@ -253,7 +253,7 @@ def test_columns_that_may_be_null_are_not_promised_to_be_none(column, kind, deco
     fields = [types.StructField("x", NAME), types.StructField(column, kind, nullable=False)]
     asked = types.StructType(fields if decode == "json" else fields[1:])
     with pytest.raises(ConfigError, match=f"the column {column} can be null: remove NOT NULL"):
-        rows_of(parse({"subscribe": "T", "decode": decode}, "batch"), asked)
+        row_schema(parse({"subscribe": "T", "decode": decode}, "batch"), asked)
 
 
 @pytest.mark.parametrize(
@@ -268,7 +268,7 @@ def test_columns_that_may_be_null_are_not_promised_to_be_none(column, kind, deco
 def test_nor_are_parts_of_json_columns(kind):
     asked = types.StructType([types.StructField("id", kind)])
     with pytest.raises(ConfigError, match="the column id can be null: remove NOT NULL"):
-        rows_of(parse({"subscribe": "T", "decode": "json"}, "batch"), asked)
+        row_schema(parse({"subscribe": "T", "decode": "json"}, "batch"), asked)
 
 
 # --- streams

@@ -28,9 +28,9 @@ def sizes_add_up(pieces: list, size: int) -> None:
     at = 0
     for piece in pieces:
         if isinstance(piece, RecordSlice):
-            starts = piece.at + piece.starts
+            starts = piece.at + piece.records.starts
             assert starts[0] == at
-            assert (starts[1:] == (starts + piece.sizes)[:-1]).all()
+            assert (starts[1:] == (starts + piece.records.sizes)[:-1]).all()
         else:
             assert piece.at == at
         assert piece.size > 0
@@ -70,7 +70,7 @@ def test_a_record_larger_than_the_window(tmp_path):
 def test_batches_are_bounded(tmp_path):
     data, _ = log_file(BASE, SIZE, [b"x"] * 60, blank=True)
     pieces = pieces_of(write(tmp_path, data), BASE, window_size=SIZE, rows_max=25)
-    assert [len(piece.starts) for piece in pieces[:-1]] == [25, 25, 10]
+    assert [len(piece.records.starts) for piece in pieces[:-1]] == [25, 25, 10]
 
 
 def damaged(place: Place, what: str) -> tuple[int, bytes]:
@@ -134,7 +134,9 @@ def test_neighbours_with_wrong_bodies_are_each_a_row(tmp_path):
         data[at : at + len(garbage)] = garbage
     pieces = pieces_of(write(tmp_path, data), BASE)
     rows = [
-        (piece.at + int(piece.starts[0]), piece.size) for piece in pieces if isinstance(piece, RecordSlice) and piece.damage
+        (piece.at + int(piece.records.starts[0]), piece.size)
+        for piece in pieces
+        if isinstance(piece, RecordSlice) and piece.damage
     ]
     assert rows == [(place.at, place.size) for place in places[3:6]]
 
@@ -255,7 +257,7 @@ def test_every_undamaged_record_is_a_row_once_or_lies_in_damage(tmp_path_factory
     sizes_add_up(pieces, SIZE)
     rows = record_places(pieces)
     in_damage = [
-        (int(piece.starts[0]) + piece.at if isinstance(piece, RecordSlice) else piece.at, piece.size)
+        (int(piece.records.starts[0]) + piece.at if isinstance(piece, RecordSlice) else piece.at, piece.size)
         for piece in pieces
         if isinstance(piece, Gap) or (isinstance(piece, RecordSlice) and piece.damage)
     ]
