@@ -224,6 +224,7 @@ def _local() -> dict[str, str]:
         # Tables of an in-memory catalog end with the session, so their files can be deleted too.
         "spark.sql.warehouse.dir": _temporary_folder(),
         "spark.sql.shuffle.partitions": str(2 * (os.cpu_count() or 1)),
+        "spark.python.daemon.module": "rmqkit.spark.worker_daemon",
     }
 
 
