@@ -85,8 +85,8 @@ class ProgressMetrics:
         """Yield the metrics, for prometheus-client."""
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
-        def family(name: str, text: str, values: Labelled, *labels: str, kind: Any = GaugeMetricFamily) -> "Metric":
-            made: Any = kind(f"rmqkit_pipeline_{name}", text, labels=["pipeline", *labels])
+        def family(name: str, text: str, values: Labelled, *labels: str, kind: Any = GaugeMetricFamily) -> Any:
+            made = kind(f"rmqkit_pipeline_{name}", text, labels=["pipeline", *labels])
             for words, value in values.items():
                 made.add_metric([self._pipeline, *words], value)
             return made
@@ -96,7 +96,9 @@ class ProgressMetrics:
             return
         progress, at_s = self._last
         yield family("rows", "messages since the start", {(): progress.rows}, kind=CounterMetricFamily)
-        offsets = {(key.topic, key.broker, str(key.queue)): each for key, each in ranges.flat(progress.offsets).items()}
+        offsets: Labelled = {
+            (key.topic, key.broker, str(key.queue)): each for key, each in ranges.flat(progress.offsets).items()
+        }
         shown = dict(islice(offsets.items(), QUEUES_MAX))
         yield family("offset", "offset of a queue that is read next", shown, "topic", "broker", "queue")
         for name, text, value in (
