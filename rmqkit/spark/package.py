@@ -208,14 +208,10 @@ def check(path: str | os.PathLike[str]) -> None:
         raise ConfigError(f"{PACKAGE_KEY}: {path} cannot be read: {error}") from None
     if mark is None:
         raise ConfigError(f"{PACKAGE_KEY}: {path} is no package of `rmqkit pipeline package`")
-    own = own_mark()
-    for name, packed, here in zip(PackageMark.__struct_fields__, _values(mark), _values(own), strict=True):
-        if packed != here:
-            raise ConfigError(f"{PACKAGE_KEY}: {path} was made for {name} {packed}, and this is {here}: make it again")
-
-
-def _values(mark: PackageMark) -> tuple[str, ...]:
-    return (mark.python, mark.platform, mark.rmqkit)
+    own = msgspec.structs.asdict(own_mark())
+    for name, packed in msgspec.structs.asdict(mark).items():
+        if packed != own[name]:
+            raise ConfigError(f"{PACKAGE_KEY}: {path} was made for {name} {packed}, and this is {own[name]}: make it again")
 
 
 def prepare_driver() -> None:

@@ -44,6 +44,12 @@ MASTER = "local[*]"
 BATCH_ROWS = 8192
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+#: For the JVM of a local master: its second compiler compiles methods only once they have run ten
+#: times as often as by default. In a job of seconds it would compile thousands that soon rest.
+LATE_COMPILER = (
+    "-XX:+IgnoreUnrecognizedVMOptions -XX:Tier4InvocationThreshold=50000 -XX:Tier4MinInvocationThreshold=6000 "
+    "-XX:Tier4CompileThreshold=150000 -XX:Tier4BackEdgeThreshold=400000"
+)
 #: Beginnings of the lines that a JVM writes at every start.
 NOISE = (
     "WARNING: Using incubator modules:",
@@ -224,6 +230,8 @@ def _local() -> dict[str, str]:
         # Tables of an in-memory catalog end with the session, so their files can be deleted too.
         "spark.sql.warehouse.dir": _temporary_folder(),
         "spark.sql.shuffle.partitions": str(2 * (os.cpu_count() or 1)),
+        "spark.python.daemon.module": "rmqkit.spark.worker_daemon",
+        JAVA_OPTIONS: LATE_COMPILER,
     }
 
 

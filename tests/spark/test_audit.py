@@ -240,6 +240,12 @@ def test_a_checker_that_fails_or_needs_too_many_rows_is_inconclusive(monkeypatch
     found = {each.promise: each for each in run_check.check(task).found}
     assert found["waits-bounded"].judgement is Judgement.INCONCLUSIVE
     assert f"one process holds {sends:,} rows" in found["waits-bounded"].why
+    assert all("it needs 117 rows at once" in found[name].why for name in run_check.IN_SQL), "the polls of nodes"
+    checked_run = run_check.check(task)
+    assert checked_run.context is None
+    assert set(found) == set(checked_run.promises)
+    monkeypatch.setattr(stored_history, "HELD_ROWS", 10 * sends)
+    found = {each.promise: each for each in run_check.check(task).found}
     assert not set(found) & set(run_check.IN_SQL)
 
     def fails(self, history, plan):

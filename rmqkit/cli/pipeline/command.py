@@ -35,7 +35,7 @@ from rmqkit.cli.pipeline.arguments import (
     known,
     pairs,
 )
-from rmqkit.cli.pipeline.session_run import ProgressPrinter, StopSignal, builtins, running, serving
+from rmqkit.cli.pipeline.session_run import ProgressPrinter, StopSignal, builtins, finish, running, serving
 from rmqkit.cli.times import time_of
 
 app = group("pipeline")
@@ -107,11 +107,8 @@ def ingest(
             on_progress=tell,
             stop=ending,
         )
-    if json:
-        output.line({"done": builtins(done)})
-    else:
-        files = f" in {count_text(done.files, 'file')}, {size_text(done.bytes)}" if done.files else ""
-        print(f"{count_text(done.rows, 'message')}{files} → {done.path}")
+    files = f" in {count_text(done.files, 'file')}, {size_text(done.bytes)}" if done.files else ""
+    finish(done, f"{count_text(done.rows, 'message')}{files} → {done.path}", json=json)
     ending.check(endless=follow)
 
 
@@ -142,13 +139,11 @@ def compact(
     options = pairs(storage_options, "--storage-option")
     check_source(path, "lake", None, None)
     done = run(path, before_hour=before_hour, topics=topics, storage_options=options)
-    if json:
-        output.document(builtins(done))
-    elif done.hours:
+    text = "nothing to do: the files of every past hour are merged already"
+    if done.hours:
         files = f"{count_text(done.files_before, 'file')} ({size_text(done.bytes_before)})"
-        print(f"{count_text(done.hours, 'hour')}: {files} merged into {done.files_after} ({size_text(done.bytes_after)})")
-    else:
-        print("nothing to do: the files of every past hour are merged already")
+        text = f"{count_text(done.hours, 'hour')}: {files} merged into {done.files_after} ({size_text(done.bytes_after)})"
+    output.answer(builtins(done), text, as_json=json)
 
 
 @app.command()
@@ -165,11 +160,9 @@ def migrate(
     from rmqkit.spark.pipelines.migrate import migrate as run
 
     done = run(path)
-    if json:
-        output.document(builtins(done))
-    else:
-        rows = f"{count_text(done.rows, 'row')} in {count_text(done.files, 'file')}"
-        print(f"{rows}: {done.path} {'is' if done.is_new else 'was already'} a Delta table")
+    rows = f"{count_text(done.rows, 'row')} in {count_text(done.files, 'file')}"
+    text = f"{rows}: {done.path} {'is' if done.is_new else 'was already'} a Delta table"
+    output.answer(builtins(done), text, as_json=json)
 
 
 @app.command()
@@ -234,10 +227,8 @@ def replay(
             storage_options=storage,
             on_progress=tell,
         )
-    if json:
-        output.line({"done": builtins(done)})
-    else:
-        print(f"{count_text(done.rows, 'message')} of {count_text(done.queues, 'queue')} → {to} (run id {done.run_id})")
+    queues = count_text(done.queues, "queue")
+    finish(done, f"{count_text(done.rows, 'message')} of {queues} → {to} (run id {done.run_id})", json=json)
     ending.check(endless=False)
 
 
@@ -305,10 +296,7 @@ def copy(
             on_progress=tell,
             stop=ending,
         )
-    if json:
-        output.line({"done": builtins(done)})
-    else:
-        print(f"{count_text(done.rows, 'message')} of {topic} → {to}")
+    finish(done, f"{count_text(done.rows, 'message')} of {topic} → {to}", json=json)
     ending.check(endless=follow)
 
 
@@ -325,10 +313,9 @@ def package(
     Pass the file to the other commands with --conf spark.rmqkit.package=FILE. It fits workers with
     this minor version of Python on this platform.
     """
-    from rmqkit.spark import package as packages
-    from rmqkit.spark.sessions import check_installed
-
     check_installed()
+    from rmqkit.spark import package as packages
+
     target = to or Path(packages.file_name())
     if not target.absolute().parent.is_dir():
         raise UsageError(f"--to {target}: the folder {target.parent} does not exist")

@@ -22,6 +22,7 @@ from rmqkit.cli.pipeline.arguments import (
     StorageOptions,
     Until,
     bounds,
+    check_installed,
     check_options,
     check_source,
     known,
@@ -121,11 +122,10 @@ def stats(
 
 def check_figures(plot: Path | None, report: Path | None) -> None:
     """Raise ConfigError or UsageError if no plot, or no page, can be written to its file."""
-    from rmqkit.spark.pipelines.stats import check_plot
-    from rmqkit.spark.sessions import check_installed
-
     check_installed()
     if plot is not None:
+        from rmqkit.spark.pipelines.stats import check_plot
+
         check_plot(plot)
     check_report(report)
 
@@ -149,7 +149,6 @@ def audit(
     """
     from rmqkit.cluster.layout.home import home_folder
     from rmqkit.drill import runs as folders
-    from rmqkit.spark.sessions import check_installed
 
     check_installed()
     check_report(report)

@@ -241,6 +241,11 @@ class ProgressPrinter:
         self._bar.update(self._task, completed=progress.rows, total=total, state=state)
 
 
+def finish(done: Any, text: str, *, json: bool) -> None:
+    """Print the result of a pipeline with progress: the last line of JSON, or `text`."""
+    output.line({"done": builtins(done)}) if json else print(text)
+
+
 def builtins(value: Any) -> Any:
     """Return a pipeline's result as JSON types."""
     import msgspec

@@ -134,8 +134,10 @@ def prepared(
             columns = [column.split()[0] for column in views.CONTEXT.split(", ")]
             told = [tuple(each.get(column) for column in columns) for each in contexts]
             session.createDataFrame(told, views.CONTEXT).createOrReplaceTempView("contexts")
+            rules = {each["run"]: each["rule"] for each in contexts if "rule" in each}
             for name, query in views.VIEWS.items():
-                keep(name, session.sql(query))
+                frame = session.sql(query)
+                keep(name, views.placed(frame, rules) if name == views.PROMISED else frame)
         yield session
 
 

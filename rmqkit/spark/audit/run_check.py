@@ -22,11 +22,11 @@ from typing import Any, NamedTuple
 from rmqkit import plugins
 from rmqkit.drill.arrow import rows, stored_history
 from rmqkit.drill.arrow.stored_history import StoredHistory, TooManyRows
-from rmqkit.drill.history import OF_MESSAGES, History
-from rmqkit.drill.plan import Plan, ReplicationMode
+from rmqkit.drill.history import OF_MESSAGES, History, HistoryRow
+from rmqkit.drill.plan import Plan
 from rmqkit.drill.promises.contract import Judgement, Promise, chosen
-from rmqkit.drill.promises.facts import fault_of, nodes_of, unfinished
-from rmqkit.drill.promises.table import AS_ALONE, AS_UNSYNCED, cell
+from rmqkit.drill.promises.facts import Copies, Hit, fault_of, nodes_of, unfinished
+from rmqkit.drill.promises.table import cell
 
 #: the largest run, in rows, that one process reads as a whole: about 1 GB as Python objects
 PROCESS_ROWS = 1_000_000
@@ -65,6 +65,21 @@ class PromiseAudit(NamedTuple):
     why: str = ""
 
 
+class SurvivalRule(NamedTuple):
+    """Says where the mode of a run promises that a send is after the fault."""
+
+    plan: Plan
+    fault: Hit
+    copies: Copies
+
+    def where(self, send: Mapping[str, Any]) -> str:
+        """Return the place of a send with `broker`, `status` and its times."""
+        row = HistoryRow(0, "", "send", "", "", send["invoke_ms"], send["complete_ms"], broker=send["broker"])
+        hits_master, copies = self.fault.hits(row.broker), self.copies.of(row, self.plan)
+        status = send["status"] or "SEND_OK"
+        return str(cell(self.plan.mode, self.fault.harm, status, copies=copies, hits_master=hits_master).where)
+
+
 class RunTask(NamedTuple):
     """One run as a Spark task gets it."""
 
@@ -85,7 +100,7 @@ class RunFindings(NamedTuple):
     #: the promises that the run's drill checks, in the order of reports
     promises: tuple[str, ...] = ()
     found: tuple[PromiseAudit, ...] = ()
-    #: what SQL needs to know of a large run (`views.CONTEXT`)
+    #: what SQL needs to know of a large run (`views.CONTEXT`), and `rule`, its SurvivalRule
     context: Mapping[str, Any] | None = None
     #: why the history cannot be read, "" if it can
     error: str = ""
@@ -118,8 +133,14 @@ def check(task: RunTask) -> RunFindings:
             found.append(_checked(task.name, promise, history, plan))
         if isinstance(history, StoredHistory):
             history.release()
-    names = (*(each.name for each in wanted), *unknown)
-    return RunFindings(task.name, names, tuple(found), context(task.name, history, plan) if task.is_large else None)
+    known = None
+    if task.is_large:
+        try:
+            known = context(task.name, history, plan)
+        except TooManyRows as error:
+            in_sql = [each.name for each in wanted if each.name in IN_SQL]
+            found += [PromiseAudit(task.name, name, Judgement.INCONCLUSIVE, (), 0, why=str(error)) for name in in_sql]
+    return RunFindings(task.name, (*(each.name for each in wanted), *unknown), tuple(found), known)
 
 
 def _checked(run: str, promise: Promise, history: History, plan: Plan) -> PromiseAudit:
@@ -142,27 +163,20 @@ def _checked(run: str, promise: Promise, history: History, plan: Plan) -> Promis
 
 
 def context(run: str, history: History, plan: Plan) -> dict[str, Any]:
-    """Return what SQL needs to know of a run: the plan, the fault, and which nodes were read."""
+    """Return what SQL needs to know of a run: the fault, which nodes were read, and the rule.
+
+    Raises TooManyRows if the polls of nodes, or the queues that were read, are more.
+    """
     fault = fault_of(history)
     masters, slaves = nodes_of(history)
     values: dict[str, Any] = {
         "run": run,
-        "replicas": plan.replicas,
-        "is_quorum": plan.mode.replication is ReplicationMode.QUORUM,
         "has_fault": fault is not None,
         "masters": masters,
         "slaves": slaves,
         "unread": unfinished(history, masters) if masters else "no master was read",
     }
     if fault is not None:
-        values |= {
-            "harm": str(fault.harm),
-            "fault_broker": fault.broker,
-            "hits_master": fault.hits_master,
-            "fault_ms": fault.begin_ms,
-            "where_plain": str(cell(plan.mode, fault.harm).where),
-            "where_alone": str(cell(plan.mode, fault.harm, AS_ALONE[0]).where),
-            "where_unsynced": str(cell(plan.mode, fault.harm, AS_UNSYNCED[0]).where),
-            "where_both": str(cell(plan.mode, fault.harm, AS_UNSYNCED[0], copies=1).where),
-        }
+        values |= {"harm": str(fault.harm), "hits_master": fault.hits_master}
+        values["rule"] = SurvivalRule(plan, fault, Copies(history))
     return values

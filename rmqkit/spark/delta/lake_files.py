@@ -1,37 +1,27 @@
 """Makes Spark's tasks write the data files of a lake, and on object stores read them.
 
-A private data source of Spark (`LakeFiles`) hands each task its rows as Arrow batches. The task
-writes them (`data_files`) and returns a report of each file. Spark passes on the reports of exactly
-one attempt of each task. Files of other attempts, and of drivers that died before their commit, are
-in no commit; `vacuum` removes them.
+Each task gets its rows as Arrow batches (`mapInArrow`), writes them (`data_files`) and returns a
+report of each file as its own rows. Spark passes on the rows of exactly one attempt of each task.
+Files of other attempts, and of drivers that died before their commit, are in no commit; `vacuum`
+removes them.
 
 Compared with Spark's own Parquet sink this needs half the time, since rows need no sort: a task of
-the source reads its queue in order. It also is the same code for each place that deltalake knows.
+the source reads its queue in order. Compared with a Python data source it needs two Python
+processes fewer on the driver, one that plans the write and one that commits it. It also is the same
+code for each place that deltalake knows.
 
-The reports return through a file on the driver's machine, because Spark runs `commit` of a data
-source in a process of its own. Storage options may be credentials. They travel in the class, which
-Spark pickles, and not in options, which Spark shows in plans.
+Storage options may be credentials. They travel in the pickled function, which no plan shows.
 """
 
 from __future__ import annotations
 
 import json
-import tempfile
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
 from functools import reduce
-from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 import msgspec
 import pyarrow as pa
-from pyspark.sql.datasource import (
-    DataSource,
-    DataSourceArrowWriter,
-    DataSourceReader,
-    InputPartition,
-    WriterCommitMessage,
-)
 
 from rmqkit.spark.delta.data_files import HOUR, TOPIC, FileReport, TaskWriter, stored_batches
 from rmqkit.spark.delta.lake_table import PARTITIONS, Filters
@@ -42,38 +32,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-
-@dataclass(frozen=True)
-class TaskReports(WriterCommitMessage):
-    """The result of a task."""
-
-    files: list[FileReport]
-
-
-# --- on the driver
-
-
-class LakeFiles(DataSource):
-    """The private data source; `storage` is set in a subclass for each lake."""
-
-    storage: ClassVar[LakeStorage]
-
-    @classmethod
-    def name(cls) -> str:
-        return "rmqkit-lake-files"
-
-    def writer(self, schema: StructType, overwrite: bool) -> FilesWriter:
-        return FilesWriter(self.storage, self.options["reports"], self.options["has_topics"] == "true")
-
-    def reader(self, schema: StructType) -> FilesReader:
-        return FilesReader(self.storage, json.loads(self.options["files"]), schema)
-
-
-def register(spark: SparkSession, storage: LakeStorage) -> str:
-    """Make Spark know the data source for this lake, and return its name."""
-    # Not found in its module, the class is pickled by value, with its storage.
-    spark.dataSource.register(type("LakeFilesOfLake", (LakeFiles,), {"storage": storage, "__module__": __name__}))
-    return LakeFiles.name()
+#: Work of a task: its rows as batches, to the batches of its result.
+TaskFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
 def write(rows: DataFrame, storage: LakeStorage, *, has_topics: bool = False) -> list[FileReport]:
@@ -81,11 +41,18 @@ def write(rows: DataFrame, storage: LakeStorage, *, has_topics: bool = False) ->
 
     With `has_topics` the files have the column `topic`.
     """
-    with tempfile.TemporaryDirectory(prefix="rmqkit-lake-") as folder:
-        reports = Path(folder, "reports")
-        writer = rows.write.format(register(rows.sparkSession, storage)).mode("append")
-        writer.options(reports=str(reports), has_topics=has_topics).save()
-        return msgspec.json.decode(reports.read_bytes(), type=list[FileReport])
+
+    def write_task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        from pyspark.taskcontext import TaskContext
+
+        context = TaskContext.get()
+        writer = TaskWriter(storage, 0 if context is None else context.partitionId(), has_topics=has_topics)
+        for batch in batches:
+            writer.put(batch)
+        yield pa.record_batch({"reports": [msgspec.json.encode(writer.close())]})
+
+    reports = map_in_arrow(rows, write_task, "reports binary").collect()
+    return [file for each in reports for file in msgspec.json.decode(each.reports, type=list[FileReport])]
 
 
 def rows_of(
@@ -114,53 +81,28 @@ def rows_of(
     return reduce(lambda one, other: one.union(other), parts)
 
 
-def _read(spark: SparkSession, storage: LakeStorage, names: Sequence[str], schema: StructType) -> DataFrame:
-    """Return the rows of data files, read by PyArrow; Spark needs no jar for the place."""
-    reader = spark.read.format(register(spark, storage)).schema(schema)
-    return reader.option("files", json.dumps(list(names))).load()
+def _read(spark: SparkSession, storage: LakeStorage, names: list[str], schema: StructType) -> DataFrame:
+    """Return the rows of data files, a task each, read by PyArrow; Spark needs no jar for it."""
 
-
-class FilesWriter(DataSourceArrowWriter):
-    def __init__(self, storage: LakeStorage, reports: str, has_topics: bool) -> None:
-        self._storage = storage
-        self._reports = reports
-        self._has_topics = has_topics
-
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskReports:
-        from pyspark.taskcontext import TaskContext
-
-        context = TaskContext.get()
-        partition = 0 if context is None else context.partitionId()
-        writer = TaskWriter(self._storage, partition, has_topics=self._has_topics)
-        for batch in iterator:
-            writer.put(batch)
-        return TaskReports(writer.close())
-
-    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        files = [file for message in messages if isinstance(message, TaskReports) for file in message.files]
-        Path(self._reports).write_bytes(msgspec.json.encode(files))
-
-
-# --- reading by the tasks
-
-
-class FilePartition(InputPartition):
-    def __init__(self, name: str) -> None:
-        super().__init__(name)
-
-
-class FilesReader(DataSourceReader):
-    """Reads data files, a task each."""
-
-    def __init__(self, storage: LakeStorage, names: Sequence[str], schema: StructType) -> None:
-        self._storage = storage
-        self._names = names
-        self._schema = schema
-
-    def partitions(self) -> Sequence[InputPartition]:
-        return [FilePartition(name) for name in self._names]
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+    def read_task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from pyspark.sql.pandas.types import to_arrow_schema
 
-        yield from stored_batches(self._storage, partition.value, to_arrow_schema(self._schema, timezone="UTC"))
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                yield from stored_batches(storage, names[number], to_arrow_schema(schema, timezone="UTC"))
+
+    return map_in_arrow(spark.range(0, len(names), 1, len(names)), read_task, schema)
+
+
+def map_in_arrow(rows: DataFrame, function: TaskFunction, schema: StructType | str) -> DataFrame:
+    """Do what `rows.mapInArrow(function, schema)` does, also without pandas.
+
+    PySpark 4.3 asks for pandas there, which the function itself does not need.
+    """
+    from pyspark.sql import DataFrame
+    from pyspark.sql.udf import UserDefinedFunction
+    from pyspark.util import PythonEvalType
+
+    udf = UserDefinedFunction(function, schema, evalType=PythonEvalType.SQL_MAP_ARROW_ITER_UDF)
+    column = udf(*[rows[name] for name in rows.columns])
+    return DataFrame(rows._jdf.mapInArrow(column._jc, False, None), rows.sparkSession)

@@ -135,6 +135,19 @@ def placed(sources: Sequence[QueueKey], targets: Sequence[MessageQueue]) -> dict
     return chosen
 
 
+def ordered(
+    rows: DataFrame, queues: Sequence[QueueKey], order: str, topic: str, namesrv: str | None
+) -> tuple[DataFrame, int]:
+    """Return messages for the topic, in an order of ORDERS, and the number of tasks that send them.
+
+    `queues` are those of the rows. Raises NoRoute.
+    """
+    tasks = tasks_of(rows, len(queues))
+    if order == "key":
+        return in_key_order(rows, tasks), tasks
+    return in_queue_order(rows, placed(queues, target_queues(topic, namesrv)), tasks), tasks
+
+
 def in_queue_order(rows: DataFrame, places: Mapping[QueueKey, MessageQueue], tasks: int) -> DataFrame:
     """Return the rows with the sink's columns, each source queue in one task."""
     from pyspark.sql import functions as F

@@ -17,11 +17,9 @@ With `format="iceberg"` the lake is an Iceberg table (`iceberg_table`), with the
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import os
-import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -31,9 +29,9 @@ from rmqkit.spark.delta.iceberg_table import IcebergTable
 from rmqkit.spark.delta.lake_table import LakeTable
 from rmqkit.spark.delta.storage import LakeStorage
 from rmqkit.spark.options import SourceOptions, parse
-from rmqkit.spark.pipelines import batches
+from rmqkit.spark.pipelines import batches, query_checkpoint
 from rmqkit.spark.pipelines.progress import PipelineProgress, run_batches
-from rmqkit.spark.pipelines.query_checkpoint import QueryCheckpoint
+from rmqkit.spark.pipelines.topic_source import SOURCE, source_options
 from rmqkit.spark.source.ranges import Ends
 
 if TYPE_CHECKING:
@@ -41,7 +39,6 @@ if TYPE_CHECKING:
 
 CHECKPOINTS = "_lake/checkpoints"
 TRIGGER = "10 seconds"
-SOURCE = "rocketmq"
 FORMATS: Mapping[str, Callable[[LakeStorage], batches.BatchTable]] = {"delta": LakeTable, "iceberg": IcebergTable}
 
 
@@ -93,22 +90,30 @@ def ingest(
     if not names or not all(names):
         raise ConfigError("name a topic to ingest")
     table = table_at(path, format, storage_options)
-    with _checkpoint(spark, table.storage, checkpoint, names) as place:
-        given = _source_options(names, namesrv, options, table)
-        parsed = parse(given, "stream")
-        # Resolve the name servers here: the environment of Spark's processes may name others.
-        given["namesrv"] = ";".join(parsed.namesrv)
+    if checkpoint is None and table.storage.is_local:
+        checkpoint = table.storage.full(default_checkpoint(names))
+    with query_checkpoint.opened(None if checkpoint is None else os.fspath(checkpoint), spark) as place:
+        given = source_options("stream", names, namesrv, options, start=batches.unread(table.state(), names))
+        starts = _starts(parse(given, "stream"))
+        done = IngestResult(path=table.storage.uri, checkpoint=place.uri, query="")
+
+        def add(rows: DataFrame, batch: int) -> None:
+            query = place.query_id()
+            if query is None:
+                raise ConfigError(f"{place.uri} has no checkpoint any more: it was removed while the query ran")
+            offsets = place.offsets_of(batch, starts)
+            added = batches.add(table, rows, query=query if place.is_kept else None, batch=batch, offsets=offsets)
+            done.batches += added.is_new
+            done.rows += added.rows
+            done.files += added.files
+            done.bytes += added.size
+            done.repeated += added.repeated
+
         rows = spark.readStream.format(SOURCE).options(**given).load()
-        run = _Run(table, place, _starts(parsed))
-
-        def report(progress: PipelineProgress) -> None:
-            run.done.offsets = progress.offsets
-            if on_progress:
-                on_progress(progress)
-
-        run_batches(rows, run.add, place, trigger=trigger if follow else None, on_progress=report, stop=stop)
-        run.done.query = place.query_id() or ""
-        return run.done
+        interval = trigger if follow else None
+        done.offsets = run_batches(rows, add, place, trigger=interval, on_progress=on_progress, stop=stop)
+        done.query = place.query_id() or ""
+        return done
 
 
 def table_at(path: str | os.PathLike[str], format: str, options: Mapping[str, str] | None) -> batches.BatchTable:
@@ -121,64 +126,13 @@ def table_at(path: str | os.PathLike[str], format: str, options: Mapping[str, st
     return FORMATS[format](LakeStorage(path, options))
 
 
-@contextlib.contextmanager
-def _checkpoint(
-    spark: SparkSession, storage: LakeStorage, given: str | os.PathLike[str] | None, topics: Sequence[str]
-) -> Iterator[QueryCheckpoint]:
-    """Yield the checkpoint of a run; one that nobody could find again is removed at the end."""
-    if given is not None or storage.is_local:
-        yield QueryCheckpoint(os.fspath(given or storage.full(default_checkpoint(topics))), spark)
-        return
-    with tempfile.TemporaryDirectory(prefix="rmqkit-ingest-", ignore_cleanup_errors=True) as folder:
-        yield QueryCheckpoint(folder, is_kept=False)
-
-
 def default_checkpoint(topics: Sequence[str]) -> str:
     """Return the path of the checkpoint of these topics, relative to the lake."""
     readable = "+".join(topics).replace("%", "_")[:60]
     return f"{CHECKPOINTS}/{readable}-{hashlib.sha256(','.join(topics).encode()).hexdigest()[:12]}"
 
 
-def _source_options(
-    topics: Sequence[str],
-    namesrv: str | None,
-    options: Mapping[str, str] | None,
-    table: batches.BatchTable,
-) -> dict[str, str]:
-    given = {key: str(value) for key, value in (options or {}).items()}
-    if namesrv:
-        given["namesrv"] = namesrv
-    given["subscribe"] = ",".join(topics)
-    chosen = {key.lower() for key in given}
-    if not chosen & {"startingoffsets", "startingtimestamp"}:
-        given["startingOffsets"] = batches.unread(table.state(), topics)
-    return given
-
-
 def _starts(options: SourceOptions) -> Ends:
     """Return the start offsets of the queues for which the options name one."""
     chosen = options.starting_offsets
     return {} if isinstance(chosen, str) else {key: offset for key, offset in chosen.items() if offset >= 0}
-
-
-class _Run:
-    """Writes each micro-batch, and adds it to `done`."""
-
-    def __init__(self, table: batches.BatchTable, checkpoint: QueryCheckpoint, starts: Ends) -> None:
-        self._table = table
-        self._checkpoint = checkpoint
-        self._starts = starts
-        self.done = IngestResult(path=table.storage.uri, checkpoint=checkpoint.uri, query="")
-
-    def add(self, rows: DataFrame, batch: int) -> None:
-        query = self._checkpoint.query_id()
-        if query is None:
-            raise ConfigError(f"{self._checkpoint.uri} has no checkpoint any more: it was removed while the query ran")
-        offsets = self._checkpoint.offsets_of(batch, self._starts)
-        kept = query if self._checkpoint.is_kept else None
-        added = batches.add(self._table, rows, query=kept, batch=batch, offsets=offsets)
-        self.done.batches += added.is_new
-        self.done.rows += added.rows
-        self.done.files += added.files
-        self.done.bytes += added.size
-        self.done.repeated += added.repeated

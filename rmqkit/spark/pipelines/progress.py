@@ -76,24 +76,34 @@ def run_batches(
     checkpoint: "QueryCheckpoint",
     *,
     trigger: str | None,
-    on_progress: Callable[[PipelineProgress], None],
+    on_progress: Callable[[PipelineProgress], None] | None,
     stop: Callable[[], bool] | None,
-) -> None:
+) -> dict[str, Any] | None:
     """Run `process` for each micro-batch, until the rows end or, with a `trigger`, as `wait` says.
 
-    `trigger` is the interval of batches. Raises the error of the batch that failed, or that of the
-    query; ConfigError if the query of this checkpoint runs already.
+    `trigger` is the interval of batches. Return the offsets that are read next, None if no batch
+    ended. Raises the error of the batch that failed, or that of the query; ConfigError if the query
+    of this checkpoint runs already.
     """
     check_alone(rows.sparkSession, checkpoint.uri, checkpoint.query_id())
     batch = BatchFunction(process)
     writer = rows.writeStream.foreachBatch(batch).option("checkpointLocation", checkpoint.uri)
     writer = writer.trigger(availableNow=True) if trigger is None else writer.trigger(processingTime=trigger)
+    offsets = None
+
+    def report(progress: PipelineProgress) -> None:
+        nonlocal offsets
+        offsets = progress.offsets
+        if on_progress:
+            on_progress(progress)
+
     try:
-        wait(writer.start(), on_progress, stop, endless=trigger is not None)
+        wait(writer.start(), report, stop, endless=trigger is not None)
     except Exception:
         if batch.error is not None:
             raise batch.error from None
         raise
+    return offsets
 
 
 def check_alone(spark: "SparkSession", checkpoint: str, query_id: str | None) -> None:
@@ -105,30 +115,6 @@ def check_alone(spark: "SparkSession", checkpoint: str, query_id: str | None) ->
     for query in spark.streams.active:
         if str(query.id) == query_id:
             raise ConfigError(f"the query of {checkpoint} runs in this session already: stop it, or use another checkpoint")
-
-
-class QueryWatch:
-    """Turns Spark's progress reports of one query into `PipelineProgress`, one per micro-batch."""
-
-    def __init__(self, query: "StreamingQuery") -> None:
-        self._query = query
-        self._batch = -1
-        self._rows = 0
-
-    def new(self) -> Iterator[PipelineProgress]:
-        for progress in self._query.recentProgress:
-            report = json.loads(progress.json)
-            batch = int(report["batchId"])
-            # Spark reports an idle trigger under the number of the next batch.
-            if batch <= self._batch or not _has_run(report):
-                continue
-            self._batch = batch
-            self._rows += int(report["numInputRows"])
-            yield of_query(report, self._rows)
-
-
-def _has_run(report: Mapping[str, Any]) -> bool:
-    return "addBatch" in report.get("durationMs", {})
 
 
 def of_query(told: Mapping[str, Any], rows: int) -> PipelineProgress:
@@ -157,10 +143,10 @@ def _offsets(report: Any) -> dict[str, Any]:
 
 def wait(
     query: "StreamingQuery",
-    on_progress: Callable[[PipelineProgress], None] | None = None,
-    stop: Callable[[], bool] | None = None,
+    on_progress: Callable[[PipelineProgress], None],
+    stop: Callable[[], bool] | None,
     *,
-    endless: bool = False,
+    endless: bool,
 ) -> None:
     """Wait until the query ends, `stop` returns True or Ctrl-C is pressed, then stop the query.
 
@@ -168,14 +154,16 @@ def wait(
     the exception of the query. Ctrl-C raises KeyboardInterrupt, except if `endless`: then it is the
     normal end.
     """
-    watch = QueryWatch(query)
+    rows, last = 0, -1
     try:
         ended = False
         while not ended:
             ended = bool(query.awaitTermination(LOOK_S))
-            for progress in watch.new():
-                if on_progress:
-                    on_progress(progress)
+            for report in [json.loads(each.json) for each in query.recentProgress]:
+                # Spark reports an idle trigger under the number of the next batch.
+                if report["batchId"] > last and "addBatch" in report.get("durationMs", {}):
+                    rows, last = rows + report["numInputRows"], report["batchId"]
+                    on_progress(of_query(report, rows))
             if not ended and stop is not None and stop():
                 break
     except KeyboardInterrupt:

@@ -9,7 +9,8 @@ progress; it asks neither Spark nor a broker. Before the first micro-batch ends,
 """
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from rmqkit.errors import ConfigError
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
 #: Limit of the series of `rmqkit_pipeline_offset`: one for each queue, in the order of their names.
 #: `rmqkit_pipeline_queues_omitted` has the number of those beyond it.
 QUEUES_MAX = 10_000
+
+#: labels beside the pipeline's → value
+Labelled = Mapping[tuple[str, ...], float]
 
 
 def address_of(text: str) -> Address:
@@ -81,40 +85,29 @@ class ProgressMetrics:
         """Yield the metrics, for prometheus-client."""
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
-        labels = {"pipeline": self._pipeline}
-
-        def gauge(name: str, text: str, value: float) -> GaugeMetricFamily:
-            made = GaugeMetricFamily(f"rmqkit_pipeline_{name}", text, labels=list(labels))
-            made.add_metric(list(labels.values()), value)
+        def family(name: str, text: str, values: Labelled, *labels: str, kind: Any = GaugeMetricFamily) -> Any:
+            made = kind(f"rmqkit_pipeline_{name}", text, labels=["pipeline", *labels])
+            for words, value in values.items():
+                made.add_metric([self._pipeline, *words], value)
             return made
 
-        info = GaugeMetricFamily("rmqkit_pipeline_info", "1; the labels name the pipeline", labels=[*labels, "topics"])
-        info.add_metric([*labels.values(), self._topics], 1)
-        yield info
+        yield family("info", "1; the labels name the pipeline", {(self._topics,): 1}, "topics")
         if self._last is None:
             return
         progress, at_s = self._last
-        rows = CounterMetricFamily("rmqkit_pipeline_rows", "messages since the start", labels=list(labels))
-        rows.add_metric(list(labels.values()), progress.rows)
-        yield rows
-        yield gauge("rows_per_second", "messages per second of the last micro-batch", progress.rows_per_s)
-        yield gauge("last_batch_rows", "messages of the last micro-batch", progress.batch_rows)
-        if progress.batch is not None:
-            yield gauge("last_batch", "number of the last micro-batch", progress.batch)
-        yield gauge("last_batch_timestamp_seconds", "Unix time of the report on the last micro-batch", at_s)
-        if progress.lag is not None:
-            yield gauge("lag_messages", "messages that the brokers have and the pipeline has not read", progress.lag)
-        yield from self._offsets(progress, labels, gauge)
-
-    def _offsets(
-        self, progress: "PipelineProgress", labels: dict[str, str], gauge: "Callable[[str, str, float], Metric]"
-    ) -> "Iterator[Metric]":
-        from prometheus_client.core import GaugeMetricFamily
-
-        offsets = sorted(ranges.flat(progress.offsets).items())
-        queues = [*labels, "topic", "broker", "queue"]
-        found = GaugeMetricFamily("rmqkit_pipeline_offset", "offset of a queue that is read next", labels=queues)
-        for key, offset in offsets[:QUEUES_MAX]:
-            found.add_metric([*labels.values(), key.topic, key.broker, str(key.queue)], offset)
-        yield found
-        yield gauge("queues_omitted", "queues whose offsets are not shown", max(0, len(offsets) - QUEUES_MAX))
+        yield family("rows", "messages since the start", {(): progress.rows}, kind=CounterMetricFamily)
+        offsets: Labelled = {
+            (key.topic, key.broker, str(key.queue)): each for key, each in ranges.flat(progress.offsets).items()
+        }
+        shown = dict(islice(offsets.items(), QUEUES_MAX))
+        yield family("offset", "offset of a queue that is read next", shown, "topic", "broker", "queue")
+        for name, text, value in (
+            ("rows_per_second", "messages per second of the last micro-batch", progress.rows_per_s),
+            ("last_batch_rows", "messages of the last micro-batch", progress.batch_rows),
+            ("last_batch", "number of the last micro-batch", progress.batch),
+            ("last_batch_timestamp_seconds", "Unix time of the report on the last micro-batch", at_s),
+            ("lag_messages", "messages that the brokers have and the pipeline has not read", progress.lag),
+            ("queues_omitted", "queues whose offsets are not shown", len(offsets) - len(shown)),
+        ):
+            if value is not None:
+                yield family(name, text, {(): value})

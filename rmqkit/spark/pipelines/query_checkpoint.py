@@ -6,8 +6,10 @@ jar).
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Mapping
+import tempfile
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -80,3 +82,13 @@ class QueryCheckpoint:
             return bytes(self._spark._jvm.org.apache.commons.io.IOUtils.toByteArray(stream))
         finally:
             stream.close()
+
+
+@contextlib.contextmanager
+def opened(path: str | None, spark: SparkSession) -> Iterator[QueryCheckpoint]:
+    """Yield the checkpoint at a path; without one, a temporary one that is removed at the end."""
+    if path is not None:
+        yield QueryCheckpoint(path, spark)
+        return
+    with tempfile.TemporaryDirectory(prefix="rmqkit-checkpoint-", ignore_cleanup_errors=True) as folder:
+        yield QueryCheckpoint(folder, is_kept=False)

@@ -71,18 +71,12 @@ def replay(
     forwarder.check(rows)
     run_id = run_id or uuid.uuid4().hex
     with jobs(spark, on_progress):
-        # Without `create`, a missing topic is an error before the source is read.
-        targets = [] if create else forwarder.target_queues(topic, servers)
+        if not create:
+            forwarder.target_queues(topic, servers)  # a missing topic is an error before the source is read
         queues = forwarder.source_queues(rows)
-        if create:
-            if not forwarder.create_topic(topic, queues, servers):
-                return ReplayResult(topic=topic, rows=0, queues=0, tasks=0, run_id=run_id)
-            targets = forwarder.target_queues(topic, servers)
-        tasks = forwarder.tasks_of(rows, len(queues))
-        if order == "queue":
-            messages = forwarder.in_queue_order(rows, forwarder.placed(queues, targets), tasks)
-        else:
-            messages = forwarder.in_key_order(rows, tasks)
+        if create and not forwarder.create_topic(topic, queues, servers):
+            return ReplayResult(topic=topic, rows=0, queues=0, tasks=0, run_id=run_id)
+        messages, tasks = forwarder.ordered(rows, queues, order, topic, servers)
         sent = forwarder.write(messages, topic, servers, run_id=run_id, rate=rate, options=options)
     return ReplayResult(topic=topic, rows=sent, queues=len(queues), tasks=tasks, run_id=run_id)
 

@@ -12,23 +12,22 @@ latency. Percentiles of more than ACCURACY values are approximate (Spark's `perc
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from rmqkit.errors import ConfigError
-from rmqkit.spark.options import parse
 from rmqkit.spark.pipelines import lake
 from rmqkit.spark.pipelines.progress import PipelineProgress, jobs
+from rmqkit.spark.pipelines.topic_source import SOURCE, source_options
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 ACCURACY = 10_000
 SHARES = (0.5, 0.95, 0.99)
-SOURCE = "rocketmq"
 NEEDED = ("topic", "keys", "body", "born_time", "store_time")
 #: file suffixes of the supported plot formats
 PLOT_TYPES = (".svg", ".png", ".pdf")
@@ -147,14 +146,12 @@ def _rows(
 ) -> DataFrame:
     if not topics:
         raise ConfigError("name a topic, or the path of a lake")
-    given = {key: str(value) for key, value in (options or {}).items()}
-    given |= {"subscribe": ",".join(topics), "columns": ",".join(NEEDED)} | ({"namesrv": namesrv} if namesrv else {})
+    asked = {**(options or {}), "columns": ",".join(NEEDED)}
     if since is not None:
-        given |= {"startingTimestamp": str(lake.millis(since)), "startingOffsetsByTimestampStrategy": "latest"}
+        asked |= {"startingTimestamp": str(lake.millis(since)), "startingOffsetsByTimestampStrategy": "latest"}
     if until is not None:
-        given["endingTimestamp"] = str(lake.millis(until))
-    # Resolve the name servers here: the environment of Spark's processes may name others.
-    given["namesrv"] = ";".join(parse(given, "batch").namesrv)
+        asked["endingTimestamp"] = str(lake.millis(until))
+    given = source_options("batch", topics, namesrv, asked)
     rows = spark.read.format(SOURCE).options(**given).load()
     return rows.where(lake.stored(since, until)) if since is not None or until is not None else rows
 
@@ -172,8 +169,7 @@ def stats_of(rows: DataFrame, *, hot_keys: int = 5) -> Stats:
         "keys",
     ).persist()
     try:
-        peaks = {(row[0], row[1]): row[2] for row in _peaks(slim).collect()}
-        hours = [_hour(row.asDict(), peaks) for row in _hours(slim).collect()]
+        hours = msgspec.convert([row.asDict(True) for row in _hours(slim).collect()], list[Hour])
         counts = {(hour.topic, hour.hour): hour.messages for hour in hours}
         keys = [
             HotKey(topic, hour, key, messages, messages / counts[topic, hour])
@@ -185,35 +181,32 @@ def stats_of(rows: DataFrame, *, hot_keys: int = 5) -> Stats:
 
 
 def _hours(slim: DataFrame) -> DataFrame:
-    from pyspark.sql import functions as F
-
-    return (
-        slim.groupBy("topic", "hour")
-        .agg(
-            F.count("*").alias("messages"),
-            F.coalesce(F.sum("size"), F.lit(0)).alias("bytes"),
-            *_spread("size"),
-            *_spread("latency_ms"),
-            F.count_if(F.col("latency_ms") < 0).alias("before_born"),
-        )
-        .orderBy("topic", "hour")
-    )
-
-
-def _spread(name: str) -> Iterable[Column]:
-    from pyspark.sql import functions as F
-
-    return (
-        F.percentile_approx(name, list(SHARES), ACCURACY).alias(f"{name}_shares"),
-        F.max(name).alias(f"{name}_max"),
-    )
-
-
-def _peaks(slim: DataFrame) -> DataFrame:
+    """Return a row for each `Hour`, with its fields."""
     from pyspark.sql import functions as F
 
     seconds = slim.groupBy("topic", "hour", "second").agg(F.count("*").alias("messages"))
-    return seconds.groupBy("topic", "hour").agg(F.max("messages"))
+    peaks = seconds.groupBy("topic", "hour").agg(F.max("messages").alias("peak_per_s"))
+    figures = slim.groupBy("topic", "hour").agg(
+        F.count("*").alias("messages"),
+        F.coalesce(F.sum("size"), F.lit(0)).alias("bytes"),
+        (F.count("*") / 3600).alias("per_s"),
+        _spread("size"),
+        _spread("latency_ms"),
+        F.count_if(F.col("latency_ms") < 0).alias("before_born"),
+    )
+    return figures.join(peaks, ["topic", "hour"]).orderBy("topic", "hour")
+
+
+def _spread(name: str) -> Column:
+    """Return the `Spread` of a column; all zeros if no message has a value."""
+    from pyspark.sql import functions as F
+
+    shares = F.percentile_approx(name, list(SHARES), ACCURACY)
+    values = {"p50": F.get(shares, F.lit(0)), "p95": F.get(shares, F.lit(1)), "p99": F.get(shares, F.lit(2))}
+    values["max"] = F.max(name)
+    return F.struct(*[F.coalesce(value.cast("double"), F.lit(0.0)).alias(share) for share, value in values.items()]).alias(
+        name
+    )
 
 
 def _hot(slim: DataFrame, count: int) -> DataFrame:
@@ -226,23 +219,3 @@ def _hot(slim: DataFrame, count: int) -> DataFrame:
     place = Window.partitionBy("topic", "hour").orderBy(F.desc("messages"), "key")
     ranked = counted.withColumn("place", F.row_number().over(place)).where(F.col("place") <= count)
     return ranked.orderBy("topic", "hour", "place").select("topic", "hour", "key", "messages")
-
-
-def _hour(row: Mapping[str, Any], peaks: Mapping[tuple[str, str], int]) -> Hour:
-    return Hour(
-        topic=row["topic"],
-        hour=row["hour"],
-        messages=row["messages"],
-        bytes=row["bytes"],
-        per_s=row["messages"] / 3600,
-        peak_per_s=peaks[row["topic"], row["hour"]],
-        size=_of(row, "size"),
-        latency_ms=_of(row, "latency_ms"),
-        before_born=row["before_born"],
-    )
-
-
-def _of(row: Mapping[str, Any], name: str) -> Spread:
-    """Return the spread of a column; all zeros if no message has a value."""
-    values = [*(row[f"{name}_shares"] or [0, 0, 0]), row[f"{name}_max"] or 0]
-    return Spread(*map(float, values))

@@ -13,8 +13,6 @@ Without one, a copy begins at the earliest message.
 """
 
 import os
-import shutil
-import tempfile
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -22,16 +20,15 @@ import msgspec
 
 from rmqkit.errors import ConfigError
 from rmqkit.spark.options import parse
-from rmqkit.spark.pipelines import forwarder
+from rmqkit.spark.pipelines import forwarder, query_checkpoint
 from rmqkit.spark.pipelines.progress import PipelineProgress, run_batches
-from rmqkit.spark.pipelines.query_checkpoint import QueryCheckpoint
+from rmqkit.spark.pipelines.topic_source import SOURCE, source_options
 from rmqkit.spark.source import ranges
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 TRIGGER = "5 seconds"
-SOURCE = "rocketmq"
 
 
 class CopyResult(msgspec.Struct, kw_only=True):
@@ -77,70 +74,24 @@ def copy(
     """
     if follow and checkpoint is None:
         raise ConfigError("follow needs a checkpoint: a folder in which the copy stores its progress")
-    given = {"startingOffsets": "earliest"} | {key: str(value) for key, value in (options or {}).items()}
-    given |= {"subscribe": topic} | ({"namesrv": namesrv} if namesrv else {})
-    servers = parse(given, "stream").namesrv
-    given["namesrv"] = ";".join(servers)
-    given_to = {"topic": to_topic, "namesrv": to_namesrv or ";".join(servers)}
-    to_servers = parse({**(sink_options or {}), **given_to}, "sink").namesrv
+    given = source_options("stream", [topic], namesrv, options, start="earliest")
+    to_given = {**(sink_options or {}), "topic": to_topic, "namesrv": to_namesrv or given["namesrv"]}
+    to_servers = ";".join(parse(to_given, "sink").namesrv)
     forwarder.check_choices(order, rate)
-    if topic == to_topic and servers == to_servers:
+    if topic == to_topic and given["namesrv"] == to_servers:
         raise ConfigError(f"{topic} cannot be copied into itself: each copy would be copied again")
-    temporary = tempfile.mkdtemp(prefix="rmqkit-copy-") if checkpoint is None else None
-    place = QueryCheckpoint(os.fspath(checkpoint or temporary or ""), spark)
-    done = CopyResult(topic=topic, to_topic=to_topic, checkpoint=None if temporary else place.uri)
-    sender = _CopySender(place, done, ";".join(to_servers), order, rate, sink_options)
+    with query_checkpoint.opened(None if checkpoint is None else os.fspath(checkpoint), spark) as place:
+        done = CopyResult(topic=topic, to_topic=to_topic, checkpoint=place.uri if place.is_kept else None)
 
-    def report(progress: PipelineProgress) -> None:
-        done.offsets = progress.offsets
-        if on_progress:
-            on_progress(progress)
+        def send(rows: "DataFrame", batch: int) -> None:
+            queues = list(ranges.flat(place.offsets_of(batch).end))
+            messages, _ = forwarder.ordered(forwarder.without_delays(rows), queues, order, to_topic, to_servers)
+            run_id = f"{place.query_id()}/{batch}"
+            done.rows += forwarder.write(messages, to_topic, to_servers, run_id=run_id, rate=rate, options=sink_options)
+            done.batches += 1
 
-    try:
         rows = spark.readStream.format(SOURCE).options(**given).load()
         forwarder.check(rows)
-        run_batches(rows, sender.send, place, trigger=trigger if follow else None, on_progress=report, stop=stop)
-    finally:
-        if temporary:
-            shutil.rmtree(temporary, ignore_errors=True)
-    return done
-
-
-class _CopySender:
-    """Sends each micro-batch, and adds it to `done`."""
-
-    def __init__(
-        self,
-        checkpoint: QueryCheckpoint,
-        done: CopyResult,
-        namesrv: str,
-        order: str,
-        rate: int | None,
-        options: Mapping[str, str] | None,
-    ) -> None:
-        self._checkpoint = checkpoint
-        self._done = done
-        self._namesrv = namesrv
-        self._order = order
-        self._rate = rate
-        self._options = options
-
-    def send(self, rows: "DataFrame", batch: int) -> None:
-        query = self._checkpoint.query_id()
-        queues = list(ranges.flat(self._checkpoint.offsets_of(batch).end))
-        rows = forwarder.without_delays(rows)
-        tasks = forwarder.tasks_of(rows, len(queues))
-        if self._order == "queue":
-            targets = forwarder.target_queues(self._done.to_topic, self._namesrv)
-            messages = forwarder.in_queue_order(rows, forwarder.placed(queues, targets), tasks)
-        else:
-            messages = forwarder.in_key_order(rows, tasks)
-        self._done.rows += forwarder.write(
-            messages,
-            self._done.to_topic,
-            self._namesrv,
-            run_id=f"{query}/{batch}",
-            rate=self._rate,
-            options=self._options,
-        )
-        self._done.batches += 1
+        interval = trigger if follow else None
+        done.offsets = run_batches(rows, send, place, trigger=interval, on_progress=on_progress, stop=stop)
+        return done
