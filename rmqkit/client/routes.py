@@ -81,6 +81,8 @@ class Routes:
         self._watched: dict[str, int] = {}
         self._fetching: dict[str, Deferred[Route]] = {}
         self._fetched_ms: dict[str, int] = {}
+        #: Topic to the body of the last answer and its route: most answers repeat the one before.
+        self._read_last: dict[str, tuple[bytes, Route]] = {}
         #: Topics whose last fetch failed. Logged once each.
         self._stale: dict[str, None] = {}
         client.duties.add("client-routes", self._refresh, None)
@@ -255,10 +257,15 @@ class Routes:
                 code=reply.code,
                 remark=reply.remark,
             )
+        last = self._read_last.get(topic)
+        if last is not None and last[0] == reply.body:
+            return last[1]
         try:
-            return read_route(topic, TopicRoute.decode(reply.body))
+            route = read_route(topic, TopicRoute.decode(reply.body))
         except (RemoteProtocolError, ValueError) as error:
             raise NoRoute(f"name server {reply.address} sent a route for {topic} that cannot be decoded: {error}") from None
+        self._read_last[topic] = reply.body, route
+        return route
 
     def _learn(self, route: Route) -> None:
         if self.routes.get(route.topic) == route:

@@ -15,11 +15,13 @@ as a broken promise (`CRASHED`). Seeds run in `WORKERS` processes. Exit codes ar
 if every promise was kept, 1 if one was broken, 4 if a seed was inconclusive.
 """
 
+import gc
 import time
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -130,7 +132,8 @@ def simulate(
     plan = FAMILIES[family].plan_of_seed(seed, mode=mode, breaks=breaks).changed(secure=secure)
     planted = [table.DEFECTS[each] for each in breaks if each in table.DEFECTS]
     needed = {key: value for each in planted for key, value in each.settings.items()}
-    run = drill(plan.changed(settings={**plan.settings, **needed}), family=family)
+    with _collecting_later():
+        run = drill(plan.changed(settings={**plan.settings, **needed}), family=family)
     broken: tuple[str, ...] = (CRASHED,)
     judgement, why, story = Judgement.BROKEN, "", run.error
     if run.outcome is not None:
@@ -151,6 +154,18 @@ def simulate(
         run.driver.now_ms(),
         round((time.process_time() - began_s) * 1000),
     )
+
+
+@contextmanager
+def _collecting_later() -> Iterator[None]:
+    """Collect no garbage during a seed: its world lives until the end, and is walked in vain."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def _judged(verdict: Verdict, may_lack: Sequence[str]) -> tuple[Judgement, str]:

@@ -55,9 +55,12 @@ class Duties:
     def next_due_ms(self) -> int | None:
         """Return the time of the next due duty, or None."""
         heap = self._heap
-        while heap and self._due_ms.get(heap[0][2]) != heap[0][0]:
+        while heap:
+            due_ms, _, name = heap[0]
+            if self._due_ms.get(name) == due_ms:
+                return due_ms
             heappop(heap)
-        return heap[0][0] if heap else None
+        return None
 
     def run_due(self, now_ms: int) -> None:
         """Run each due duty once.

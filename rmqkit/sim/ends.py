@@ -209,7 +209,7 @@ class End:
             if self.pending:
                 self._write(self.pending)
         if not self.is_over and (
-            self.is_reset or (self._reads() and (self.inbox or self.is_ended)) or (self.writable and self.pending)
+            self.is_reset or ((self.inbox or self.is_ended) and self._reads()) or (self.writable and self.pending)
         ):
             self.process.ready(self)
 

@@ -274,8 +274,12 @@ class Process:
             self.plan(due_ms * 1000)
 
     def _take_ready(self) -> None:
+        if len(self._ready) == 1:
+            item, _ = self._ready.popitem()
+            item.take()
+            return
         items, self._ready = list(self._ready), {}
-        if len(items) > 1 and self._random.random() < 0.5:
+        if self._random.random() < 0.5:
             # The order in which a poller reports is arbitrary.
             self._random.shuffle(items)
         for item in items:

@@ -168,11 +168,20 @@ def dumps(value: Any, *, unquoted_int_keys: bool = False) -> bytes:
         if b":null" in data and isinstance(value, msgspec.Struct):
             fields = msgspec.to_builtins(value)
             data = _encode({name: field for name, field in fields.items() if field is not None})
-        if b":null" not in data:
-            return data
+        if b":null" in data:
+            data = _encode(_without_none(msgspec.to_builtins(value)))
+        return data
     out: list[str] = []
     _write(msgspec.to_builtins(value), out, "" if unquoted_int_keys else '"')
     return "".join(out).encode()
+
+
+def _without_none(value: Any) -> Any:
+    """Return the value without the entries that are None, with numeric keys sorted."""
+    kind = value.__class__
+    if kind is dict:
+        return {key: _without_none(item) for key, item in _items(value) if item is not None}
+    return [_without_none(item) for item in value] if kind is list else value
 
 
 def pretty(value: Any) -> str:

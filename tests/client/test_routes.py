@@ -65,6 +65,21 @@ def test_watched_routes_are_refreshed_every_30_seconds():
     assert peers.times(ROUTE) == 2
 
 
+def test_an_answer_that_repeats_the_one_before_is_not_decoded(monkeypatch):
+    peers = Peers(routes={"T": ON_A})
+    first = find(peers).result()
+    peers.client.routes.watch("T")
+    decode, bodies = TopicRoute.decode, []
+    monkeypatch.setattr(TopicRoute, "decode", lambda body: bodies.append(body) or decode(body))
+    peers.advance(61_000, step_ms=1000)
+    assert (peers.times(ROUTE), bodies) == (3, [])
+    for answer in (ON_A_AND_B, ON_A):
+        peers.routes["T"] = answer
+        peers.advance(30_000, step_ms=1000)
+    assert len(bodies) == 2
+    assert peers.client.routes.routes["T"] == first
+
+
 def test_an_acting_master_is_looked_past_every_3_seconds():
     """Its master may return at any time, and then accepts messages."""
     acting = route(("broker-a", {0: A_SLAVE}), perm=4)

@@ -194,8 +194,8 @@ class Replication:
     def settle(self) -> None:
         """Send or report what this turn has written; called once the write is done."""
         is_slave = self.is_slave
-        if self.sync_states is not None:
-            self.sync_states.update()
+        if self._elected is not None:
+            self._elected.sync_states.update()
         if self.accept.links:
             self.accept.settle()
             if not is_slave:

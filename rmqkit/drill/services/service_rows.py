@@ -37,6 +37,8 @@ WORKS: Mapping[str, tuple[str, str]] = {
 BEGINS = {"timer": TIMERS, "half": TRANSACTIONS, "send": POP}
 #: service → the kind of row that ends it
 ENDS = {"recall": TIMERS, "timer-due": TIMERS, "decide": TRANSACTIONS, "visible": TRANSACTIONS, "acked": POP}
+#: the kinds of rows that change what is pending or what has worked
+_SEEN = {*BEGINS, *ENDS, *(kind for kind, _ in WORKS.values()), "popped"}
 
 
 class ServiceRows:
@@ -79,6 +81,8 @@ class ServiceRows:
 
     def seen(self, row: HistoryRow) -> None:
         """Note a row of the history."""
+        if row.kind not in _SEEN:
+            return
         with self._guard:
             for service, (kind, _) in WORKS.items():
                 if row.kind == kind and row.outcome == OK:
