@@ -199,6 +199,10 @@ class Election(StateMachine[ElectionState]):
         """Begin: the store is ready."""
         # A slave may lose bytes whose epoch it has noted. A master syncs its log before it notes.
         self.epochs.cut(self._store.offset_written + 1)
+        if self._context.config.election.all_ack:
+            # All before the last epoch was confirmed when it began. The rest is hidden from readers
+            # until a master says how far it is confirmed, or this broker is elected.
+            self._store.offset_confirmed = self.epochs.entries[-1].start if self.epochs.entries else 0
         self.move(DISCOVER)
         self._controllers.start()
         self.hint()

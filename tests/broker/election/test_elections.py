@@ -107,6 +107,25 @@ def test_an_old_master_truncates_what_was_never_acknowledged_and_keeps_a_copy():
     assert b"not acknowledged" in copy
 
 
+def test_a_restarted_member_without_a_master_shows_no_message_that_may_be_removed():
+    group = ElectedGroup()
+    old = group.settled()
+    group.send(b"acknowledged", node=old)
+    new = group.other(old)
+    group.world.net.partition([old], [new])
+    assert group.send(b"not acknowledged", node=old).code == ResponseCode.FLUSH_SLAVE_TIMEOUT
+    group.world.kill(old)
+    group.until(lambda: group.master_names() == [new])
+    group.world.restart(old)
+    group.until(lambda: group.election(old).state is election.SLAVE)
+    group.world.run_for(2_000)
+    assert group.node(old).store.queue_range("T", 0).offset_max <= 1
+    group.world.net.heal()
+    assert group.settled() == new
+    group.until(lambda: group.same_logs())
+    assert group.node(old).store.queue_range("T", 0).offset_max == 1
+
+
 @pytest.mark.parametrize(("heeds_lease", "fifths"), [(False, 4), (True, 2)])
 def test_an_isolated_master_refuses_messages_before_another_one_is_elected(heeds_lease, fifths):
     """The lease is short at controllers of rmqkit, and longer at Apache's, which elect later."""

@@ -15,8 +15,8 @@ FAMILY = "elections"
 HANDFUL = (1, 4, 5)
 #: defect -> a seed that finds it quickly; the docs list all
 FOUND = {
-    "acks-alone": 3,
-    "set-shrinks-alone": 3,
+    "acks-alone": 4,
+    "set-shrinks-alone": 80,
     "takeover-never-ends": 1,
     "copy-differs-in-epoch": 1,
     "reports-unsynced": 72,
