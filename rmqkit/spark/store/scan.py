@@ -36,6 +36,7 @@ from rmqkit.wire.record import (
     MAGIC_BLANK,
     MAGIC_V1,
     MAGIC_V2,
+    POSITION_BODY_CRC,
     POSITION_PHY_OFFSET,
     POSITION_QUEUE_ID,
     POSITION_QUEUE_OFFSET,
@@ -57,7 +58,7 @@ _HEAD_MAX = _BODY_SIZE_AT + 2 * _V6_MORE + 4
 #: Limit of the bytes behind a body: topic and properties, each up to 32767, and their sizes.
 _REST_MAX = 2 * (2 + 32767)
 _SIZE_MAGIC = Struct(">ii")
-_I32 = np.dtype(">i4")
+_I32, _U32 = np.dtype(">i4"), np.dtype(">u4")
 _MARKS = re.compile(rb"\xda\xa3\x20[\xa7\xab]|\xcb\xd4\x31\x94")
 #: Properties never contain so many zeroes in a row: these come from a page that was not written.
 _HOLE = bytes(16)
@@ -266,20 +267,22 @@ class Scan:
         for low, high in self._source.unreadable:
             ok &= (records.starts + self._source.at >= high) | (ends + self._source.at <= low)
         count = len(places) if ok.all() else int(np.argmin(ok))
-        positions = (parts.bodies, parts.body_ends, parts.topics, parts.properties, ends)
-        rows = zip(places[:count], *(each.tolist() for each in positions), strict=False)
-        for number, row in enumerate(rows):
-            if self._problem(data, *row):
+        crcs, problem = records.head(POSITION_BODY_CRC, _U32), self._problem
+        columns = (crcs, parts.bodies, parts.body_ends, parts.topics, parts.properties, ends)
+        rows = zip(places[:count], *(each.tolist() for each in columns), strict=False)
+        for number, (start, crc, body, body_end, topic_at, properties, end) in enumerate(rows):
+            if problem(data, start, crc, body, body_end, topic_at, properties, end):
                 count = number
                 break
         if count < len(places):
             records = DecodedRecords(data, places[:count])
         return RecordSlice(records, self._source.at) if count else None
 
-    def _problem(self, data: bytes, start: int, body: int, body_end: int, topic_at: int, properties: int, end: int) -> str:
+    def _problem(
+        self, data: bytes, start: int, crc: int, body: int, body_end: int, topic_at: int, properties: int, end: int
+    ) -> str:
         """Return what is wrong with the content of a record whose parts add up, or ""."""
-        stored_crc = int.from_bytes(data[start + 8 : start + 12], "big")
-        if body_end > body and crc32(data[body:body_end]) & 0x7FFFFFFF != stored_crc:
+        if body_end > body and crc32(data[body:body_end]) & 0x7FFFFFFF != crc:
             return WRONG_CRC
         topic = data[topic_at : properties - 2]
         if topic not in self._topics:
@@ -350,7 +353,8 @@ class Scan:
             return _Look(0, f"the parts of a record of {size} bytes do not add up to its size")
         if source.is_unreadable(at, size):
             return _Look(size, f"some of its bytes could not be read ({source.error})", False)
-        why = self._problem(record, 0, body, body + body_size, topic_at, properties, size)
+        crc = int.from_bytes(head[POSITION_BODY_CRC : POSITION_BODY_CRC + 4], "big")
+        why = self._problem(record, 0, crc, body, body + body_size, topic_at, properties, size)
         place = int.from_bytes(head[POSITION_PHY_OFFSET : POSITION_PHY_OFFSET + 8], "big", signed=True)
         if not why and place != self._base + at:
             why = f"it states physical offset {place}, which is not its own"
