@@ -237,6 +237,14 @@ class SimCluster:
         leading = [name for name in nodes if self.world.node(name).log.leadership.is_self]
         return max(leading, key=lambda name: self.world.node(name).log.leadership.term, default=self.controllers[0])
 
+    @property
+    def named_master(self) -> str:
+        """The broker that the leader of the controllers names master of the first group; "" for none."""
+        leader = self.leader
+        brokers = self.world.node(leader).sets.get("broker-a") if self.world.is_alive(leader) else None
+        address = None if brokers is None else brokers.master_address
+        return next((name for name in self.brokers if self.broker(name).context.address_text == address), "")
+
     def broker(self, name: str) -> Broker:
         """Return the broker object created at the last start."""
         found: Broker = self.world.node(name)

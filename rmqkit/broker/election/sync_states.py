@@ -139,6 +139,9 @@ class SyncStates:
         if not self.is_on or version <= self.version:
             return
         self._master_epoch = max(master_epoch, self._master_epoch)
+        # A member that was slow to join is not dropped at once: the limit counts from here.
+        for member in ids - self.ids:
+            self._progress.pop(member, None)
         self.ids, self.version, self._proposals = ids | {self.own_id}, version, {}
         self._doubtful.clear()
         now_ms = self._context.clock.mono_ms

@@ -103,6 +103,24 @@ def test_a_member_that_stops_reading_leaves_the_set():
     assert group.settled() == master
 
 
+def test_a_member_that_was_slow_to_join_gets_its_time_again():
+    """Its time to catch up counts from the moment when it joined, not from the one when it connected."""
+    group = ElectedGroup(haMaxTimeSlaveNotCatchup=1_500)
+    master = group.settled()
+    slave, states = group.other(master), group.node(master).replication.sync_states
+    members = sorted(states.ids)
+    group.world.pause(slave)
+    group.data.in_sync, group.data.version = [states.own_id], group.data.version + 1
+    group.until(lambda: states.ids == {states.own_id})
+    assert group.send(node=master).code == OK
+    group.world.run_for(2_000)
+    group.data.in_sync, group.data.version = members, group.data.version + 1
+    group.until(lambda: sorted(states.ids) == members)
+    group.world.run_for(700)
+    assert sorted(states.ids) == members
+    group.until(lambda: states.ids == {states.own_id}, 3_000)
+
+
 def test_members_outside_of_the_set_acknowledge_nothing():
     group = ElectedGroup(brokers=3, allAckInSyncStateSet=False, inSyncReplicas=2)
     master = group.settled(count=3)

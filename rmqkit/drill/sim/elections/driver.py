@@ -76,6 +76,9 @@ class ElectionDriver(RoleDriver):
     def nodes(self, selector: str) -> Sequence[DrillNode]:
         if selector == "leader":
             return [DrillNode(self.cluster.leader)]
+        if selector == "follower":  # no slave is one that is elected and does not know it yet
+            slaves = [each for each in super().nodes("slave") if each.name != self.cluster.named_master]
+            return slaves or super().nodes("master")
         return super().nodes(selector) or [DrillNode(name) for name in self.cluster.controllers if selector == name]
 
     def all_nodes(self) -> list[DrillNode]:

@@ -67,7 +67,7 @@ def _chosen(driver: Driver, node: DrillNode) -> DrillNode:
     if node == MASTER:
         return driver.nodes("master")[0]
     if node == SLAVE:
-        found = driver.nodes("slave")
+        found = driver.nodes("follower")
         return next((each for each in found if driver.seen(each)["alive"]), found[0])
     if node == LEADER:
         return driver.nodes("leader")[0]
