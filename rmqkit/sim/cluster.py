@@ -239,7 +239,7 @@ class SimCluster:
 
     @property
     def named_master(self) -> str:
-        """The broker that the leader of the controllers names master of the first group; "" for none."""
+        """The broker that the controllers name master of the first group; "" for none."""
         leader = self.leader
         brokers = self.world.node(leader).sets.get("broker-a") if self.world.is_alive(leader) else None
         address = None if brokers is None else brokers.master_address

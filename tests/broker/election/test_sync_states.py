@@ -104,7 +104,7 @@ def test_a_member_that_stops_reading_leaves_the_set():
 
 
 def test_a_member_that_was_slow_to_join_gets_its_time_again():
-    """Its time to catch up counts from the moment when it joined, not from the one when it connected."""
+    """Its time to catch up counts from its joining, not from its connection."""
     group = ElectedGroup(haMaxTimeSlaveNotCatchup=1_500)
     master = group.settled()
     slave, states = group.other(master), group.node(master).replication.sync_states
