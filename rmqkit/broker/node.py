@@ -331,10 +331,7 @@ class Broker(BaseNode):
             duties=self.duties,
             log=self.ports.log,
             tables={"remoting": table, "vip": table.without(NOT_ON_VIP)},
-            frame_size_max=config.limits.frame_size_max,
-            frame_complete_ms=config.limits.frame_complete_ms,
-            partial_bytes_max=config.limits.partial_bytes_max,
-            unread_bytes_max=config.limits.outbox_max,
+            limits=config.limits,
             on_closed=self._connection_closed,
         )
 

@@ -125,10 +125,7 @@ class ContainerNode(BaseNode):
             duties=self.duties,
             log=ports.log,
             tables={TAG: rows},
-            frame_size_max=limits.frame_size_max,
-            frame_complete_ms=limits.frame_complete_ms,
-            partial_bytes_max=limits.partial_bytes_max,
-            unread_bytes_max=limits.outbox_max,
+            limits=limits,
         )
         if access is not None and access.is_on:
             self.remoting.gate = AccessGate(

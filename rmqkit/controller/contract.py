@@ -30,11 +30,11 @@ The path of a change:
   controller that stops to lead are called before it.
 - When the log wants to drop its prefix it calls `target.snapshot()`: the table after the last
   `apply`, as bytes. A controller that is far behind gets it through `restore`.
-- Peers are not trusted. A log asks `target.check` before it keeps entries of a message, and raises
-  what that raises: a forged message is refused, nothing of it enters the log. Entries that the
-  group has committed are never skipped: if one cannot be applied, this log is out of service.
-- A log that cannot write any more, or cannot apply what is committed, says why in `failed`. It then
-  neither leads nor votes nor acknowledges, for good: a failed sync is never retried.
+- Peers are not trusted. A log calls `target.check` before it keeps the entries of a message, and
+  passes its error on. So nothing of a forged message enters the log. A committed entry is never
+  skipped: if it cannot be applied, this log is out of service.
+- `failed` says why a log is out of service: it could not write, or could not apply a committed
+  entry. Such a log never leads, votes or acknowledges again. A failed sync is never retried.
 
 A log is part of one node. It runs in the node's turns: it adds its timers to `LogParts.duties`,
 writes with `LogParts.ports.disk` (completions call back), takes time from `ports.clock` and random

@@ -50,8 +50,9 @@ from rmqkit.runtime.calls import (
 from rmqkit.runtime.connection import Address, Buffer, Connection, Outbox
 from rmqkit.runtime.duties import Duties
 from rmqkit.runtime.ports import Clock, Log
+from rmqkit.settings.node_sections import NetworkLimits
 from rmqkit.wire.codes import ResponseCode
-from rmqkit.wire.remoting.frames import CODEC_ROCKETMQ, FRAME_SIZE_MAX, Frame, FrameBuffer, frame
+from rmqkit.wire.remoting.frames import CODEC_ROCKETMQ, Frame, FrameBuffer, frame
 from rmqkit.wire.remoting.headers import (
     FLAG_ONEWAY,
     FLAG_RESPONSE,
@@ -141,10 +142,7 @@ class Remoting:
         duties: Duties,
         log: Log,
         tables: Mapping[str, Handlers],
-        frame_size_max: int = FRAME_SIZE_MAX,
-        frame_complete_ms: int = 60_000,
-        partial_bytes_max: int = 256 * 1024 * 1024,
-        unread_bytes_max: int = 64 * 1024 * 1024,
+        limits: NetworkLimits | None = None,
         on_closed: Callable[[Connection, Peer], None] | None = None,
     ) -> None:
         """Serve requests from `tables`: handlers by connection tag.
@@ -157,10 +155,11 @@ class Remoting:
         self.duties = duties
         self.log = log
         self.tables = {tag: table.rows for tag, table in tables.items()}
-        self.frame_size_max = frame_size_max
-        self.frame_complete_ms = frame_complete_ms
-        self.partial_bytes_max = partial_bytes_max
-        self.unread_bytes_max = unread_bytes_max
+        limits = limits or NetworkLimits()
+        self.frame_size_max = limits.frame_size_max
+        self.frame_complete_ms = limits.frame_complete_ms
+        self.partial_bytes_max = limits.partial_bytes_max
+        self.unread_bytes_max = limits.outbox_max
         self.partial_bytes = 0
         #: why requests get SERVICE_NOT_AVAILABLE (e.g. the node is stopping); "" while it serves
         self.unavailable = ""

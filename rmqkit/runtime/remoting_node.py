@@ -36,10 +36,7 @@ class RemotingNode(BaseNode):
             duties=self.duties,
             log=ports.log,
             tables={TAG: handlers},
-            frame_size_max=config.limits.frame_size_max,
-            frame_complete_ms=config.limits.frame_complete_ms,
-            partial_bytes_max=config.limits.partial_bytes_max,
-            unread_bytes_max=config.limits.outbox_max,
+            limits=config.limits,
         )
         self.metrics: ConnectionProtocol | None = None
         self.started_ms = 0

@@ -240,8 +240,8 @@ class SimCluster:
     @property
     def named_master(self) -> str:
         """The broker that the controllers name master of the first group; "" for none."""
-        leader = self.leader
-        brokers = self.world.node(leader).sets.get("broker-a") if self.world.is_alive(leader) else None
+        leader, group = self.leader, self.brokers[0].rpartition("-")[0]
+        brokers = self.world.node(leader).sets.get(group) if self.world.is_alive(leader) else None
         address = None if brokers is None else brokers.master_address
         return next((name for name in self.brokers if self.broker(name).context.address_text == address), "")
 

@@ -1,8 +1,8 @@
 """How an option is declared, and the parsers for the kinds of options.
 
-A parser takes the text of an option and returns the value. The empty text yields the value of an
-option that is not set. Each raises ValueError, whose text says what is wrong but does not name the
-option.
+A parser takes the text of an option and returns its value. For the empty text it returns the value
+of an option that is not set. It raises ValueError for a wrong text. The error says what is wrong,
+and does not name the option.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""The process that forks Python workers: what it has imported, and that it is safe to fork."""
+"""The process that forks Python workers has their imports done, and has one thread."""
 
 import os
 import subprocess

@@ -189,7 +189,8 @@ class RaftControllerLog:
         if member.census_missing:
             facts["waits"] = f"without files it does not vote before it has heard from {', '.join(member.census_missing)}"
         if self._refused and self._now_ms - self._refused_ms < self._parts.election_timeout_ms:
-            # A leader repeats with its heartbeats what was refused: this lasts while it matters.
+            # The leader sends what was refused again with each heartbeat. So the text stays as long
+            # as this controller refuses its leader.
             facts["refuses"] = f"it refuses messages of {self._refused}"
         if self._is_too_large:
             facts["too-large"] = f"the table exceeds {SNAPSHOT_SIZE_MAX} bytes, so the log grows without a snapshot"

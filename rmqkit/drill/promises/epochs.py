@@ -22,8 +22,9 @@ from rmqkit.drill.plan import Plan
 from rmqkit.drill.promises.contract import Broken, Finding, judged
 
 MASTER = "master"
-#: a lease lasts this share of the time-out of heartbeats, and three heartbeats at least
-LEASE, LEASE_BEATS = 2 / 5, 3
+#: a lease lasts this share of the time-out of heartbeats; three heartbeats at least, if that is not
+#: more than the largest share
+LEASE, LEASE_MOST, LEASE_BEATS = 2 / 5, 4 / 5, 3
 MARGIN_MS = 500
 
 
@@ -61,7 +62,8 @@ class LeaseKept:
         return plan.elected and self.name in plan.promises
 
     def check(self, history: History, plan: Plan) -> Finding:
-        lease_ms = max(plan.heartbeat_timeout_ms * LEASE, plan.setting("brokerHeartbeatInterval", 1_000) * LEASE_BEATS)
+        beats_ms, timeout_ms = plan.setting("brokerHeartbeatInterval", 1_000) * LEASE_BEATS, plan.heartbeat_timeout_ms
+        lease_ms = min(max(timeout_ms * LEASE, beats_ms), timeout_ms * LEASE_MOST)
         limit_ms = max(lease_ms, plan.setting("syncBrokerMetadataPeriod", 5_000)) + MARGIN_MS
         #: group -> (epoch of the newest master that took messages, since when)
         newest: dict[str, tuple[int, int]] = {}

@@ -37,7 +37,7 @@ WORKS: Mapping[str, tuple[str, str]] = {
 BEGINS = {"timer": TIMERS, "half": TRANSACTIONS, "send": POP}
 #: service → the kind of row that ends it
 ENDS = {"recall": TIMERS, "timer-due": TIMERS, "decide": TRANSACTIONS, "visible": TRANSACTIONS, "acked": POP}
-#: the kinds of rows that change what is pending or what has worked
+#: the kinds of rows that `ServiceRows.seen` counts; it ignores others
 _SEEN = {*BEGINS, *ENDS, *(kind for kind, _ in WORKS.values()), "popped"}
 
 

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from rmqkit.drill.promises.table import Harm
+from rmqkit.spark.arrow_tasks import map_in_arrow
 from rmqkit.spark.audit.run_check import SurvivalRule
-from rmqkit.spark.delta.lake_files import map_in_arrow
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -16,13 +16,14 @@ Storage options may be credentials. They travel in the pickled function, which n
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from functools import reduce
 from typing import TYPE_CHECKING
 
 import msgspec
 import pyarrow as pa
 
+from rmqkit.spark.arrow_tasks import map_in_arrow
 from rmqkit.spark.delta.data_files import HOUR, TOPIC, FileReport, TaskWriter, stored_batches
 from rmqkit.spark.delta.lake_table import PARTITIONS, Filters
 from rmqkit.spark.delta.storage import LakeStorage
@@ -31,9 +32,6 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
-
-#: Work of a task: its rows as batches, to the batches of its result.
-TaskFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
 def write(rows: DataFrame, storage: LakeStorage, *, has_topics: bool = False) -> list[FileReport]:
@@ -92,17 +90,3 @@ def _read(spark: SparkSession, storage: LakeStorage, names: list[str], schema: S
                 yield from stored_batches(storage, names[number], to_arrow_schema(schema, timezone="UTC"))
 
     return map_in_arrow(spark.range(0, len(names), 1, len(names)), read_task, schema)
-
-
-def map_in_arrow(rows: DataFrame, function: TaskFunction, schema: StructType | str) -> DataFrame:
-    """Do what `rows.mapInArrow(function, schema)` does, also without pandas.
-
-    PySpark 4.3 asks for pandas there, which the function itself does not need.
-    """
-    from pyspark.sql import DataFrame
-    from pyspark.sql.udf import UserDefinedFunction
-    from pyspark.util import PythonEvalType
-
-    udf = UserDefinedFunction(function, schema, evalType=PythonEvalType.SQL_MAP_ARROW_ITER_UDF)
-    column = udf(*[rows[name] for name in rows.columns])
-    return DataFrame(rows._jdf.mapInArrow(column._jc, False, None), rows.sparkSession)

@@ -68,6 +68,7 @@ def _checked(broker: "BrokerView", args: RecallMessageRequest) -> RecallHandle:
     is_writeable = config.topics.broker_permission & PermName.PERM_WRITE
     if not is_writeable and not config.timers.recall_when_not_writeable:
         raise Refused(ResponseCode.SERVICE_NOT_AVAILABLE, _UNAVAILABLE)
+    # Not for the permission of the broker and for too few replicas, whose answers are Apache's.
     if broker.send_blocked_code is ResponseCode.SERVICE_NOT_AVAILABLE:
         raise Refused(ResponseCode.SERVICE_NOT_AVAILABLE, f"{_UNAVAILABLE}: {broker.send_blocked}")
     if broker.replication.acks.too_few:
