@@ -1,6 +1,7 @@
 """The process that forks Python workers has their imports done, and has one thread."""
 
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -27,6 +28,17 @@ def test_it_has_the_imports_of_tasks_and_one_thread():
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, env=environment)
     assert done.stdout == "1 True\n", done.stderr
+
+
+@pytest.mark.parametrize("error", [BrokenPipeError, ConnectionResetError])
+def test_a_worker_without_a_jvm_ends_without_a_traceback(monkeypatch, error):
+    def fail(sock, authenticated):
+        raise error
+
+    monkeypatch.setattr(worker_daemon, "_serve", fail)
+    one, other = socket.socketpair()
+    with one, other:
+        assert worker_daemon.serve_task(one, True) == 1
 
 
 def test_only_local_masters_use_it(monkeypatch):
