@@ -85,12 +85,17 @@ def _spawn(folder: Path, words: Sequence[str], lifeline: int | None, log_format:
 
 
 def node_environment() -> dict[str, str]:
-    """Return this process's environment, with PYTHONPATH set to import the same rmqkit."""
+    """Return this process's environment, with PYTHONPATH set to import the same rmqkit.
+
+    The index uses numpy, but none of its linear algebra. By default, OpenBLAS would start a thread
+    per core for it, and reserve memory for each.
+    """
     import rmqkit
 
     root = str(Path(rmqkit.__file__).parent.parent)
     paths = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(dict.fromkeys([root, *paths]))}
+    pythonpath = os.pathsep.join(dict.fromkeys([root, *paths]))
+    return {"OPENBLAS_NUM_THREADS": "1", **os.environ, "PYTHONPATH": pythonpath}
 
 
 def _start_s(pid: int) -> float:

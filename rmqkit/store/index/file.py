@@ -17,10 +17,8 @@ Source: `store/.../index/IndexFile.java`, `IndexHeader.java`.
 from __future__ import annotations
 
 import errno
-from array import array
 from collections.abc import Iterator
 from struct import Struct
-from sys import byteorder
 
 from rmqkit.runtime.ports import Disk
 
@@ -84,10 +82,9 @@ class IndexFile:
     def entry_position(self, number: int) -> int:
         return HEADER.size + self.slot_count * SLOT_SIZE + number * ENTRY_SIZE
 
-    def entries(self, first: int, count: int) -> Iterator[tuple[int, int, int, int]]:
-        """Yield hash, physical offset, seconds and previous entry of `count` entries."""
-        found = self.disk.read(self.path, self.entry_position(first), count * ENTRY_SIZE)
-        return ENTRY.iter_unpack(found[: len(found) - len(found) % ENTRY_SIZE])
+    def entries(self, first: int, count: int) -> bytes:
+        """Return the bytes of `count` entries, fewer if the file ends before."""
+        return self.disk.read(self.path, self.entry_position(first), count * ENTRY_SIZE)
 
     def entry(self, number: int) -> tuple[int, int, int, int]:
         """Return one entry. Raises OSError if the file lacks it."""
@@ -139,27 +136,3 @@ class IndexFile:
             if stored_ms + 999 < begin_ms or previous >= number:
                 return
             number = previous
-
-
-def seconds_between(begin_ms: int, store_ms: int) -> int:
-    """Return the time field of an entry: seconds since `begin_ms`."""
-    if begin_ms <= 0 or store_ms <= begin_ms:
-        return 0
-    return min((store_ms - begin_ms) // 1000, 0x7FFFFFFF)
-
-
-def slots_of(block: bytes) -> array[int]:
-    """Return the slots of a block as native integers."""
-    slots = array("i")
-    slots.frombytes(block)
-    if byteorder == "little":
-        slots.byteswap()
-    return slots
-
-
-def block_of(slots: array[int]) -> bytes:
-    """Return the bytes of these slots."""
-    swapped = slots[:]
-    if byteorder == "little":
-        swapped.byteswap()
-    return swapped.tobytes()

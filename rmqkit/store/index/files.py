@@ -1,8 +1,9 @@
 """The index files of a store. Keys are added in batches.
 
-- `add` collects the keys of a batch, grouped by the block of the slot table that they belong to.
-- `apply_some` reads, changes and writes a few blocks at a time, then writes all entries at once. A
-  small batch takes one call: at a low rate of messages, each further turn would cost more.
+- `add` collects the keys of a batch (`entry_batch.py`).
+- `apply_some` reads, changes and writes a few blocks of the slot table at a time, then writes all
+  entries at once. A small batch takes one call: at a low rate of messages, each further turn would
+  cost more.
 - Only then do the counts change, so lookups see whole batches.
 
 A slot table has 20 MB, and a batch touches scattered parts of it. Reading and writing blocks of 16
@@ -15,35 +16,16 @@ its count are leftovers; `Repair` rebuilds the slot table from the entries.
 Source: `store/.../index/IndexService.java`.
 """
 
-from array import array
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from datetime import datetime
-from struct import Struct
-from typing import NamedTuple
+
+import numpy as np
 
 from rmqkit.runtime.ports import Completion, Disk
-from rmqkit.store.index.file import BLOCK_SIZE, ENTRY, SLOTS_PER_BLOCK, IndexFile, block_of, seconds_between, slots_of
+from rmqkit.store.index.entry_batch import ENTRY_TYPE, SLOT_TYPE, Entries, EntryBatch, chain, in_order
+from rmqkit.store.index.file import ENTRY_SIZE, SLOTS_PER_BLOCK, IndexFile
 
 _ENTRIES_PER_STEP = 16_384
-_ENTRIES_PACKED = 2048
-#: entries that are encoded by one call
-_GROUP = 256
-_GROUP_PACK = Struct(f">{'iqii' * _GROUP}").pack
-#: slots that one step changes, at least
-_SLOTS_PER_STEP = 4096
-#: consecutive entries that are looked at together: the ids of one client that follow each other
-#: have hashes close to each other, as a rule in one block of slots
-_NEIGHBOURS = 32
-
-
-class Entries(NamedTuple):
-    """Entries for an index file, by column."""
-
-    hashes: list[int]
-    phy_offsets: list[int]
-    #: store times in ms
-    times_ms: list[int]
 
 
 class IndexFiles:
@@ -55,14 +37,7 @@ class IndexFiles:
         self.files: list[IndexFile] = []
         self._slot_count = slot_count
         self._count_max = count_max
-        #: the batch, the slot of each entry, and the numbers of the entries by slot block
-        self._entries = Entries([], [], [])
-        self._slots: list[int] = []
-        self._blocks: defaultdict[int, list[int]] = defaultdict(list)
-        self._previous: list[int] = []
-        self._packed: list[bytes] = []
-        self._packed_count = 0
-        self._used = 0
+        self._batch = EntryBatch(slot_count)
         #: files with entries that the header on disk does not cover yet, oldest first
         self._unsynced: list[IndexFile] = []
         self._syncing = False
@@ -130,23 +105,11 @@ class IndexFiles:
 
     def add(self, entries: Entries) -> None:
         """Add entries to the batch; there must be room for them."""
-        blocks, slot_count, first = self._blocks, self._slot_count, self.batch_size
-        slots = [key_hash % slot_count for key_hash in entries.hashes]
-        for at in range(0, len(slots), _NEIGHBOURS):
-            near = slots[at : at + _NEIGHBOURS]
-            block = min(near) // SLOTS_PER_BLOCK
-            if max(near) // SLOTS_PER_BLOCK == block:
-                blocks[block].extend(range(first + at, first + at + len(near)))
-            else:
-                for number, slot in enumerate(near, first + at):
-                    blocks[slot // SLOTS_PER_BLOCK].append(number)
-        self._slots += slots
-        for column, more in zip(self._entries, entries, strict=True):
-            column += more
+        self._batch.add(entries)
 
     @property
     def batch_size(self) -> int:
-        return len(self._slots)
+        return self._batch.size
 
     def apply_some(self, block_count: int) -> bool:
         """Write a part of the batch to the file. Return whether more is left.
@@ -154,79 +117,29 @@ class IndexFiles:
         A batch of at most `block_count` entries is written whole.
         After an OSError the file needs a `Repair`.
         """
-        size = self.batch_size
-        if not size:
+        file, batch = self.files[-1], self._batch
+        if not batch.size:
             return False
-        if not self._previous:
-            self._previous = [0] * size
-            self._used = 0
-        is_small = size <= block_count
-        if self._blocks:
-            self._change_slots(block_count)
-            if not is_small:
+        if not batch.has_begun:
+            batch.begin()
+            if batch.size > block_count:
                 return True
-        if self._packed_count < size:
-            self._pack_some()
-            if not is_small:
-                return True
-        file, (_, phy_offsets, times_ms) = self.files[-1], self._entries
-        self.disk.write(file.path, file.entry_position(file.count), [b"".join(self._packed)])
+        if batch.change_slots(file, block_count):
+            return True
+        self.disk.write(file.path, file.entry_position(file.count), [batch.encode(file)])
+        _, phy_offsets, times_ms = batch.entries
         if file.count == 1:
-            file.begin_phy, file.begin_ms = phy_offsets[0], times_ms[0]
-        file.end_phy, file.end_ms = phy_offsets[-1], times_ms[-1]
-        file.count += size
-        file.used_slots += self._used
+            file.begin_phy, file.begin_ms = int(phy_offsets[0]), int(times_ms[0])
+        file.end_phy, file.end_ms = int(phy_offsets[-1]), int(times_ms[-1])
+        file.count += batch.size
+        file.used_slots += batch.used_slots
         if file not in self._unsynced:
             self._unsynced.append(file)
         self.drop_batch()
         return False
 
-    def _change_slots(self, block_count: int) -> None:
-        """Point the slots of up to `block_count` blocks to the entries of the batch.
-
-        Record the previous value of each slot in `_previous`, for the entry.
-        """
-        file, slot_of, previous = self.files[-1], self._slots, self._previous
-        first, used = file.count, 0
-        done = 0
-        while self._blocks and block_count > 0 and done < _SLOTS_PER_STEP:
-            number, numbers = self._blocks.popitem()
-            block_count -= 1
-            done += len(numbers)
-            slots = slots_of(file.block(number))
-            for entry in numbers:
-                slot = slot_of[entry] % SLOTS_PER_BLOCK
-                before = slots[slot]
-                slots[slot] = newest = first + entry
-                if 0 < before < newest:
-                    previous[entry] = before
-                else:
-                    used += 1
-            file.write_block(number, block_of(slots))
-        self._used += used
-
-    def _pack_some(self) -> None:
-        """Encode some entries of the batch."""
-        file = self.files[-1]
-        done = self._packed_count
-        columns = [column[done : done + _ENTRIES_PACKED] for column in (*self._entries, self._previous)]
-        self._packed_count += len(columns[0])
-        if done == 0 and file.count == 1:
-            # The first entry's seconds count from the end time of the previous file, the seconds of
-            # the following entries from the first entry's time.
-            key_hash, phy_offset, store_ms, previous = [column.pop(0) for column in columns]
-            seconds = seconds_between(file.begin_ms, store_ms)
-            self._packed.append(ENTRY.pack(key_hash, phy_offset, seconds, previous))
-            file.begin_ms = store_ms
-        self._packed += _encoded(file.begin_ms, *columns)
-
     def drop_batch(self) -> None:
-        self._entries = Entries([], [], [])
-        self._slots = []
-        self._blocks = defaultdict(list)
-        self._previous = []
-        self._packed = []
-        self._packed_count = 0
+        self._batch = EntryBatch(self._slot_count)
 
     # --- syncing ----------------------------------------------------------------------------------
 
@@ -327,7 +240,7 @@ class IndexFiles:
         Return whether the last file now needs a `Repair` of its slots: entries were dropped, or a
         batch was abandoned halfway.
         """
-        changed = bool(self._previous)
+        changed = self._batch.has_changed_slots
         self.drop_batch()
         # An empty file repeats the end of the previous file.
         while self.files and self.files[-1].end_phy >= phy_offset and (self.files[-1].count > 1 or len(self.files) > 1):
@@ -365,7 +278,7 @@ class Repair:
         self._number = 1
         self._block = 0
         self._used = 0
-        self._newest = array("i", bytes(4 * file.slot_count))
+        self._newest = np.zeros(file.slot_count, SLOT_TYPE)
 
     def step(self) -> bool | None:
         """Do one step. Return True if done, False if the entries are damaged, None if steps are
@@ -376,50 +289,34 @@ class Repair:
         file = self._file
         if self._number < file.count:
             return self._read_entries()
-        slots = self._newest[self._block * SLOTS_PER_BLOCK : (self._block + 1) * SLOTS_PER_BLOCK]
-        content = block_of(slots)
-        if len(content) and file.block(self._block) != content:
+        content = self._newest[self._block * SLOTS_PER_BLOCK : (self._block + 1) * SLOTS_PER_BLOCK].tobytes()
+        if content and file.block(self._block) != content:
             file.write_block(self._block, content)
         self._block += 1
-        if self._block * BLOCK_SIZE < 4 * file.slot_count:
+        if self._block < file.block_count:
             return None
         file.used_slots = self._used
         return True
 
     def _read_entries(self) -> bool | None:
         file = self._file
-        newest = self._newest
-        slot_count = file.slot_count
-        count = min(file.count - self._number, _ENTRIES_PER_STEP)
         number = self._number
-        low, high = file.begin_phy, file.end_phy
-        for key_hash, phy_offset, seconds, before in file.entries(number, count):
-            slot = key_hash % slot_count
-            if key_hash < 0 or seconds < 0 or not low <= phy_offset <= high or before != newest[slot]:
-                return False
-            low = phy_offset
-            self._used += before == 0
-            newest[slot] = number
-            number += 1
-        if number < self._number + count:
+        count = min(file.count - number, _ENTRIES_PER_STEP)
+        found = file.entries(number, count)
+        if len(found) < count * ENTRY_SIZE:
             return False
-        self._number = number
+        entries = np.frombuffer(found, ENTRY_TYPE)
+        hashes, phy_offsets = entries["hash"].astype(np.int64), entries["phy_offset"].astype(np.int64)
+        if hashes.min() < 0 or entries["seconds"].min() < 0 or phy_offsets[-1] > file.end_phy:
+            return False
+        if (np.diff(phy_offsets, prepend=file.begin_phy) < 0).any():
+            return False
+        previous = np.zeros(count, np.int64)
+        self._used += chain(in_order(hashes % file.slot_count), number, self._newest, previous)
+        if (entries["previous"] != previous).any():
+            return False
+        self._number += count
         return None
-
-
-def _encoded(
-    begin_ms: int, hashes: Sequence[int], phy_offsets: Sequence[int], times: Sequence[int], previous: Sequence[int]
-) -> Iterator[bytes]:
-    """Yield the bytes of entries in groups. `previous`: the previous entry of each one's slot."""
-    # Most entries that are packed together have the same time: there are few different ones.
-    seconds = {store_ms: seconds_between(begin_ms, store_ms) for store_ms in set(times)}
-    values = [0] * (4 * len(hashes))
-    values[::4], values[1::4], values[3::4] = hashes, phy_offsets, previous
-    values[2::4] = map(seconds.__getitem__, times)
-    whole = len(values) - len(values) % (4 * _GROUP)
-    for at in range(0, whole, 4 * _GROUP):
-        yield _GROUP_PACK(*values[at : at + 4 * _GROUP])
-    yield b"".join([ENTRY.pack(*values[at : at + 4]) for at in range(whole, len(values), 4)])
 
 
 def _ignore(error: OSError | None) -> None:

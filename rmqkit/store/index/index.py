@@ -20,16 +20,19 @@ at the newest file.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
-from itertools import chain, islice, repeat
+from collections.abc import Callable, Sequence
+from itertools import islice
 from typing import Any
+
+import numpy as np
 
 from rmqkit.config import IndexSettings
 from rmqkit.runtime.connection import Buffer
 from rmqkit.runtime.ports import Clock, Disk, Log
 from rmqkit.store.contract import IndexHits
+from rmqkit.store.index.entry_batch import Entries
 from rmqkit.store.index.file import IndexFile
-from rmqkit.store.index.files import Entries, IndexFiles, Repair
+from rmqkit.store.index.files import IndexFiles, Repair
 from rmqkit.store.index.key_hashes import TAG_KEY, batch_hashes, key_hashes, run_hashes
 from rmqkit.store.log.commit_log import CommitLog
 from rmqkit.store.log.scan import ScanResult, scan
@@ -48,9 +51,11 @@ BATCH_RECORDS = 32_768
 BURST_RECORDS = 49_152
 #: maximum number of waiting records; above it, the turn itself processes them
 WAITING_MAX = 65_536
-RECORDS_PER_STEP = 512
+RECORDS_PER_STEP = 2048
 #: fewer records are not worth a look at their columns
 RUN_MIN = 16
+#: more are looked at in parts: a part is hashed by column only if all its records are alike
+RUN_MAX = 512
 BLOCKS_PER_STEP = 64
 #: maximum steps of one query while the index catches up with an old log
 _STEPS_PER_QUERY = 400
@@ -106,8 +111,6 @@ class Index:
         self._waiting: deque[QueuePut | Row | ColumnPut] = deque()
         #: number of records in `_waiting`. All limits count records: a batch or a run is one item
         self._waiting_count = 0
-        #: records of the first waiting batch that are taken already
-        self._taken_count = 0
         #: when the first of the waiting records and the last one arrived (monotonic)
         self._first_ms = self._last_ms = 0
         #: physical offset of the last record whose keys are in a batch or in the files
@@ -196,7 +199,7 @@ class Index:
     def _catch_up(self) -> None:
         """Start reading the log behind the last indexed record."""
         self._waiting.clear()
-        self._waiting_count = self._taken_count = 0
+        self._waiting_count = 0
         self._rest = None
         self._last_phy = -1
         self.files.drop_batch()
@@ -349,52 +352,77 @@ class Index:
 
     def _add_waiting(self, room: int) -> None:
         """Add the keys of the next waiting records to the batch, which has room for `room` keys."""
-        entries = Entries([], [], [])
         left = RECORDS_PER_STEP
-        while left and self._waiting and self._rest is None:
+        while left > 0 and self._waiting and self._rest is None:
             first = self._waiting[0]
             if isinstance(first, RunPut):
                 self._waiting.popleft()
                 self._waiting.extendleft(reversed(list(first.rows())))
                 continue
-            if isinstance(first, BatchPut):
-                done, room = self._take_batch(first, left, room, entries)
-            else:
-                done, room = self._take_run(left, room, entries) or self._take_rows(left, room, entries)
+            size = self.files.batch_size
+            done = (
+                self._take_batches(room) if isinstance(first, BatchPut) else self._take_run(room) or self._take_rows(room)
+            )
+            room -= self.files.batch_size - size
             left -= done
             self._waiting_count -= done
-        self.files.add(entries)
         if self._rest is not None:
             self._add(*self._rest)
 
-    def _take_run(self, count_max: int, room: int, entries: Entries) -> tuple[int, int] | None:
-        """Take the next records by column, like `_take_rows`. None if they are not alike."""
-        rows: list[Any] = list(islice(self._waiting, count_max))
+    def _take_batches(self, room: int) -> int:
+        """Take the next batches that are alike, by column. Return how many records that are.
+
+        Replaces the first batch by its records, and takes none, if that is impossible.
+        """
+        first: BatchPut = self._waiting[0]  # type: ignore[assignment]
+        shape = _shape(first)
+        puts: list[BatchPut] = []
+        count = 0
+        for put in self._waiting:
+            if count >= RUN_MAX or not isinstance(put, BatchPut) or _shape(put) != shape:
+                break
+            puts.append(put)
+            count += len(put.phy_offsets)
+        found = batch_hashes(first.queue.topic, [put.properties for put in puts])
+        if found is None or room < found.keys * count or first.phy_offsets[0] <= self._last_phy:
+            self._waiting.popleft()
+            self._waiting.extendleft(reversed(list(first.rows())))
+            return 0
+        phy_offsets = np.concatenate([np.array(put.phy_offsets, np.int64) for put in puts])
+        times_ms = np.repeat([put.store_ms for put in puts], [len(put.phy_offsets) for put in puts])
+        self.files.add(found.entries(phy_offsets, times_ms))
+        self._last_phy = puts[-1].phy_offsets[-1]
+        for _ in puts:
+            self._waiting.popleft()
+        return count
+
+    def _take_run(self, room: int) -> int:
+        """Take the next records by column, like `_take_rows`; none if they are not alike."""
+        rows: list[Any] = list(islice(self._waiting, RUN_MAX))
         count = len(rows)
         if count < RUN_MIN or set(map(len, rows)) != {7}:
-            return None
+            return 0
         queues, kinds, phys, _, _, properties, times = zip(*rows, strict=True)
         topics = {queue.topic for queue in set(queues)}
         if len(topics) > 1 or min(kinds) == ROLLED_BACK or phys[0] <= self._last_phy:
-            return None
+            return 0
         found = run_hashes(topics.pop(), properties)
-        if found is None or room < (1 + len(found[1])) * count:
-            return None
-        hashes, others = found
-        _extend(entries, hashes, others, phys, times)
+        if found is None or room < found.keys * count:
+            return 0
+        self.files.add(found.entries(np.array(phys, np.int64), np.array(times, np.int64)))
         take = self._waiting.popleft
         for _ in rows:
             take()
         self._last_phy = phys[-1]
-        return count, room - (1 + len(others)) * count
+        return count
 
-    def _take_rows(self, count_max: int, room: int, entries: Entries) -> tuple[int, int]:
-        """Take waiting records up to the next batch. Return how many, and how much room is left."""
+    def _take_rows(self, room: int) -> int:
+        """Take waiting records up to the next batch one by one. Return how many."""
         waiting, last_phy = self._waiting, self._last_phy
         take = waiting.popleft
         keyed: list[tuple[int, int, int]] = []
         done = 0
-        for done in range(1, min(len(waiting), count_max) + 1):
+        for done in range(1, min(len(waiting), RUN_MAX) + 1):
             row: Any = take()
             size = len(row)
             if size == 7:
@@ -419,38 +447,9 @@ class Index:
             for key_hash in hashes:
                 keyed.append((key_hash, phy_offset, store_ms))
         self._last_phy = last_phy
-        for column, more in zip(entries, zip(*keyed, strict=True), strict=False):
-            column += more
-        return done, room
-
-    def _take_batch(self, put: BatchPut, count_max: int, room: int, entries: Entries) -> tuple[int, int]:
-        """Like `_take_rows`, for the first waiting item, which is a batch.
-
-        Replaces the batch by its records, and takes none, if it cannot be hashed by column.
-        """
-        first, phy_offsets, store_ms = self._taken_count, put.phy_offsets, put.store_ms
-        total = len(phy_offsets)
-        count = min(count_max, total - first)
-        found = batch_hashes(put.queue.topic, put.properties, first, count) if phy_offsets[first] > self._last_phy else None
-        if found is None:
-            self._waiting.popleft()
-            self._waiting.extendleft(reversed(list(put.rows())[first:]))
-            self._taken_count = 0
-            return 0, room
-        hashes, others = found
-        keys = 1 + len(others)
-        fit = min(count, max(room, 0) // keys)
-        _extend(entries, hashes[:fit], others, phy_offsets[first : first + fit], [store_ms] * fit)
-        done = fit
-        if fit < count:
-            self._rest = [hashes[fit], *others], phy_offsets[first + fit], store_ms
-            done += 1
-        self._last_phy = phy_offsets[first + done - 1]
-        self._taken_count = first + done
-        if self._taken_count == total:
-            self._waiting.popleft()
-            self._taken_count = 0
-        return done, room - fit * keys
+        if keyed:
+            self.files.add(Entries(*np.array(keyed, np.int64).T))
+        return done
 
     def _add(self, hashes: list[int], phy_offset: int, store_ms: int) -> None:
         """Add a record's keys to the batch.
@@ -458,8 +457,8 @@ class Index:
         Keys that do not fit wait until the batch is applied.
         """
         room = max(self.files.room(self._clock.wall_ms), 0)
-        fitting = hashes[:room]
-        self.files.add(Entries(fitting, [phy_offset] * len(fitting), [store_ms] * len(fitting)))
+        if fitting := hashes[:room]:
+            self.files.add(Entries(*np.array([(each, phy_offset, store_ms) for each in fitting], np.int64).T))
         self._rest = (hashes[room:], phy_offset, store_ms) if hashes[room:] else None
 
     def _walk_some(self, walk: LogWalk) -> None:
@@ -523,17 +522,10 @@ class Index:
         return record if tags is not None and key == TAG_KEY + tags.decode("utf-8", "replace") else None
 
 
-def _extend(
-    entries: Entries, hashes: Sequence[int], others: Sequence[int], phy_offsets: Sequence[int], times_ms: Sequence[int]
-) -> None:
-    """Add an entry for the hash of each record, followed by one for each of the other hashes."""
-    columns: list[Iterable[int]] = [hashes, phy_offsets, times_ms]
-    if others:
-        keys = 1 + len(others)
-        columns[0] = chain.from_iterable(zip(hashes, *map(repeat, others), strict=False))
-        columns[1:] = [chain.from_iterable(zip(*[each] * keys, strict=True)) for each in (phy_offsets, times_ms)]
-    for column, more in zip(entries, columns, strict=True):
-        column.extend(more)
+def _shape(put: BatchPut) -> tuple[str, int, int, bytes, bool]:
+    """Return what batches that are hashed together have in common."""
+    properties = put.properties
+    return put.queue.topic, properties.own_size, properties.id_at, properties.behind, properties.is_keyed
 
 
 def _row(record: ScanResult) -> Row:

@@ -1,15 +1,23 @@
 """The hashes of a record's keys: its unique id, each of its KEYS, and its tags.
 
 Three functions return the same hashes: `key_hashes` for one record, `batch_hashes` and `run_hashes`
-by column for the records of a uniform batch, and for single records that are alike.
+by column for uniform batches that are alike, and for single records that are alike.
+
+By column, the unique ids of all records are a matrix of characters. Java's hash of a text is a sum
+of products (`wire/javahash.py`), so the hashes are the product of this matrix and the powers of 31.
+numpy computes modulo 2^32 as Java does.
 """
 
 from collections.abc import Sequence
 from functools import lru_cache
-from struct import Struct
+from typing import NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
+from rmqkit.store.index.entry_batch import Entries, Numbers
 from rmqkit.store.log.uniform_batch import BatchProperties
-from rmqkit.wire.javahash import TAIL_SIZES, ascii_key_hash, ascii_key_hashes, ascii_run_hashes, index_key_hash
+from rmqkit.wire.javahash import ascii_key_hash, index_key_hash, java_hash
 from rmqkit.wire.properties import PROPERTY_KEYS, PROPERTY_TAGS, PROPERTY_UNIQ_KEY, find
 
 _UNIQ_KEY = PROPERTY_UNIQ_KEY.encode()
@@ -25,8 +33,31 @@ _TAGS_PAIR = _TAGS + b"\x01"
 TAG_KEY = "T#"
 #: bytes; longer properties are not cached, so that the cache stays small
 BEHIND_SIZE_MAX = 256
-#: characters of a part of a unique id; Java's ids end with one for the time and one for a counter
-_PART = 4
+_PAIR_END = 2
+_ASCII_MAX = 127
+_HASH_MAX = 0x7FFFFFFF
+
+
+class ColumnHashes(NamedTuple):
+    """The hashes of the keys of many records."""
+
+    #: those of their unique ids
+    hashes: Numbers
+    #: the hashes that each of them has besides
+    others: tuple[int, ...]
+
+    @property
+    def keys(self) -> int:
+        """Number of keys of each record."""
+        return 1 + len(self.others)
+
+    def entries(self, phy_offsets: Numbers, times_ms: Numbers) -> Entries:
+        """Return the entries of these records."""
+        if not self.others:
+            return Entries(self.hashes, phy_offsets, times_ms)
+        hashes = np.empty((len(self.hashes), self.keys), np.int64)
+        hashes[:, 0], hashes[:, 1:] = self.hashes, self.others
+        return Entries(hashes.ravel(), np.repeat(phy_offsets, self.keys), np.repeat(times_ms, self.keys))
 
 
 def key_hashes(topic: str, properties: bytes) -> list[int]:
@@ -45,62 +76,67 @@ def key_hashes(topic: str, properties: bytes) -> list[int]:
     return _all_hashes(topic, properties)
 
 
-def batch_hashes(
-    topic: str, properties: BatchProperties, first: int, count: int
-) -> tuple[list[int], tuple[int, ...]] | None:
-    """Return what `key_hashes` returns for `count` records of a uniform batch, from `first` on.
+def batch_hashes(topic: str, batches: Sequence[BatchProperties]) -> ColumnHashes | None:
+    """Return what `key_hashes` returns for each record of uniform batches of one shape.
 
-    The hashes of their unique ids, and the hashes that all of them have besides. None if that
-    cannot be said by column: KEYS that differ, ids that are not ASCII, differ in more than eight
-    characters, or are very short.
+    None if that cannot be said by column: the records have KEYS, which may differ, or their ids are
+    not ASCII.
     """
-    size, behind = properties.own_size, properties.behind
-    own = properties.own[first * size : (first + count) * size]
-    differing = properties.id_size - properties.shared_size
-    tail = next((each for each in TAIL_SIZES if each >= differing), 0)
-    if not 0 < tail <= properties.id_size or properties.is_keyed or not own.isascii():
+    first = batches[0]
+    if first.is_keyed:
         return None
-    others: tuple[int, ...] | None
-    if properties.id_at == _UNIQ_KEY_PAIR_SIZE and len(behind) <= BEHIND_SIZE_MAX:
-        others = _other_hashes(topic, behind[1:])
+    if first.id_at == _UNIQ_KEY_PAIR_SIZE and len(first.behind) <= BEHIND_SIZE_MAX:
+        others = _other_hashes(topic, first.behind[1:])
     else:
-        others = tuple(_all_hashes(topic, properties[0])[1:])
-    if others is None:
-        return None
-    columns = [own[at::size] for at in range(size - tail, size)]
-    return ascii_key_hashes(topic, own[properties.id_at : size - tail], columns), others
+        others = tuple(_all_hashes(topic, first[0])[1:])
+    own = _rows([batch.own for batch in batches], first.own_size)
+    hashes = None if others is None else _id_hashes(topic, own[:, first.id_at :])
+    return None if others is None or hashes is None else ColumnHashes(hashes, others)
 
 
-def run_hashes(topic: str, properties: Sequence[bytes]) -> tuple[list[int], tuple[int, ...]] | None:
-    """Return what `key_hashes` returns for records of one topic, in the form of `batch_hashes`.
+def run_hashes(topic: str, properties: Sequence[bytes]) -> ColumnHashes | None:
+    """Return what `key_hashes` returns for each of these records of one topic.
 
-    None unless their properties differ only in the last eight characters of their unique ids, and
-    the unique id is the first key.
+    None unless their properties differ only in their unique ids, of one size, and the unique id is
+    the first key.
     """
     first = properties[0]
     begin = first.find(b"\x02") + 1 if first.startswith(_LEADING) else 0
-    end = first.find(b"\x02", begin)
-    id_at, tail_at = begin + _UNIQ_KEY_PAIR_SIZE, end - 2 * _PART
-    if tail_at < id_at + _PART or len(first) - end > BEHIND_SIZE_MAX or not first.startswith(_UNIQ_KEY_PAIR, begin):
+    id_at, end = begin + _UNIQ_KEY_PAIR_SIZE, first.find(b"\x02", begin)
+    if end <= id_at or len(first) - end > BEHIND_SIZE_MAX or not first.startswith(_UNIQ_KEY_PAIR, begin):
         return None
     if len(set(map(len, properties))) > 1:
         return None
-    layout = _layout(tail_at, len(first) - end)
-    heads, middles, tails, behinds = zip(*layout.iter_unpack(b"".join(properties)), strict=True)
-    own = b"".join(tails)
-    changing = b"".join([*set(middles), own])
-    if len(set(heads)) > 1 or len(set(behinds)) > 1 or b"\x02" in changing or not (changing + heads[0]).isascii():
+    rows = _rows(properties, len(first))
+    ids = rows[:, id_at:end]
+    if (rows[:, :id_at] != rows[0, :id_at]).any() or (rows[:, end:] != rows[0, end:]).any() or (ids == _PAIR_END).any():
         return None
     others = _other_hashes(topic, first[end + 1 :])
-    if others is None:
+    hashes = None if others is None else _id_hashes(topic, ids)
+    return None if others is None or hashes is None else ColumnHashes(hashes, others)
+
+
+def _rows(texts: Sequence[bytes], size: int) -> NDArray[np.uint8]:
+    """Return texts of `size` characters as a matrix with a row for each text."""
+    return np.frombuffer(b"".join(texts), np.uint8).reshape(-1, size)
+
+
+def _id_hashes(topic: str, ids: NDArray[np.uint8]) -> Numbers | None:
+    """Return `index_key_hash` of each row; None if not all of them are ASCII."""
+    if (ids > _ASCII_MAX).any():
         return None
-    return ascii_run_hashes(topic, first[id_at:tail_at], middles, [own[at::_PART] for at in range(_PART)]), others
+    head, powers = _hash_factors(topic, ids.shape[1])
+    hashes = ids.astype(np.uint32) @ powers + head
+    # Java's `Math.abs`; the number without an absolute value becomes 0.
+    return np.abs(hashes.view(np.int32)).astype(np.int64) & _HASH_MAX
 
 
-@lru_cache(maxsize=64)
-def _layout(head_size: int, behind_size: int) -> Struct:
-    """Return the layout of properties with two changing parts."""
-    return Struct(f"{head_size}s{_PART}s{_PART}s{behind_size}s")
+@lru_cache(maxsize=1024)
+def _hash_factors(topic: str, size: int) -> tuple[np.uint32, NDArray[np.uint32]]:
+    """Return what the topic adds to the hash of a key, and the factor of each of its characters."""
+    powers = [pow(31, size - at, 1 << 32) for at in range(size + 1)]
+    head = java_hash(f"{topic}#") * powers[0] % (1 << 32)
+    return np.uint32(head), np.array(powers[1:], np.uint32)
 
 
 @lru_cache(maxsize=1024)

@@ -13,7 +13,7 @@ of a dozen per message:
     queue           one unit, one arrival              units of an arithmetic progression,
                                                        one arrival with a `record_count`
     answer          one formatted id                   one call for all ids
-    index (later)   one hash of the id's tail          hashes by column of the ids' tails
+    index (later)   one hash of the id                 hashes by column of the ids
 
 If only the sizes of the bodies differ, decoding takes a loop, and each record gets a head of its
 own and shares everything else: one `join` puts the batch together.
@@ -36,8 +36,7 @@ Two hard cases decide the design:
 
 - **Ids that differ in more than the counter.** Java's ids end with the time in ms and a counter,
   four characters. A batch that is made while the millisecond changes differs in more. Therefore
-  nothing assumes where ids differ: `shared_size` is what the least and the greatest id have in
-  common, which all between them share. The index hashes what follows it by column.
+  nothing assumes where ids differ: the index hashes all characters of all ids, by column.
 - **A batch that meets the end of a log file.** Its records must stay in one file, all or none. The
   log rolls before it takes the first offset of the batch, as for a general batch. So offsets are
   one progression, never two, and the whole batch is one buffer of the run of its file. A failed
@@ -62,9 +61,9 @@ class BatchProperties(Sequence[bytes]):
     The index keeps them until it has hashed the unique ids.
     """
 
-    __slots__ = ("behind", "id_at", "id_size", "is_keyed", "own", "own_size", "shared_size")
+    __slots__ = ("behind", "id_at", "id_size", "is_keyed", "own", "own_size")
 
-    def __init__(self, own: bytes, own_size: int, behind: bytes, *, id_at: int, shared_size: int, is_keyed: bool) -> None:
+    def __init__(self, own: bytes, own_size: int, behind: bytes, *, id_at: int, is_keyed: bool) -> None:
         #: the own parts of all messages, end to end, each of `own_size` bytes
         self.own = own
         self.own_size = own_size
@@ -73,8 +72,6 @@ class BatchProperties(Sequence[bytes]):
         #: position and size of the unique id, which is the end of an own part
         self.id_at = id_at
         self.id_size = own_size - id_at
-        #: characters at the start of the unique id that are the same in all messages
-        self.shared_size = shared_size
         #: whether the own parts have the property KEYS
         self.is_keyed = is_keyed
 

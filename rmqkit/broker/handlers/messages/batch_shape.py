@@ -102,7 +102,6 @@ def _uniform(flag: int, bodies: Sequence[bytes], body_size: int, own: Sequence[b
     if id_at == UNIQ_SIZE:
         if shared < id_at or b"\x02" in joined:
             return None
-        id_shared = shared - id_at
     else:
         before = one[: id_at - UNIQ_SIZE]
         if SPECIAL(b"\x02" + before) or not _names_match(joined, one, len(own), shared):
@@ -111,8 +110,7 @@ def _uniform(flag: int, bodies: Sequence[bytes], body_size: int, own: Sequence[b
         if b"TAGS\x01" in before:
             tag = props.find(one + behind, b"TAGS")
             code = tags_code(tag.decode("utf-8", "replace")) if tag else 0
-        id_shared = _shared_size([each[id_at:] for each in own])
-    properties = BatchProperties(joined, size, behind, id_at=id_at, shared_size=id_shared, is_keyed=is_keyed)
+    properties = BatchProperties(joined, size, behind, id_at=id_at, is_keyed=is_keyed)
     return UniformBatch(flag, bodies, body_size, own, properties, code)
 
 
