@@ -34,13 +34,13 @@ SELECT run, CASE WHEN has_fault THEN acknowledged ELSE 0 END AS facts,
 FROM runs
 """,
     """
-SELECT p.run, array(p.op) AS ops, p.key,
-  concat('answered ', CASE p.status WHEN '' THEN 'SEND_OK' ELSE p.status END, ' at ', p.complete_ms, ' ms, but ',
+SELECT l.run, array(l.op) AS ops, l.key,
+  concat('answered ', CASE l.status WHEN '' THEN 'SEND_OK' ELSE l.status END, ' at ', l.complete_ms, ' ms, but ',
     CASE WHEN t.at_slave THEN 'is stored on a slave only, although the mode promises it on the master'
     ELSE 'is stored on no broker' END) AS what
-FROM promised p JOIN runs r ON p.run = r.run LEFT JOIN there t ON p.run = t.run AND p.key = t.key
-WHERE p.outcome = 'ok' AND r.unread = '' AND NOT coalesce(t.at_master, false)
-  AND CASE WHEN t.at_slave THEN p.where_kept = 'master' ELSE p.where_kept <> 'nowhere' END
+FROM lost l JOIN runs r ON l.run = r.run LEFT JOIN there t ON l.run = t.run AND l.key = t.key
+WHERE l.outcome = 'ok' AND r.unread = ''
+  AND CASE WHEN t.at_slave THEN l.where_kept = 'master' ELSE l.where_kept <> 'nowhere' END
 """,
 )
 

@@ -18,11 +18,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rmqkit.drill.promises.contract import TOLD_MAX, Broken, Judgement, judged
+from rmqkit.drill.promises.contract import TOLD_MAX, Broken, judged
 from rmqkit.spark.audit import tables, views
 from rmqkit.spark.audit.message_queries import QUERIES, Query
-from rmqkit.spark.audit.run_check import PROCESS_ROWS, PromiseAudit, RunFindings, RunTask, Violation, check
-from rmqkit.spark.audit.runs import AuditError, AuditRun, Given, found
+from rmqkit.spark.audit.run_check import PROCESS_ROWS, PromiseAudit, RunFindings, RunTask, Violation, check, unjudged
+from rmqkit.spark.audit.runs import AuditError, Given, found
 from rmqkit.spark.pipelines.progress import PipelineProgress, jobs
 
 if TYPE_CHECKING:
@@ -63,29 +63,22 @@ def audit(
                 )
     with jobs(spark, on_progress):
         checked = _on_workers(spark, tasks.values())
+    made = {(each.run, each.promise): each for those in checked for each in those.found}
     large = [each.context for each in checked if each.context is not None]
-    names = tasks if to is not None else {context["run"] for context in large}
-    in_tables = [run for run in known if run.name in names]
-    of_run = {run.name: [_unproven(run)] if run.why else [] for run in known}
-    for each in checked:
-        of_run[each.run] += each.found
-    if in_tables:
-        with prepared(spark, in_tables, sum(tasks[run.name].rows for run in in_tables), large, to) as session:
-            for finding in _in_sql(session) if large else ():
-                of_run[finding.run].append(finding)
+    names = tasks if to is not None else [context["run"] for context in large]
+    if names:
+        with prepared(spark, [tasks[name] for name in names], large, to) as session:
+            if large:
+                made |= {(each.run, each.promise): each for each in _in_sql(session)}
             if to is not None:
                 tables.write(session, to)
-    for each in checked:
-        by_name = {finding.promise: finding for finding in of_run[each.run]}
-        of_run[each.run] = [by_name[name] for name in each.promises]
-    findings = [finding for those in of_run.values() for finding in those]
+    promises = {each.run: each.promises for each in checked}
+    findings = []
+    for run in known:
+        findings += [unjudged(run.name, "", run.why)] if run.why else [made[run.name, name] for name in promises[run.name]]
     if to is not None:
         _write_findings(spark, findings, to)
     return findings
-
-
-def _unproven(run: AuditRun) -> PromiseAudit:
-    return PromiseAudit(run.name, "", Judgement.INCONCLUSIVE, (), 0, why=run.why)
 
 
 def _on_workers(spark: SparkSession, tasks: Iterable[RunTask]) -> list[RunFindings]:
@@ -107,47 +100,33 @@ def _on_workers(spark: SparkSession, tasks: Iterable[RunTask]) -> list[RunFindin
 
 @contextlib.contextmanager
 def prepared(
-    spark: SparkSession,
-    runs: Sequence[AuditRun],
-    rows: int,
-    contexts: Sequence[Mapping[str, Any]],
-    to: Path | str | None = None,
+    spark: SparkSession, tasks: Sequence[RunTask], contexts: Sequence[Mapping[str, Any]], to: Path | str | None
 ) -> Iterator[SparkSession]:
     """Yield a new session of the same Spark that has the tables of these runs, and their views.
 
-    `rows` is about the number of their rows. `contexts` has the runs whose promises SQL checks;
-    without one, there are no views. What several queries read is computed once and stored as
-    Parquet files: under `to`, else in a folder that is removed at the end.
+    `contexts` has the runs whose promises SQL checks; without one, there are no views. What several
+    queries read is computed once and stored as Parquet files: under `to`, else in a folder that is
+    removed at the end.
     """
     session = spark.newSession()
-    partitions = max(int(session.conf.get(PARTITIONS) or 1), rows // tables.PARTITION_ROWS)
+    partitions = max(int(session.conf.get(PARTITIONS) or 1), sum(task.rows for task in tasks) // tables.PARTITION_ROWS)
     session.conf.set(PARTITIONS, str(partitions))
-    with _scratch(to) as folder:
+    with tempfile.TemporaryDirectory(prefix="rmqkit-audit-") as own:
+        folder = f"file://{own}" if to is None else f"{to}/kept"
 
         def keep(name: str, frame: DataFrame, *by: str) -> None:
             frame.write.mode("overwrite").partitionBy(*by).parquet(f"{folder}/{name}")
             session.read.schema(frame.schema).parquet(f"{folder}/{name}").createOrReplaceTempView(name)
 
-        keep("rows", tables.rows(session, runs), "kind")
+        keep("rows", tables.rows(session, tasks), "kind")
         tables.make(session)
         if contexts:
-            columns = [column.split()[0] for column in views.CONTEXT.split(", ")]
-            told = [tuple(each.get(column) for column in columns) for each in contexts]
-            session.createDataFrame(told, views.CONTEXT).createOrReplaceTempView("contexts")
+            session.createDataFrame(contexts, views.CONTEXT).createOrReplaceTempView("contexts")
             rules = {each["run"]: each["rule"] for each in contexts if "rule" in each}
             for name, query in views.VIEWS.items():
                 frame = session.sql(query)
-                keep(name, views.placed(frame, rules) if name == views.PROMISED else frame)
+                keep(name, views.placed(frame, rules) if name == views.LOST else frame)
         yield session
-
-
-@contextlib.contextmanager
-def _scratch(to: Path | str | None) -> Iterator[str]:
-    if to is not None:
-        yield f"{to}/kept"
-    else:
-        with tempfile.TemporaryDirectory(prefix="rmqkit-audit-") as folder:
-            yield f"file://{folder}"
 
 
 def _in_sql(session: SparkSession) -> Iterator[PromiseAudit]:

@@ -13,7 +13,6 @@ makes its promise inconclusive.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -81,15 +80,13 @@ class SurvivalRule(NamedTuple):
 
 
 class RunTask(NamedTuple):
-    """One run as a Spark task gets it."""
+    """One run as a Spark task gets it. SQL checks the promises in IN_SQL of one that `is_large`."""
 
     name: str
-    #: the plan as JSON
-    plan: str
-    #: the history file, or its Parquet form as bytes
-    data: str | bytes
+    plan: Plan
+    #: the history file, or its Parquet form
+    source: Path | bytes
     rows: int
-    #: whether SQL checks the promises in IN_SQL
     is_large: bool
 
 
@@ -112,45 +109,47 @@ def installed() -> Mapping[str, Any]:
     return plugins.load().promises
 
 
+def unjudged(run: str, promise: str, why: str) -> PromiseAudit:
+    return PromiseAudit(run, promise, Judgement.INCONCLUSIVE, (), 0, why=why)
+
+
 def check(task: RunTask) -> RunFindings:
     """Check the promises of a run, except those of a large run that SQL checks."""
-    plan = Plan.from_json(json.loads(task.plan))
-    source = Path(task.data) if isinstance(task.data, str) else task.data
+    run, plan = task.name, task.plan
     try:
         if task.is_large:
-            history: History = StoredHistory(rows.dataset(source), stored_history.HELD_ROWS)
+            history: History = StoredHistory(rows.dataset(task.source), stored_history.HELD_ROWS)
         else:
-            history = rows.read_history(source)
+            history = rows.read_history(task.source)
     except (OSError, ValueError) as error:
-        told, where = str(error), str(source) if isinstance(source, Path) else task.name
-        return RunFindings(task.name, error=told if where in told else f"{where} is not a history: {told}")
+        told, where = str(error), run if isinstance(task.source, bytes) else str(task.source)
+        return RunFindings(run, error=told if where in told else f"{where} is not a history: {told}")
     made = {name: make() for name, make in installed().items()}
     wanted = chosen(made.values(), plan)
     unknown = [name for name in plan.promises if name not in made]
-    found = [PromiseAudit(task.name, name, Judgement.INCONCLUSIVE, (), 0, why=UNKNOWN) for name in unknown]
+    in_sql = [each.name for each in wanted if task.is_large and each.name in IN_SQL]
+    found = [unjudged(run, name, UNKNOWN) for name in unknown]
     for promise in wanted:
-        if not task.is_large or promise.name not in IN_SQL:
-            found.append(_checked(task.name, promise, history, plan))
+        if promise.name not in in_sql:
+            found.append(_checked(run, promise, history, plan))
         if isinstance(history, StoredHistory):
             history.release()
     known = None
     if task.is_large:
         try:
-            known = context(task.name, history, plan)
+            known = context(run, history, plan)
         except TooManyRows as error:
-            in_sql = [each.name for each in wanted if each.name in IN_SQL]
-            found += [PromiseAudit(task.name, name, Judgement.INCONCLUSIVE, (), 0, why=str(error)) for name in in_sql]
-    return RunFindings(task.name, (*(each.name for each in wanted), *unknown), tuple(found), known)
+            found += [unjudged(run, name, str(error)) for name in in_sql]
+    return RunFindings(run, (*(each.name for each in wanted), *unknown), tuple(found), known)
 
 
 def _checked(run: str, promise: Promise, history: History, plan: Plan) -> PromiseAudit:
     try:
         found = promise.check(history, plan)
     except TooManyRows as error:
-        return PromiseAudit(run, promise.name, Judgement.INCONCLUSIVE, (), 0, why=str(error))
+        return unjudged(run, promise.name, str(error))
     except Exception as error:  # a checker of a plug-in must not end the audit of the other runs
-        why = f"its checker failed: {type(error).__name__}: {error}"
-        return PromiseAudit(run, promise.name, Judgement.INCONCLUSIVE, (), 0, why=why)
+        return unjudged(run, promise.name, f"its checker failed: {type(error).__name__}: {error}")
     ops: dict[str, list[int]] = {each.key: [] for each in found.broken if each.key}
     if ops:
         for kind in OF_MESSAGES:
@@ -169,13 +168,8 @@ def context(run: str, history: History, plan: Plan) -> dict[str, Any]:
     """
     fault = fault_of(history)
     masters, slaves = nodes_of(history)
-    values: dict[str, Any] = {
-        "run": run,
-        "has_fault": fault is not None,
-        "masters": masters,
-        "slaves": slaves,
-        "unread": unfinished(history, masters) if masters else "no master was read",
-    }
+    unread = unfinished(history, masters) if masters else "no master was read"
+    values = {"run": run, "has_fault": fault is not None, "masters": masters, "slaves": slaves, "unread": unread}
     if fault is not None:
         values |= {"harm": str(fault.harm), "hits_master": fault.hits_master}
         values["rule"] = SurvivalRule(plan, fault, Copies(history))

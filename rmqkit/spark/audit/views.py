@@ -2,8 +2,9 @@
 
     runs         a row per run: its plan, fault and nodes (`run_check.context`), and row counts
     there        (run, key): whether the last reading found the message at a master, at a slave
-    promised     a row per send that was not refused: where it must survive (`SurvivalRule`)
-    gone         (run, key): sent messages that no master has at the end, where the mode allows it
+    lost         a row per send that was not refused and that no master has at the end, with the
+                 place where the mode promises it (`SurvivalRule`)
+    gone         (run, key): lost where the mode allows it
     unanswered   (run, key, broker, queue, offset): read before a power cut, but never acknowledged
 
 Each view is computed once and stored, since several queries read it.
@@ -27,7 +28,7 @@ CONTEXT = (
     "run string, has_fault boolean, harm string, hits_master boolean, masters array<string>, slaves array<string>, "
     "unread string"
 )
-PROMISED = "promised"
+LOST = "lost"
 
 RUNS = """
 WITH totals AS (
@@ -50,10 +51,11 @@ FROM reads r JOIN asked_nodes n ON r.run = n.run AND r.client = n.client
 WHERE r.outcome = 'ok' GROUP BY r.run, r.key
 """
 
-#: the sends whose survival the mode promises or not; `placed` says where
+#: the sends that are lost; `placed` adds where they are promised
 SENDS = """
 SELECT s.run, s.op, s.key, s.outcome, s.status, s.broker, s.invoke_ms, s.complete_ms
 FROM sends s JOIN runs r ON s.run = r.run AND r.has_fault
+LEFT ANTI JOIN (SELECT run, key FROM there WHERE at_master) t ON s.run = t.run AND s.key = t.key
 WHERE s.outcome <> 'fail'
 """
 
@@ -70,11 +72,7 @@ def placed(sends: DataFrame, rules: Mapping[str, SurvivalRule]) -> DataFrame:
     return map_in_arrow(sends, place, StructType([*sends.schema.fields, StructField("where_kept", StringType())]))
 
 
-GONE = """
-SELECT DISTINCT p.run, p.key
-FROM promised p LEFT ANTI JOIN (SELECT run, key FROM there WHERE at_master) t ON p.run = t.run AND p.key = t.key
-WHERE p.where_kept <> 'master'
-"""
+GONE = "SELECT DISTINCT run, key FROM lost WHERE where_kept <> 'master'"
 
 UNANSWERED = f"""
 WITH cut AS (SELECT run, masters FROM runs WHERE has_fault AND hits_master AND harm = '{Harm.POWER_CUT}'), seen AS (
@@ -91,4 +89,4 @@ ON s.run = c.run AND s.key = c.key AND s.broker = c.broker AND s.queue = c.queue
 """
 
 #: view name -> SQL, in an order in which each view comes after those that it reads
-VIEWS = {"runs": RUNS, "there": THERE, PROMISED: SENDS, "gone": GONE, "unanswered": UNANSWERED}
+VIEWS = {"runs": RUNS, "there": THERE, LOST: SENDS, "gone": GONE, "unanswered": UNANSWERED}

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import pyarrow as pa
 
-from rmqkit.spark.arrow_tasks import map_in_arrow
+from rmqkit.spark.arrow_tasks import map_in_arrow, read_in_tasks
 from rmqkit.spark.delta.data_files import HOUR, TOPIC, FileReport, TaskWriter, stored_batches
 from rmqkit.spark.delta.lake_table import PARTITIONS, Filters
 from rmqkit.spark.delta.storage import LakeStorage
@@ -31,7 +31,6 @@ from rmqkit.spark.delta.storage import LakeStorage
 if TYPE_CHECKING:
     from deltalake import DeltaTable
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructType
 
 
 def write(rows: DataFrame, storage: LakeStorage, *, has_topics: bool = False) -> list[FileReport]:
@@ -58,12 +57,17 @@ def rows_of(
 ) -> DataFrame:
     """Return the rows of all files that may have rows of these topics within these bounds."""
     from pyspark.sql import functions as F
+    from pyspark.sql.pandas.types import to_arrow_schema
     from pyspark.sql.types import StructType
 
     schema = StructType.fromJson(json.loads(opened.schema().to_json()))
     names = [name for name in schema.names if name != HOUR]
     # Delta's files do not have the columns of their partition.
     stored_schema = StructType([field for field in schema.fields if field.name not in PARTITIONS])
+
+    def read(name: str) -> Iterator[pa.RecordBatch]:
+        return stored_batches(storage, name, to_arrow_schema(stored_schema, timezone="UTC"))
+
     parts = []
     for topic in topics:
         found = opened.file_uris(file_pruning_predicate=[(TOPIC, "=", topic), *bounds])
@@ -72,21 +76,9 @@ def rows_of(
         if storage.is_local:
             rows = spark.read.schema(stored_schema).parquet(*[f"file://{name}" for name in found])
         else:
-            rows = _read(spark, storage, [name.removeprefix(f"{storage.uri}/") for name in found], stored_schema)
+            names_there = [name.removeprefix(f"{storage.uri}/") for name in found]
+            rows = read_in_tasks(spark, names_there, read, stored_schema)
         parts.append(rows.withColumn(TOPIC, F.lit(topic)).select(*names))
     if not parts:
         return spark.createDataFrame([], StructType([schema[name] for name in names]))
     return reduce(lambda one, other: one.union(other), parts)
-
-
-def _read(spark: SparkSession, storage: LakeStorage, names: list[str], schema: StructType) -> DataFrame:
-    """Return the rows of data files, a task each, read by PyArrow; Spark needs no jar for it."""
-
-    def read_task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        from pyspark.sql.pandas.types import to_arrow_schema
-
-        for batch in batches:
-            for number in batch.column(0).to_pylist():
-                yield from stored_batches(storage, names[number], to_arrow_schema(schema, timezone="UTC"))
-
-    return map_in_arrow(spark.range(0, len(names), 1, len(names)), read_task, schema)
