@@ -15,9 +15,7 @@ Storage options may be credentials. They travel in the pickled function, which n
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Iterator
-from functools import reduce
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -25,11 +23,10 @@ import pyarrow as pa
 
 from rmqkit.spark.arrow_tasks import map_in_arrow, read_in_tasks
 from rmqkit.spark.delta.data_files import HOUR, TOPIC, FileReport, TaskWriter, stored_batches
-from rmqkit.spark.delta.lake_table import PARTITIONS, Filters
+from rmqkit.spark.delta.lake_table import PARTITIONS, Schema
 from rmqkit.spark.delta.storage import LakeStorage
 
 if TYPE_CHECKING:
-    from deltalake import DeltaTable
     from pyspark.sql import DataFrame, SparkSession
 
 
@@ -52,33 +49,26 @@ def write(rows: DataFrame, storage: LakeStorage, *, has_topics: bool = False) ->
     return [file for each in reports for file in msgspec.json.decode(each.reports, type=list[FileReport])]
 
 
-def rows_of(
-    spark: SparkSession, storage: LakeStorage, opened: DeltaTable, topics: Iterable[str], bounds: Filters
-) -> DataFrame:
-    """Return the rows of all files that may have rows of these topics within these bounds."""
+def read(spark: SparkSession, storage: LakeStorage, schema: Schema, files: Mapping[str, Sequence[str]]) -> DataFrame:
+    """Return the rows of data files, given as topic → URIs, with the columns of `schema`."""
     from pyspark.sql import functions as F
     from pyspark.sql.pandas.types import to_arrow_schema
     from pyspark.sql.types import StructType
 
-    schema = StructType.fromJson(json.loads(opened.schema().to_json()))
-    names = [name for name in schema.names if name != HOUR]
+    columns = StructType.fromJson(schema)
     # Delta's files do not have the columns of their partition.
-    stored_schema = StructType([field for field in schema.fields if field.name not in PARTITIONS])
+    stored = StructType([field for field in columns if field.name not in PARTITIONS])
 
-    def read(name: str) -> Iterator[pa.RecordBatch]:
-        return stored_batches(storage, name, to_arrow_schema(stored_schema, timezone="UTC"))
+    def read_file(uri: str) -> Iterator[pa.RecordBatch]:
+        return stored_batches(storage, uri.removeprefix(f"{storage.uri}/"), to_arrow_schema(stored, timezone="UTC"))
 
-    parts = []
-    for topic in topics:
-        found = opened.file_uris(file_pruning_predicate=[(TOPIC, "=", topic), *bounds])
-        if not found:
-            continue
+    names = [name for name in columns.names if name != HOUR]
+    rows = spark.createDataFrame([], StructType([columns[name] for name in names]))
+    for number, (topic, uris) in enumerate((topic, uris) for topic, uris in files.items() if uris):
         if storage.is_local:
-            rows = spark.read.schema(stored_schema).parquet(*[f"file://{name}" for name in found])
+            part = spark.read.schema(stored).parquet(*[f"file://{name}" for name in uris])
         else:
-            names_there = [name.removeprefix(f"{storage.uri}/") for name in found]
-            rows = read_in_tasks(spark, names_there, read, stored_schema)
-        parts.append(rows.withColumn(TOPIC, F.lit(topic)).select(*names))
-    if not parts:
-        return spark.createDataFrame([], StructType([schema[name] for name in names]))
-    return reduce(lambda one, other: one.union(other), parts)
+            part = read_in_tasks(spark, uris, read_file, stored)
+        part = part.withColumn(TOPIC, F.lit(topic)).select(*names)
+        rows = rows.union(part) if number else part
+    return rows

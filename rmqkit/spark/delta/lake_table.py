@@ -31,7 +31,6 @@ from rmqkit.spark.delta.transactions import LOG, TransactionLog
 from rmqkit.spark.source.ranges import OffsetRange
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from deltalake import DeltaTable
     from pyspark.sql import DataFrame, SparkSession
 
@@ -151,30 +150,36 @@ class LakeTable:
         """
         from deltalake.exceptions import CommitFailedError
 
-        is_named = False
+        since: int | None = None
         for _ in range(TRIES_MAX):
             state = self.state()
+            since = state.version if since is None else since
             batch = make(state)
             if batch is None:
                 return state
             try:
                 # A commit of its own may hide another writer's. Therefore the state is read again.
-                if self._add_columns(state, batch) or (not is_named and self._name_topics(state, batch)):
-                    is_named = True
+                if self._alter(state, batch):
                     continue
                 self._commit(state, batch)
             except CommitFailedError:
                 continue
             after = self.state()
-            self.storage.sync(f"{LOG}/{number:020}.json" for number in range(state.version + 1, after.version + 1))
+            self.storage.sync(f"{LOG}/{number:020}.json" for number in range(since + 1, after.version + 1))
             return after
         raise LakeConflict(f"{self.storage.uri}: commit failed {TRIES_MAX} times, other writers were first each time")
 
-    def rows(self, spark: SparkSession, topics: Iterable[str], bounds: Filters) -> DataFrame:
-        """Return the rows of all files that may have rows of these topics within these bounds."""
-        from rmqkit.spark.delta.lake_files import rows_of
+    def rows(
+        self, spark: SparkSession, topics: Iterable[str] | None, bounds: Filters, version: int | datetime | None = None
+    ) -> DataFrame:
+        """Return the rows of all files that may have rows of these topics within these bounds.
 
-        return rows_of(spark, self.storage, self.opened(), topics, bounds)
+        Without `topics`, rows of all topics. Raises as `opened`.
+        """
+        from rmqkit.spark.delta import lake_files
+
+        opened = self.opened(version)
+        return lake_files.read(spark, self.storage, json.loads(opened.schema().to_json()), files_of(opened, topics, bounds))
 
     def swap(self, old: Sequence[str], new: Sequence[FileReport]) -> bool:
         """Replace files by others with the same rows. Return False if one of them is gone.
@@ -206,13 +211,6 @@ class LakeTable:
             self.storage.sync([f"{LOG}/{table.version() + 1:020}.json"])
             return True
         raise LakeConflict(f"{self.storage.uri}: commit failed {TRIES_MAX} times, other writers were first each time")
-
-    def stored_schema(self) -> pa.Schema:
-        """Return the columns of data files, as Arrow; Delta has those of partitions in its log."""
-        import pyarrow as pa
-
-        columns = pa.schema(self.opened().schema().to_arrow())
-        return pa.schema([field for field in columns if field.name not in PARTITIONS])
 
     def create(self, schema: Schema, description: str, actions: Sequence[Any], apps: Mapping[str, int]) -> None:
         """Create the table with its first files, in one commit.
@@ -250,23 +248,24 @@ class LakeTable:
             actions, "append", self._table.schema(), partition_by=PARTITIONS, commit_properties=_properties(apps)
         )
 
-    def _add_columns(self, state: LakeState, batch: Batch) -> bool:
-        """Add the columns that the table lacks; return whether there were any."""
+    def _alter(self, state: LakeState, batch: Batch) -> bool:
+        """Add the columns that the table lacks, or name new topics in its description.
+
+        Return whether there was one to add or name.
+        """
         from deltalake import Schema as DeltaSchema
 
+        if self._table is None:
+            return False
         fields = merged_schema(state.schema, batch.schema)["fields"][len(state.schema["fields"]) :]
-        if self._table is None or not fields:
+        if fields:
+            self._table.alter.add_columns(DeltaSchema.from_json(json.dumps({"type": "struct", "fields": fields})).fields)
+            return True
+        known = {**{key.topic: [] for key in state.covered}, **state.known.clusters}
+        named = description({**known, **batch.clusters})
+        if batch.clusters.keys() <= known.keys() or named == self._table.metadata().description:
             return False
-        self._table.alter.add_columns(DeltaSchema.from_json(json.dumps({"type": "struct", "fields": fields})).fields)
-        return True
-
-    def _name_topics(self, state: LakeState, batch: Batch) -> bool:
-        """Name the batch's topics in the table's description; return whether any is new."""
-        known = state.known.clusters.keys() | {key.topic for key in state.covered}
-        if self._table is None or batch.clusters.keys() <= known:
-            return False
-        named = {topic: state.known.clusters.get(topic, []) for topic in known}
-        self._table.alter.set_table_description(description({**named, **batch.clusters}))
+        self._table.alter.set_table_description(named)
         return True
 
     def _missing(self) -> LakeError:
@@ -275,6 +274,15 @@ class LakeTable:
                 f"{self.storage.uri} is a lake of rmqkit 0.2, in its own format: run `rmqkit pipeline migrate` on it once"
             )
         return LakeMissing(f"there is no lake at {self.storage.uri}: `rmqkit pipeline ingest TOPIC --to PATH` makes one")
+
+
+def files_of(opened: DeltaTable, topics: Iterable[str] | None, bounds: Filters) -> dict[str, list[str]]:
+    """Return topic → URIs of its files that may have rows within these bounds; None: all topics."""
+    there = {each["topic"] for each in opened.partitions()}
+    return {
+        topic: opened.file_uris(file_pruning_predicate=[("topic", "=", topic), *bounds])
+        for topic in sorted(there if topics is None else there.intersection(topics))
+    }
 
 
 def _check_table(table: DeltaTable, uri: str) -> None:

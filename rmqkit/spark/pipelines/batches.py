@@ -161,9 +161,9 @@ def _covers(files: Sequence[FileReport], offsets: Offsets) -> list[OffsetRange]:
     """
     first: ranges.Ends = {}
     for file in files:
-        for span in file.queues:
-            key = ranges.QueueKey(file.topic, span.broker, span.queue)
-            first[key] = min(span.first, first.get(key, span.first))
+        for broker, queue, offset in file.queues:
+            key = ranges.QueueKey(file.topic, broker, queue)
+            first[key] = min(offset, first.get(key, offset))
     ends = ranges.flat(offsets.end)
     begins = {**ends, **{key: offset for key, offset in first.items() if key in ends}, **ranges.flat(offsets.begin)}
     return ranges.waiting(begins, ends)

@@ -108,4 +108,4 @@ def rows_of(
             raise ConfigError(f"{'topics' if name == 'topic' else 'since and until'} need the column {name}")
     if topics is not None:
         rows = rows.where(F.col("topic").isin(list(topics)))
-    return rows.where(lake.stored(since, until)) if since is not None or until is not None else rows
+    return lake.stored_in(rows, since, until)

@@ -152,8 +152,7 @@ def _rows(
     if until is not None:
         asked["endingTimestamp"] = str(lake.millis(until))
     given = source_options("batch", topics, namesrv, asked)
-    rows = spark.read.format(SOURCE).options(**given).load()
-    return rows.where(lake.stored(since, until)) if since is not None or until is not None else rows
+    return lake.stored_in(spark.read.format(SOURCE).options(**given).load(), since, until)
 
 
 def stats_of(rows: DataFrame, *, hot_keys: int = 5) -> Stats:
