@@ -24,12 +24,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import parquet
 
-from rmqkit.spark.delta.lake_table import COMPRESSION, PARTITIONS
 from rmqkit.spark.delta.storage import LakeStorage
 from rmqkit.spark.delta.times import NO_HOUR, wall_ms
 from rmqkit.spark.sessions import BATCH_ROWS
 
-TOPIC, HOUR = PARTITIONS
+PARTITIONS = [TOPIC, HOUR] = ["topic", "hour"]
+COMPRESSION = "zstd"
+#: the columns of a table, as Delta's (and Spark's) JSON
+Schema = dict[str, Any]
 #: a row group is written once a file has buffered this much
 ROW_GROUP_BYTES = 32 * 1024 * 1024
 #: a file ends once it is this large

@@ -16,18 +16,18 @@ Storage options may be credentials. They travel in the pickled function, which n
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import msgspec
 import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+from pyspark.taskcontext import TaskContext
 
 from rmqkit.spark.arrow_tasks import map_in_arrow, read_in_tasks
-from rmqkit.spark.delta.data_files import HOUR, TOPIC, FileReport, TaskWriter, stored_batches
-from rmqkit.spark.delta.lake_table import PARTITIONS, Schema
+from rmqkit.spark.delta.data_files import HOUR, PARTITIONS, TOPIC, FileReport, Schema, TaskWriter, stored_batches
 from rmqkit.spark.delta.storage import LakeStorage
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 
 def write(rows: DataFrame, storage: LakeStorage, *, has_topics: bool = False) -> list[FileReport]:
@@ -37,8 +37,6 @@ def write(rows: DataFrame, storage: LakeStorage, *, has_topics: bool = False) ->
     """
 
     def write_task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        from pyspark.taskcontext import TaskContext
-
         context = TaskContext.get()
         writer = TaskWriter(storage, 0 if context is None else context.partitionId(), has_topics=has_topics)
         for batch in batches:
@@ -51,10 +49,6 @@ def write(rows: DataFrame, storage: LakeStorage, *, has_topics: bool = False) ->
 
 def read(spark: SparkSession, storage: LakeStorage, schema: Schema, files: Mapping[str, Sequence[str]]) -> DataFrame:
     """Return the rows of data files, given as topic → URIs, with the columns of `schema`."""
-    from pyspark.sql import functions as F
-    from pyspark.sql.pandas.types import to_arrow_schema
-    from pyspark.sql.types import StructType
-
     columns = StructType.fromJson(schema)
     # Delta's files do not have the columns of their partition.
     stored = StructType([field for field in columns if field.name not in PARTITIONS])

@@ -23,21 +23,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import unquote
 
+from deltalake import CommitProperties, DeltaTable, Transaction
+from deltalake import Schema as DeltaSchema
+from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+from deltalake.transaction import AddAction, RemoveAction, create_table_with_add_actions
+
 import rmqkit
 from rmqkit.spark.delta import coverage, transactions
+from rmqkit.spark.delta.data_files import PARTITIONS, FileReport, Schema
 from rmqkit.spark.delta.errors import LakeConflict, LakeError, LakeMissing
 from rmqkit.spark.delta.storage import LakeStorage
 from rmqkit.spark.delta.transactions import LOG, TransactionLog
 from rmqkit.spark.source.ranges import OffsetRange
 
 if TYPE_CHECKING:
-    from deltalake import DeltaTable
     from pyspark.sql import DataFrame, SparkSession
 
-    from rmqkit.spark.delta.data_files import FileReport
-
-PARTITIONS = ["topic", "hour"]
-COMPRESSION = "zstd"
 #: where rmqkit 0.2 kept the log of its own table format
 OLD_LOG = "_lake/log"
 #: maximum attempts of a commit when other writers are first
@@ -47,7 +48,6 @@ PROPERTIES = {"delta.checkpointInterval": "20"}
 #: what plain Parquet readers need not know about a table's files
 FEATURES_READ = frozenset({"timestampNtz"})
 
-Schema = dict[str, Any]
 #: conditions on columns: (column, operator, value)
 Filters = list[tuple[str, str, Any]]
 
@@ -101,8 +101,6 @@ class LakeTable:
 
     def exists(self) -> bool:
         """Return whether there is a Delta table."""
-        from deltalake import DeltaTable
-
         return DeltaTable.is_deltatable(self.storage.uri, self.storage.options or None)
 
     def opened(self, version: int | datetime | None = None) -> DeltaTable:
@@ -111,9 +109,6 @@ class LakeTable:
         Raises LakeMissing, and LakeError for a table that is not a lake, or whose files only
         Delta's own readers understand.
         """
-        from deltalake import DeltaTable
-        from deltalake.exceptions import DeltaError, TableNotFoundError
-
         try:
             table = DeltaTable(self.storage.uri, storage_options=self.storage.options or None)
             if version is not None:
@@ -148,8 +143,6 @@ class LakeTable:
         committed if it returns None or raises. Raises LakeConflict after TRIES_MAX attempts, or if
         a column has another type in the table.
         """
-        from deltalake.exceptions import CommitFailedError
-
         since: int | None = None
         for _ in range(TRIES_MAX):
             state = self.state()
@@ -187,9 +180,6 @@ class LakeTable:
         Delta's own check of conflicts ignores files that another commit has replaced, so the commit
         is made at the next version or not at all. Raises LakeConflict after TRIES_MAX attempts.
         """
-        from deltalake.exceptions import CommitFailedError
-        from deltalake.transaction import RemoveAction
-
         for _ in range(TRIES_MAX):
             table = self.opened()
             there = {unquote(path) for path in table.get_add_actions().column("path").to_pylist()}
@@ -217,10 +207,6 @@ class LakeTable:
 
         Raises CommitFailedError if there is a table.
         """
-        from deltalake import Schema as DeltaSchema
-        from deltalake.exceptions import CommitFailedError, DeltaError
-        from deltalake.transaction import create_table_with_add_actions
-
         try:
             create_table_with_add_actions(
                 self.storage.uri,
@@ -253,8 +239,6 @@ class LakeTable:
 
         Return whether there was one to add or name.
         """
-        from deltalake import Schema as DeltaSchema
-
         if self._table is None:
             return False
         fields = merged_schema(state.schema, batch.schema)["fields"][len(state.schema["fields"]) :]
@@ -295,8 +279,6 @@ def _check_table(table: DeltaTable, uri: str) -> None:
 
 def add_action(file: FileReport, *, is_new: bool = True) -> Any:
     """Return the action that adds a file; `is_new` is False if its rows were in other files."""
-    from deltalake.transaction import AddAction
-
     return AddAction(
         path=file.path,
         size=file.size,
@@ -308,8 +290,6 @@ def add_action(file: FileReport, *, is_new: bool = True) -> Any:
 
 
 def _properties(apps: Mapping[str, int], *, retries: int | None = None) -> Any:
-    from deltalake import CommitProperties, Transaction
-
     return CommitProperties(
         custom_metadata={"rmqkit": rmqkit.__version__},
         app_transactions=[Transaction(app, version) for app, version in apps.items()],

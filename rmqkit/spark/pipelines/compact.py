@@ -25,9 +25,9 @@ from urllib.parse import unquote
 import msgspec
 import pyarrow as pa
 
-from rmqkit.spark.delta.data_files import FILE_BYTES, FileReport, TaskWriter, stored_batches
+from rmqkit.spark.delta.data_files import FILE_BYTES, PARTITIONS, FileReport, TaskWriter, stored_batches
 from rmqkit.spark.delta.errors import LakeError
-from rmqkit.spark.delta.lake_table import PARTITIONS, LakeTable
+from rmqkit.spark.delta.lake_table import LakeTable
 from rmqkit.spark.delta.storage import LakeStorage
 from rmqkit.spark.pipelines import lake
 

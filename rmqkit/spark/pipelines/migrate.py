@@ -27,7 +27,7 @@ import msgspec
 
 from rmqkit.errors import ConfigError
 from rmqkit.spark.delta import coverage, lake_table, transactions
-from rmqkit.spark.delta.data_files import FileReport, statistics
+from rmqkit.spark.delta.data_files import PARTITIONS, FileReport, statistics
 from rmqkit.spark.delta.errors import LakeDamaged, LakeError, LakeMissing
 from rmqkit.spark.delta.lake_table import OLD_LOG, LakeTable
 from rmqkit.spark.delta.storage import LakeStorage
@@ -189,7 +189,7 @@ def _report(root: Path, file: OldFile) -> FileReport:
             f"{root}/{file.path} has {status.st_size} bytes and {metadata.num_rows} rows, the log says {file.size} and "
             f"{file.rows}: restore the file, nothing was changed"
         )
-    stats = statistics(metadata, leave_out=lake_table.PARTITIONS)
+    stats = statistics(metadata, leave_out=PARTITIONS)
     return FileReport(**msgspec.structs.asdict(file), written_ms=status.st_mtime_ns // 1_000_000, stats=stats)
 
 
