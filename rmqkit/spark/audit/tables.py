@@ -1,13 +1,10 @@
 """The tables of the audit: histories of many runs as Spark rows, keyed by `run`.
 
-    run folders, histories in memory → rows(run, op, kind, …, x) → sends, deliveries, …
+    run folders, histories in memory → rows(run, op, kind, …, extra) → sends, deliveries, …
 
 A task reads each run, with the code that reads it for the checkers (`run_check`). Within a run,
-`op` gives the order: it is the order in which rows were completed. `x` has the fields of `extra`
-that queries use, with their types.
-
-A table is a view: a `SELECT` over `rows` of one or more kinds (`TABLES`). `write` stores the same
-views as Parquet files, one folder per table.
+`op` gives the order: it is the order in which rows were completed. A table is a `SELECT` over rows
+of one or more kinds (`TABLES`), where `x` has the fields of `extra` with their types.
 """
 
 from __future__ import annotations
@@ -26,7 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-#: the fields of `extra` that queries use
+#: the fields of `extra` that tables have
 EXTRA = (
     "status string, error string, timeout_ms bigint, `group` string, any_order boolean, ordered boolean, boot string, "
     "disk int, by_member boolean, final boolean, `each` boolean, role string, state string, in_sync int, start string, "
@@ -91,37 +88,31 @@ TABLES: Mapping[str, tuple[str, str]] = {
 
 # --- rows
 
-#: approximate number of rows per task
-PARTITION_ROWS = 300_000
 
-
-def rows(spark: SparkSession, tasks: Sequence[RunTask]) -> DataFrame:
-    """Return all rows of all runs: `run`, the columns of a history, and `x`."""
-    from pyspark.sql import functions as F
+def read(spark: SparkSession, tasks: Sequence[RunTask]) -> DataFrame:
+    """Return all rows of all runs: `run`, and the columns of a history with `extra` as JSON."""
     from pyspark.sql.pandas.types import from_arrow_schema
 
-    def read(task: RunTask) -> Iterator[pa.RecordBatch]:
+    def read_run(task: RunTask) -> Iterator[pa.RecordBatch]:
         for batch in dataset(task.source).to_batches(columns=SCHEMA.names):
             yield batch.cast(SCHEMA).add_column(0, "run", pa.array([task.name] * len(batch), pa.string()))
 
-    schema = from_arrow_schema(pa.schema([("run", pa.string()), *SCHEMA]))
-    found = read_in_tasks(spark, tasks, read, schema).withColumn("queue", F.col("queue").cast("int"))
-    return found.withColumn("x", F.from_json("extra", EXTRA)).drop("extra")
+    return read_in_tasks(spark, tasks, read_run, from_arrow_schema(pa.schema([("run", pa.string()), *SCHEMA])))
 
 
-# --- tables
+def write(spark: SparkSession, tasks: Sequence[RunTask], path: Path | str) -> None:
+    """Write tables as Parquet files, one folder per table; existing folders are overwritten.
 
+    All tables are made from the rows by kind, which are written first, under `kept/rows`.
+    """
+    from pyspark.sql import functions as F
 
-def make(spark: SparkSession) -> None:
-    """Create each table as a temporary view over the view `rows`."""
+    session = spark.newSession()
+    rows = read(session, tasks).withColumn("queue", F.col("queue").cast("int"))
+    rows = rows.withColumn("x", F.from_json("extra", EXTRA)).drop("extra")
+    rows.write.mode("overwrite").partitionBy("kind").parquet(f"{path}/kept/rows")
+    session.read.schema(rows.schema).parquet(f"{path}/kept/rows").createOrReplaceTempView("rows")
     for name, (kinds, columns) in TABLES.items():
         wanted = ", ".join(f"'{kind}'" for kind in kinds.split())
-        spark.sql(
-            f"CREATE OR REPLACE TEMPORARY VIEW {name} AS SELECT run, op, {columns} FROM rows WHERE kind IN ({wanted})"
-        )
-
-
-def write(spark: SparkSession, path: Path | str) -> None:
-    """Write tables as Parquet files, one folder per table; existing folders are overwritten."""
-    for name in TABLES:
-        spark.table(name).write.mode("overwrite").parquet(f"{path}/{name}")
+        table = session.sql(f"SELECT run, op, {columns} FROM rows WHERE kind IN ({wanted})")
+        table.write.mode("overwrite").parquet(f"{path}/{name}")
