@@ -72,8 +72,11 @@ def check_parts(rows: DataFrame, runs: Mapping[str, LargeRun], parts: int) -> li
             if isinstance(each, PromiseAudit):
                 findings.setdefault((each.run, each.promise), []).append(each)
             else:
-                for total, more in zip(known[each.run][1:], each[1:], strict=True):
-                    total.extend(more) if isinstance(total, list) else total.update(more)
+                of_run = known[each.run]
+                of_run.gone.update(each.gone)
+                of_run.unanswered.update(each.unanswered)
+                of_run.groups.update(each.groups)
+                of_run.passed.extend(each.passed)
 
     try:
         keep(_in_tasks(by_key, runs, partial(_survival, runs)))

@@ -6,9 +6,9 @@ plug-ins.
 
 A run of at most `PROCESS_ROWS` rows is read as a whole, and all its promises are checked here. Of a
 larger run, the promises in `IN_PARTS` are left to `part_checks`, because they compare all messages
-with each other. The other checkers get the rows of the kinds that they ask for, one
-checker after the other (`StoredHistory`). A checker that needs more than `HELD_ROWS` rows at once
-makes its promise inconclusive.
+with each other. The other checkers get the rows of the kinds that they ask for, one checker after
+the other (`StoredHistory`). A checker that needs more than `HELD_ROWS` rows at once makes its
+promise inconclusive.
 """
 
 from __future__ import annotations

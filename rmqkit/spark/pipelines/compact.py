@@ -70,9 +70,11 @@ def compact(
     removed. Raises LakeMissing, LakeError.
     """
     now_ms = lake.wall_ms() if now_ms is None else now_ms
+    before = now_ms - lake.HOUR_MS if before_hour is None else before_hour
+    before = before if isinstance(before, str) else lake.hour_name(lake.millis(before))
     table = LakeTable(LakeStorage(path, storage_options))
     done: list[tuple[list[_File], list[FileReport]]] = []
-    for files in _hours(table, _before(before_hour, now_ms), topics, file_bytes):
+    for files in _hours(table, before, topics, file_bytes):
         new = _swap(table, files, file_bytes)
         if new:
             done.append((files, new))
@@ -86,12 +88,6 @@ def compact(
         bytes_after=sum(file.size for _, new in done for file in new),
         vacuumed=lake.vacuum(path, grace_ms=grace_ms, storage_options=storage_options),
     )
-
-
-def _before(before_hour: str | lake.Time | None, now_ms: int) -> str:
-    if before_hour is None:
-        return lake.hour_name(now_ms - lake.HOUR_MS)
-    return before_hour if isinstance(before_hour, str) else lake.hour_name(lake.millis(before_hour))
 
 
 def _hours(table: LakeTable, before: str, topics: Iterable[str] | None, file_bytes: int) -> list[list[_File]]:
