@@ -128,9 +128,10 @@ def build(path: str | os.PathLike[str]) -> PackageResult:
 def distributions() -> list[metadata.Distribution]:
     """Return the distributions of a package, sorted by name. Raises PackageFailed."""
     found: dict[str, metadata.Distribution] = {}
-    waiting = [(name, "") for name in (OWN, *NEEDED)] + [(name, "optional") for name in OPTIONAL]
+    waiting = [OWN, *NEEDED, *(f"{name}; optional" for name in OPTIONAL)]
     while waiting:
-        name, marker = waiting.pop()
+        required, _, marker = waiting.pop().partition(";")  # such as `a>=1; python_version < "3.12"`
+        name = _NAME.findall(required)[0]
         if _key(name) in found:
             continue
         try:
@@ -139,14 +140,8 @@ def distributions() -> list[metadata.Distribution]:
             if marker:
                 continue  # required on other platforms or versions of Python, or optional
             raise PackageFailed(f"{name} is not installed: pip install 'rmqkit[spark]'") from None
-        waiting += [needed for needed in map(_requirement, each.requires or ()) if "extra" not in needed[1]]
+        waiting += [text for text in each.requires or () if "extra" not in text.partition(";")[2]]
     return [found[key] for key in sorted(found)]
-
-
-def _requirement(text: str) -> tuple[str, str]:
-    """Return the name and the marker of a requirement such as `a>=1; python_version < "3.12"`."""
-    name = _NAME.match(text)
-    return (name[0] if name else text), text.partition(";")[2].strip()
 
 
 def _key(name: str) -> str:
@@ -201,17 +196,18 @@ def check(path: str | os.PathLike[str]) -> None:
         with tarfile.open(path) as archive:
             first = archive.next()
             content = archive.extractfile(first) if first is not None and first.name == MARK else None
-            mark = msgspec.json.decode(content.read(), type=PackageMark) if content is not None else None
+            if content is None:
+                raise ConfigError(f"{PACKAGE_KEY}: {path} is no package of `rmqkit pipeline package`")
+            mark = msgspec.json.decode(content.read(), type=PackageMark)
     except FileNotFoundError:
         raise ConfigError(f"{PACKAGE_KEY}: {path} does not exist; make it with `rmqkit pipeline package`") from None
     except (OSError, EOFError, tarfile.TarError, msgspec.MsgspecError) as error:
         raise ConfigError(f"{PACKAGE_KEY}: {path} cannot be read: {error}") from None
-    if mark is None:
-        raise ConfigError(f"{PACKAGE_KEY}: {path} is no package of `rmqkit pipeline package`")
-    own = msgspec.structs.asdict(own_mark())
-    for name, packed in msgspec.structs.asdict(mark).items():
-        if packed != own[name]:
-            raise ConfigError(f"{PACKAGE_KEY}: {path} was made for {name} {packed}, and this is {own[name]}: make it again")
+    own = own_mark()
+    for name in PackageMark.__struct_fields__:
+        packed, ours = getattr(mark, name), getattr(own, name)
+        if packed != ours:
+            raise ConfigError(f"{PACKAGE_KEY}: {path} was made for {name} {packed}, and this is {ours}: make it again")
 
 
 def prepare_driver() -> None:

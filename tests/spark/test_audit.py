@@ -80,7 +80,7 @@ def test_the_audit_and_the_checkers_agree_on_histories_with_lies(spark):
     given = [*histories.mutated(recorded, 60, seed=1), histories.redelivered(recorded), *histories.elections()]
     found = audit.audit(spark, given)
     assert differences(given, found) == []
-    # the same in SQL, as if no run fitted into a process
+    # the same in parts, as if no run fitted into a process
     some = given[-30:]
     assert differences(some, audit.audit(spark, some, process_rows=0)) == []
     told = [violation.what for each in found for violation in each.violations]
@@ -240,13 +240,13 @@ def test_a_checker_that_fails_or_needs_too_many_rows_is_inconclusive(monkeypatch
     found = {each.promise: each for each in run_check.check(task).found}
     assert found["waits-bounded"].judgement is Judgement.INCONCLUSIVE
     assert f"one process holds {sends:,} rows" in found["waits-bounded"].why
-    assert all("it needs 117 rows at once" in found[name].why for name in run_check.IN_SQL), "the polls of nodes"
+    assert all("it needs 117 rows at once" in found[name].why for name in run_check.IN_PARTS), "the polls of nodes"
     checked_run = run_check.check(task)
     assert checked_run.context is None
     assert set(found) == set(checked_run.promises)
     monkeypatch.setattr(stored_history, "HELD_ROWS", 10 * sends)
     found = {each.promise: each for each in run_check.check(task).found}
-    assert not set(found) & set(run_check.IN_SQL)
+    assert not set(found) & set(run_check.IN_PARTS)
 
     def fails(self, history, plan):
         raise ZeroDivisionError("no send")

@@ -118,6 +118,7 @@ def check_trigger(trigger: str) -> None:
 
 def check_rate(order: str, rate: int | None) -> None:
     """Raise ConfigError for an unknown `--order`, or a `--rate` below 1."""
+    check_installed()
     from rmqkit.spark.pipelines import forwarder
 
     forwarder.check_choices(order, rate)

@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from rmqkit.drill.history import OK, History, HistoryRow
 from rmqkit.drill.plan import Plan
 from rmqkit.drill.promises.contract import Broken, Finding, judged
-from rmqkit.drill.promises.facts import copy_of, given_up, unanswered_copies
+from rmqkit.drill.promises.facts import Copy, copy_of, given_up, unanswered_copies
 
 Place = tuple[str, int, int]
 
@@ -29,10 +29,12 @@ class OffsetsStable:
         return True
 
     def check(self, history: History, plan: Plan) -> Finding:
+        return self.judge(history, given_up(history, plan), unanswered_copies(history))
+
+    def judge(self, history: History, gone: set[str], unanswered: set[Copy]) -> Finding:
+        """Check some queues of a history, whose exempt messages are `gone` or `unanswered`."""
         claims: dict[Place, HistoryRow] = {}
         broken = []
-        gone = given_up(history, plan)
-        unanswered = unanswered_copies(history)
         facts = 0
         for row in (*history.acknowledged, *history.deliveries, *history.reads):
             if row.offset < 0 or row.outcome != OK or row.key in gone or copy_of(row) in unanswered:

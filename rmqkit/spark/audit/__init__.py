@@ -1,8 +1,8 @@
 """Audits drills with Spark: the checkers of drills judge each run in a task of its own.
 
-Start with `audit` in `run_audit`. `run_check` is what a worker does. `tables`, `views` and
-`message_queries` are for runs that are too large for one process. `report` turns findings into
-lines and an exit code.
+Start with `audit` in `run_audit`. `run_check` is what a worker does, `part_checks` what workers do
+with a run that is too large for one process. `tables` writes rows for queries of a user, `report`
+turns findings into lines and an exit code.
 """
 
 from rmqkit.spark.audit.report import as_json, exit_code, judgements, lines, page

@@ -1,36 +1,26 @@
 """Runs the audit: one Spark task checks one run, with the checkers that judge a drill.
 
     run folders, histories → a task a run (`run_check`): history in, findings out → findings
-    runs above PROCESS_ROWS → rows → tables → views → four promises in SQL → findings
+    runs above PROCESS_ROWS → their rows → a task a part of a run (`part_checks`) → findings
 
 The driver reads the plans of the runs and collects their findings. Histories stay on the workers,
-so Spark decides how many runs an audit can have. SQL is for the promises that compare all messages
-of a run with each other, in runs that are too large for one process. Its findings are those of the
-checkers, word by word.
+so Spark decides how many runs an audit can have.
 """
 
 from __future__ import annotations
 
-import contextlib
-import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from rmqkit.drill.promises.contract import TOLD_MAX, Broken, Judgement, judged
-from rmqkit.spark.audit import tables, views
-from rmqkit.spark.audit.message_queries import QUERIES, Query
-from rmqkit.spark.audit.run_check import PROCESS_ROWS, PromiseAudit, RunFindings, RunTask, Violation, check
-from rmqkit.spark.audit.runs import AuditError, AuditRun, Given, found
+from rmqkit.spark.audit import tables
+from rmqkit.spark.audit.part_checks import PART_ROWS, LargeRun, check_parts
+from rmqkit.spark.audit.run_check import PROCESS_ROWS, PromiseAudit, RunFindings, RunTask, check, unjudged
+from rmqkit.spark.audit.runs import AuditError, Given, found
 from rmqkit.spark.pipelines.progress import PipelineProgress, jobs
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
-#: number of queries that run at the same time: one is planned while another executes
-AT_ONCE = 2
-PARTITIONS = "spark.sql.shuffle.partitions"
+    from pyspark.sql import SparkSession
 
 
 def audit(
@@ -47,45 +37,29 @@ def audit(
     itself proved nothing has one finding without a promise.
 
     `to` is a folder on any file system that Spark can write to. The tables (`tables.TABLES`) and
-    the table `findings` are written there as Parquet. Without it, intermediate tables go to a
-    temporary folder of this machine, which works only with a local master. A run of more than
-    `process_rows` rows needs such tables. `on_progress` gets the tasks that have ended, one a run.
+    the table `findings` are written there as Parquet. A run of more than `process_rows` rows is
+    checked in parts. `on_progress` gets the tasks that have ended, one a run.
     Raises AuditError, PlanError.
     """
     known = found(runs)
     tasks = {run.name: run.task(process_rows) for run in known if not run.why}
-    if to is None and not (spark.sparkContext.master or "").startswith("local"):
-        for task in tasks.values():
-            if task.is_large:
-                raise AuditError(
-                    f"{task.name} has {task.rows:,} rows, more than one process reads ({process_rows:,}):"
-                    " name a folder for its tables that the whole Spark cluster can reach (--to)"
-                )
     with jobs(spark, on_progress):
         checked = _on_workers(spark, tasks.values())
-    large = [each.context for each in checked if each.context is not None]
-    names = tasks if to is not None else {context["run"] for context in large}
-    in_tables = [run for run in known if run.name in names]
-    of_run = {run.name: [_unproven(run)] if run.why else [] for run in known}
-    for each in checked:
-        of_run[each.run] += each.found
-    if in_tables:
-        with prepared(spark, in_tables, sum(tasks[run.name].rows for run in in_tables), large, to) as session:
-            for finding in _in_sql(session) if large else ():
-                of_run[finding.run].append(finding)
-            if to is not None:
-                tables.write(session, to)
-    for each in checked:
-        by_name = {finding.promise: finding for finding in of_run[each.run]}
-        of_run[each.run] = [by_name[name] for name in each.promises]
-    findings = [finding for those in of_run.values() for finding in those]
+    made = {(each.run, each.promise): each for those in checked for each in those.found}
+    large = {each.run: LargeRun(tasks[each.run].plan, each.context) for each in checked if each.context is not None}
+    if large:
+        parts = max(spark.sparkContext.defaultParallelism, sum(tasks[run].rows for run in large) // PART_ROWS)
+        rows = tables.read(spark, [tasks[run] for run in large])
+        made |= {(each.run, each.promise): each for each in check_parts(rows, large, parts)}
+    promises = {each.run: each.promises for each in checked}
+    findings = []
+    for run in known:
+        findings += [unjudged(run.name, "", run.why)] if run.why else [made[run.name, name] for name in promises[run.name]]
     if to is not None:
+        if tasks:
+            tables.write(spark, list(tasks.values()), to)
         _write_findings(spark, findings, to)
     return findings
-
-
-def _unproven(run: AuditRun) -> PromiseAudit:
-    return PromiseAudit(run.name, "", Judgement.INCONCLUSIVE, (), 0, why=run.why)
 
 
 def _on_workers(spark: SparkSession, tasks: Iterable[RunTask]) -> list[RunFindings]:
@@ -100,89 +74,6 @@ def _on_workers(spark: SparkSession, tasks: Iterable[RunTask]) -> list[RunFindin
         if each.error:
             raise AuditError(each.error)
     return checked
-
-
-# --- SQL
-
-
-@contextlib.contextmanager
-def prepared(
-    spark: SparkSession,
-    runs: Sequence[AuditRun],
-    rows: int,
-    contexts: Sequence[Mapping[str, Any]],
-    to: Path | str | None = None,
-) -> Iterator[SparkSession]:
-    """Yield a new session of the same Spark that has the tables of these runs, and their views.
-
-    `rows` is about the number of their rows. `contexts` has the runs whose promises SQL checks;
-    without one, there are no views. What several queries read is computed once and stored as
-    Parquet files: under `to`, else in a folder that is removed at the end.
-    """
-    session = spark.newSession()
-    partitions = max(int(session.conf.get(PARTITIONS) or 1), rows // tables.PARTITION_ROWS)
-    session.conf.set(PARTITIONS, str(partitions))
-    with _scratch(to) as folder:
-
-        def keep(name: str, frame: DataFrame, *by: str) -> None:
-            frame.write.mode("overwrite").partitionBy(*by).parquet(f"{folder}/{name}")
-            session.read.schema(frame.schema).parquet(f"{folder}/{name}").createOrReplaceTempView(name)
-
-        keep("rows", tables.rows(session, runs), "kind")
-        tables.make(session)
-        if contexts:
-            columns = [column.split()[0] for column in views.CONTEXT.split(", ")]
-            told = [tuple(each.get(column) for column in columns) for each in contexts]
-            session.createDataFrame(told, views.CONTEXT).createOrReplaceTempView("contexts")
-            rules = {each["run"]: each["rule"] for each in contexts if "rule" in each}
-            for name, query in views.VIEWS.items():
-                frame = session.sql(query)
-                keep(name, views.placed(frame, rules) if name == views.PROMISED else frame)
-        yield session
-
-
-@contextlib.contextmanager
-def _scratch(to: Path | str | None) -> Iterator[str]:
-    if to is not None:
-        yield f"{to}/kept"
-    else:
-        with tempfile.TemporaryDirectory(prefix="rmqkit-audit-") as folder:
-            yield f"file://{folder}"
-
-
-def _in_sql(session: SparkSession) -> Iterator[PromiseAudit]:
-    """Check the promises of `QUERIES` for all runs of the view `runs`."""
-    with ThreadPoolExecutor(AT_ONCE) as threads:
-        for rows in threads.map(lambda query: findings(session, query).collect(), QUERIES.values()):
-            yield from map(_audited, rows)
-
-
-def findings(session: SparkSession, query: Query) -> DataFrame:
-    """Query one promise for every run, over the views of `prepared`.
-
-    Columns: run, promise, facts, lacking, broken (number of violations), told (the first TOLD_MAX
-    violations: ops, key, what).
-    """
-    return session.sql(f"""
-        WITH facts AS ({query.facts}), broken AS ({query.broken}), ranked AS (
-          SELECT *, row_number() OVER (PARTITION BY run ORDER BY ops, key, what) AS number,
-            count(*) OVER (PARTITION BY run) AS all FROM broken
-        ), told AS (
-          SELECT run, any_value(all) AS broken,
-            transform(array_sort(collect_list(struct(number, ops, key, what))), t -> struct(t.ops, t.key, t.what)) AS told
-          FROM ranked WHERE number <= {TOLD_MAX} GROUP BY run
-        )
-        SELECT r.run, '{query.name}' AS promise, coalesce(f.facts, 0) AS facts, coalesce(f.lacking, '') AS lacking,
-          coalesce(t.broken, 0) AS broken, t.told
-        FROM runs r LEFT JOIN facts f ON r.run = f.run LEFT JOIN told t ON r.run = t.run
-    """)
-
-
-def _audited(row: Any) -> PromiseAudit:
-    told = [Broken(each.key, each.what) for each in row.told or ()]
-    made = judged(row.facts, told, lacking=row.lacking)
-    violations = tuple(Violation(tuple(each.ops), each.key, each.what) for each in row.told or ())
-    return PromiseAudit(row.run, row.promise, made.judgement, violations, made.facts, row.broken, made.why)
 
 
 def _write_findings(spark: SparkSession, found: Sequence[PromiseAudit], to: Path | str) -> None:

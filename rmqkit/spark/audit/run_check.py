@@ -5,16 +5,15 @@ checkers that judge a drill, those of plug-ins included. So it needs `rmqkit`, p
 plug-ins.
 
 A run of at most `PROCESS_ROWS` rows is read as a whole, and all its promises are checked here. Of a
-larger run, the promises in `IN_SQL` are left to SQL (`message_queries`), because they compare all
-messages with each other. The other checkers get the rows of the kinds that they ask for, one
-checker after the other (`StoredHistory`). A checker that needs more than `HELD_ROWS` rows at once
-makes its promise inconclusive.
+larger run, the promises in `IN_PARTS` are left to `part_checks`, because they compare all messages
+with each other. The other checkers get the rows of the kinds that they ask for, one checker after
+the other (`StoredHistory`). A checker that needs more than `HELD_ROWS` rows at once makes its
+promise inconclusive.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,14 +23,13 @@ from rmqkit.drill.arrow import rows, stored_history
 from rmqkit.drill.arrow.stored_history import StoredHistory, TooManyRows
 from rmqkit.drill.history import OF_MESSAGES, History, HistoryRow
 from rmqkit.drill.plan import Plan
-from rmqkit.drill.promises.contract import Judgement, Promise, chosen
-from rmqkit.drill.promises.facts import Copies, Hit, fault_of, nodes_of, unfinished
-from rmqkit.drill.promises.table import cell
+from rmqkit.drill.promises.contract import Finding, Judgement, Promise, chosen
 
 #: the largest run, in rows, that one process reads as a whole: about 1 GB as Python objects
 PROCESS_ROWS = 1_000_000
-#: promises of larger runs that SQL checks
-IN_SQL = ("acknowledged-survive", "nothing-unsent", "everything-delivered", "offsets-stable")
+#: promises of larger runs that are checked in parts, and the kinds of rows that all parts need
+IN_PARTS = ("acknowledged-survive", "nothing-unsent", "everything-delivered", "offsets-stable")
+CONTEXT = ("event", "end", "node")
 
 #: why a promise that a plan names is inconclusive, if no plug-in has it
 UNKNOWN = "no plug-in of the Spark worker has this promise: install it there"
@@ -65,31 +63,14 @@ class PromiseAudit(NamedTuple):
     why: str = ""
 
 
-class SurvivalRule(NamedTuple):
-    """Says where the mode of a run promises that a send is after the fault."""
-
-    plan: Plan
-    fault: Hit
-    copies: Copies
-
-    def where(self, send: Mapping[str, Any]) -> str:
-        """Return the place of a send with `broker`, `status` and its times."""
-        row = HistoryRow(0, "", "send", "", "", send["invoke_ms"], send["complete_ms"], broker=send["broker"])
-        hits_master, copies = self.fault.hits(row.broker), self.copies.of(row, self.plan)
-        status = send["status"] or "SEND_OK"
-        return str(cell(self.plan.mode, self.fault.harm, status, copies=copies, hits_master=hits_master).where)
-
-
 class RunTask(NamedTuple):
-    """One run as a Spark task gets it."""
+    """One run as a Spark task gets it. The promises in IN_PARTS of one that `is_large` are left."""
 
     name: str
-    #: the plan as JSON
-    plan: str
-    #: the history file, or its Parquet form as bytes
-    data: str | bytes
+    plan: Plan
+    #: the history file, or its Parquet form
+    source: Path | bytes
     rows: int
-    #: whether SQL checks the promises in IN_SQL
     is_large: bool
 
 
@@ -100,8 +81,8 @@ class RunFindings(NamedTuple):
     #: the promises that the run's drill checks, in the order of reports
     promises: tuple[str, ...] = ()
     found: tuple[PromiseAudit, ...] = ()
-    #: what SQL needs to know of a large run (`views.CONTEXT`), and `rule`, its SurvivalRule
-    context: Mapping[str, Any] | None = None
+    #: of a large run, the rows that are not about messages and that each part of it needs
+    context: Sequence[HistoryRow] | None = None
     #: why the history cannot be read, "" if it can
     error: str = ""
 
@@ -112,45 +93,52 @@ def installed() -> Mapping[str, Any]:
     return plugins.load().promises
 
 
+def unjudged(run: str, promise: str, why: str) -> PromiseAudit:
+    return PromiseAudit(run, promise, Judgement.INCONCLUSIVE, (), 0, why=why)
+
+
 def check(task: RunTask) -> RunFindings:
-    """Check the promises of a run, except those of a large run that SQL checks."""
-    plan = Plan.from_json(json.loads(task.plan))
-    source = Path(task.data) if isinstance(task.data, str) else task.data
+    """Check the promises of a run, of a large one without those in IN_PARTS."""
+    run, plan = task.name, task.plan
     try:
         if task.is_large:
-            history: History = StoredHistory(rows.dataset(source), stored_history.HELD_ROWS)
+            history: History = StoredHistory(rows.dataset(task.source), stored_history.HELD_ROWS)
         else:
-            history = rows.read_history(source)
+            history = rows.read_history(task.source)
     except (OSError, ValueError) as error:
-        told, where = str(error), str(source) if isinstance(source, Path) else task.name
-        return RunFindings(task.name, error=told if where in told else f"{where} is not a history: {told}")
+        told, where = str(error), run if isinstance(task.source, bytes) else str(task.source)
+        return RunFindings(run, error=told if where in told else f"{where} is not a history: {told}")
     made = {name: make() for name, make in installed().items()}
     wanted = chosen(made.values(), plan)
     unknown = [name for name in plan.promises if name not in made]
-    found = [PromiseAudit(task.name, name, Judgement.INCONCLUSIVE, (), 0, why=UNKNOWN) for name in unknown]
+    in_parts = [each.name for each in wanted if task.is_large and each.name in IN_PARTS]
+    found = [unjudged(run, name, UNKNOWN) for name in unknown]
     for promise in wanted:
-        if not task.is_large or promise.name not in IN_SQL:
-            found.append(_checked(task.name, promise, history, plan))
+        if promise.name not in in_parts:
+            found.append(_checked(run, promise, history, plan))
         if isinstance(history, StoredHistory):
             history.release()
     known = None
     if task.is_large:
         try:
-            known = context(task.name, history, plan)
+            known = [row for kind in CONTEXT for row in history.by_kind[kind]]
         except TooManyRows as error:
-            in_sql = [each.name for each in wanted if each.name in IN_SQL]
-            found += [PromiseAudit(task.name, name, Judgement.INCONCLUSIVE, (), 0, why=str(error)) for name in in_sql]
-    return RunFindings(task.name, (*(each.name for each in wanted), *unknown), tuple(found), known)
+            found += [unjudged(run, name, str(error)) for name in in_parts]
+    return RunFindings(run, (*(each.name for each in wanted), *unknown), tuple(found), known)
 
 
 def _checked(run: str, promise: Promise, history: History, plan: Plan) -> PromiseAudit:
     try:
         found = promise.check(history, plan)
     except TooManyRows as error:
-        return PromiseAudit(run, promise.name, Judgement.INCONCLUSIVE, (), 0, why=str(error))
+        return unjudged(run, promise.name, str(error))
     except Exception as error:  # a checker of a plug-in must not end the audit of the other runs
-        why = f"its checker failed: {type(error).__name__}: {error}"
-        return PromiseAudit(run, promise.name, Judgement.INCONCLUSIVE, (), 0, why=why)
+        return unjudged(run, promise.name, f"its checker failed: {type(error).__name__}: {error}")
+    return audited(run, promise.name, found, history)
+
+
+def audited(run: str, promise: str, found: Finding, history: History) -> PromiseAudit:
+    """Return a checker's finding with the rows of the messages that it names."""
     ops: dict[str, list[int]] = {each.key: [] for each in found.broken if each.key}
     if ops:
         for kind in OF_MESSAGES:
@@ -159,24 +147,4 @@ def _checked(run: str, promise: Promise, history: History, plan: Plan) -> Promis
                     ops[row.key].append(row.op)
     told = tuple(Violation(tuple(sorted(ops.get(each.key, ()))), each.key, each.what) for each in found.broken)
     why = found.why if found.judgement is Judgement.INCONCLUSIVE else ""
-    return PromiseAudit(run, promise.name, found.judgement, told, found.facts, found.counts.get("broken", 0), why)
-
-
-def context(run: str, history: History, plan: Plan) -> dict[str, Any]:
-    """Return what SQL needs to know of a run: the fault, which nodes were read, and the rule.
-
-    Raises TooManyRows if the polls of nodes, or the queues that were read, are more.
-    """
-    fault = fault_of(history)
-    masters, slaves = nodes_of(history)
-    values: dict[str, Any] = {
-        "run": run,
-        "has_fault": fault is not None,
-        "masters": masters,
-        "slaves": slaves,
-        "unread": unfinished(history, masters) if masters else "no master was read",
-    }
-    if fault is not None:
-        values |= {"harm": str(fault.harm), "hits_master": fault.hits_master}
-        values["rule"] = SurvivalRule(plan, fault, Copies(history))
-    return values
+    return PromiseAudit(run, promise, found.judgement, told, found.facts, found.counts.get("broken", 0), why)

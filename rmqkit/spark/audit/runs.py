@@ -50,13 +50,13 @@ class AuditRun(NamedTuple):
 
     def task(self, process_rows: int) -> RunTask:
         """Return the task that checks this run. Raises AuditError."""
-        data: str | bytes = str(self.path)
-        if self.history is not None:
+        source: Path | bytes | None = self.path
+        if source is None:
             stored = io.BytesIO()
-            write_parquet(self.history, stored)
-            data = stored.getvalue()
+            write_parquet(self.history or History(), stored)
+            source = stored.getvalue()
         rows = self.rows()
-        return RunTask(self.name, self.plan.dumps(), data, rows, rows > process_rows)
+        return RunTask(self.name, self.plan, source, rows, rows > process_rows)
 
 
 Given = Path | str | AuditRun | tuple[str, History] | tuple[str, History, Plan]

@@ -1,43 +1,35 @@
 """The tables of the audit: histories of many runs as Spark rows, keyed by `run`.
 
-    run folders, histories in memory → rows(run, op, kind, …, x) → sends, deliveries, …
+    run folders, histories in memory → rows(run, op, kind, …, extra) → sends, deliveries, …
 
-Within a run, `op` gives the order: it is the order in which rows were completed. `x` has the fields
-of `extra` that queries use, with their types.
-
-A table is a view: a `SELECT` over `rows` of one or more kinds (`TABLES`). `write` stores the same
-views as Parquet files, one folder per table.
+A task reads each run, with the code that reads it for the checkers (`run_check`). Within a run,
+`op` gives the order: it is the order in which rows were completed. A table is a `SELECT` over rows
+of one or more kinds (`TABLES`), where `x` has the fields of `extra` with their types.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping, Sequence
-from functools import reduce
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from rmqkit.drill.arrow.rows import table
-from rmqkit.drill.history import OK
-from rmqkit.spark.audit.runs import AuditRun
+from rmqkit.drill.arrow.rows import SCHEMA, dataset
+from rmqkit.spark.arrow_tasks import read_in_tasks
+from rmqkit.spark.audit.run_check import RunTask
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-#: the fields of `extra` that queries use
+#: the fields of `extra` that tables have
 EXTRA = (
     "status string, error string, timeout_ms bigint, `group` string, any_order boolean, ordered boolean, boot string, "
     "disk int, by_member boolean, final boolean, `each` boolean, role string, state string, in_sync int, start string, "
     "why string, node string, granted_until bigint, offset_min bigint, size bigint, level int, delay_ms bigint, "
     "due_ms bigint, stored_ms bigint, escaped_from string, escaped_by string, members array<int>, broker_id int, "
     "since bigint, harm string"
-)
-COLUMNS = (
-    "op bigint, client string, kind string, key string, value string, invoke_ms bigint, complete_ms bigint, "
-    "outcome string, broker string, queue int, offset bigint, extra string"
 )
 
 _PLACE = "broker, queue, offset"
@@ -96,80 +88,31 @@ TABLES: Mapping[str, tuple[str, str]] = {
 
 # --- rows
 
-#: characters in file names that Hadoop would read as a pattern
-GLOB = r"[\\\[\]{}*?]"
-#: approximate number of rows per task
-PARTITION_ROWS = 300_000
+
+def read(spark: SparkSession, tasks: Sequence[RunTask]) -> DataFrame:
+    """Return all rows of all runs: `run`, and the columns of a history with `extra` as JSON."""
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    def read_run(task: RunTask) -> Iterator[pa.RecordBatch]:
+        for batch in dataset(task.source).to_batches(columns=SCHEMA.names):
+            yield batch.cast(SCHEMA).add_column(0, "run", pa.array([task.name] * len(batch), pa.string()))
+
+    return read_in_tasks(spark, tasks, read_run, from_arrow_schema(pa.schema([("run", pa.string()), *SCHEMA])))
 
 
-def rows(spark: SparkSession, runs: Sequence[AuditRun]) -> DataFrame:
-    """Return all rows of all runs: `run`, the columns of a history, and `x`."""
-    from pyspark.sql import DataFrame
-    from pyspark.sql import functions as F
+def write(spark: SparkSession, tasks: Sequence[RunTask], path: Path | str) -> None:
+    """Write tables as Parquet files, one folder per table; existing folders are overwritten.
 
-    parts = [part for part in (_in_memory(spark, runs), _of_files(spark, runs)) if part is not None]
-    return reduce(DataFrame.unionByName, parts).withColumn("x", F.from_json("extra", EXTRA)).drop("extra")
-
-
-def _in_memory(spark: SparkSession, runs: Sequence[AuditRun]) -> DataFrame | None:
-    found = [(run.name, table(run.history.rows)) for run in runs if run.history is not None]
-    if not found:
-        return None
-    named = [each.add_column(0, "run", pa.array([name] * len(each), pa.string())) for name, each in found]
-    whole = pa.concat_tables(named).combine_chunks()
-    return spark.createDataFrame(whole).coalesce(1 + whole.num_rows // PARTITION_ROWS)
-
-
-def _escaped(found: re.Match[str]) -> str:
-    return f"\\{found[0]}"
-
-
-def _of_files(spark: SparkSession, runs: Sequence[AuditRun]) -> DataFrame | None:
-    """Read all JSON lines files in one scan and all Parquet files in another.
-
-    The path of a row's file says which run the row belongs to.
+    All tables are made from the rows by kind, which are written first, under `kept/rows`.
     """
-    from pyspark.sql import DataFrame
     from pyspark.sql import functions as F
 
-    names = {str(run.path.resolve()): run.name for run in runs if run.path is not None}
-    if not names:
-        return None
-    parts = []
-    for ending in (".jsonl", ".parquet"):
-        paths = [path for path in names if path.endswith(ending)]
-        if not paths:
-            continue
-        # Drills write Parquet with pyarrow, which stores integers with 64 bits.
-        reader = spark.read.schema(COLUMNS.replace(" int", " bigint"))
-        uris = [f"file://{re.sub(GLOB, _escaped, path)}" for path in paths]
-        part = reader.option("mode", "FAILFAST").json(uris) if ending == ".jsonl" else reader.parquet(*uris)
-        # Spark returns paths as URIs. A history that Spark has written is a folder of files.
-        file = F.expr("url_decode(replace(_metadata.file_path, '+', '%2B'))")
-        part = part.withColumn("path", F.regexp_extract(file, f"^file:/*(/.*/history\\{ending})", 1))
-        parts.append(part)
-    read = reduce(DataFrame.unionByName, parts)
-    of_path = spark.createDataFrame(list(names.items()), "path string, run string")
-    known = F.coalesce("run", F.raise_error(F.concat(F.lit("no run is known for "), "path")))
-    read = read.join(F.broadcast(of_path), "path", "left").withColumn("run", known)
-    defaults: dict[str, bool | float | int | str] = {"outcome": OK, "broker": "", "queue": -1, "offset": -1, "extra": "{}"}
-    columns = [F.col(name).cast(kind) for name, kind in map(str.split, COLUMNS.split(", "))]
-    return read.fillna(defaults).select("run", *columns)
-
-
-# --- tables
-
-
-def make(spark: SparkSession) -> None:
-    """Create each table as a temporary view over the view `rows`."""
+    session = spark.newSession()
+    rows = read(session, tasks).withColumn("queue", F.col("queue").cast("int"))
+    rows = rows.withColumn("x", F.from_json("extra", EXTRA)).drop("extra")
+    rows.write.mode("overwrite").partitionBy("kind").parquet(f"{path}/kept/rows")
+    session.read.schema(rows.schema).parquet(f"{path}/kept/rows").createOrReplaceTempView("rows")
     for name, (kinds, columns) in TABLES.items():
         wanted = ", ".join(f"'{kind}'" for kind in kinds.split())
-        spark.sql(
-            f"CREATE OR REPLACE TEMPORARY VIEW {name} AS SELECT run, op, {columns} FROM rows WHERE kind IN ({wanted})"
-        )
-
-
-def write(spark: SparkSession, path: Path | str) -> None:
-    """Write tables as Parquet files, one folder per table; existing folders are overwritten."""
-    for name in TABLES:
-        spark.table(name).write.mode("overwrite").parquet(f"{path}/{name}")
+        table = session.sql(f"SELECT run, op, {columns} FROM rows WHERE kind IN ({wanted})")
+        table.write.mode("overwrite").parquet(f"{path}/{name}")

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from itertools import pairwise
 from typing import Any
 
+from rmqkit.spark.source import ranges
 from rmqkit.spark.source.ranges import Ends, OffsetRange, QueueKey
 
 #: half-open intervals [begin, end) of one queue, ascending, neither overlapping nor touching
@@ -16,10 +17,10 @@ Intervals = list[list[int]]
 Covered = dict[QueueKey, Intervals]
 
 
-def added(covered: Mapping[QueueKey, Intervals], ranges: Iterable[OffsetRange]) -> Covered:
+def added(covered: Mapping[QueueKey, Intervals], parts: Iterable[OffsetRange]) -> Covered:
     """Return the coverage extended by these ranges."""
     result = dict(covered)
-    for each in ranges:
+    for each in parts:
         if each.size:
             result[each.key] = _joined([*result.get(each.key, []), [each.begin, each.end]])
     return dict(sorted(result.items()))
@@ -35,11 +36,11 @@ def _joined(intervals: Intervals) -> Intervals:
     return joined
 
 
-def common(covered: Mapping[QueueKey, Intervals], ranges: Iterable[OffsetRange]) -> list[OffsetRange]:
+def common(covered: Mapping[QueueKey, Intervals], parts: Iterable[OffsetRange]) -> list[OffsetRange]:
     """Return the parts of the ranges that are covered."""
     return [
         each._replace(begin=max(begin, each.begin), end=min(end, each.end))
-        for each in ranges
+        for each in parts
         for begin, end in covered.get(each.key, [])
         if begin < each.end and each.begin < end
     ]
@@ -60,12 +61,9 @@ def gaps(covered: Mapping[QueueKey, Intervals]) -> list[OffsetRange]:
     ]
 
 
-def nested(covered: Mapping[QueueKey, Intervals]) -> dict[str, dict[str, dict[str, Intervals]]]:
+def nested(covered: Mapping[QueueKey, Intervals]) -> dict[str, Any]:
     """Return JSON data: topic -> broker -> queue number as text -> intervals."""
-    result: dict[str, dict[str, dict[str, Intervals]]] = {}
-    for key in sorted(covered):
-        result.setdefault(key.topic, {}).setdefault(key.broker, {})[str(key.queue)] = covered[key]
-    return result
+    return dict(ranges.nested(covered))  # type: ignore[arg-type]  # the same form, with intervals for offsets
 
 
 def flat(covered: Mapping[str, Any]) -> Covered:

@@ -12,12 +12,11 @@ PySpark.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import uuid
 from collections.abc import Iterator, Sequence
-from datetime import UTC, date, datetime, timedelta
-from typing import Any, BinaryIO
+from datetime import date, datetime, timedelta
+from typing import Any
 from urllib.parse import quote
 
 import msgspec
@@ -25,12 +24,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import parquet
 
-from rmqkit.spark.delta.lake_table import COMPRESSION, PARTITIONS
 from rmqkit.spark.delta.storage import LakeStorage
-from rmqkit.spark.delta.times import HOUR_MS, NO_HOUR, hour_name, wall_ms
+from rmqkit.spark.delta.times import NO_HOUR, wall_ms
 from rmqkit.spark.sessions import BATCH_ROWS
 
-TOPIC, HOUR = PARTITIONS
+PARTITIONS = [TOPIC, HOUR] = ["topic", "hour"]
+COMPRESSION = "zstd"
+#: the columns of a table, as Delta's (and Spark's) JSON
+Schema = dict[str, Any]
 #: a row group is written once a file has buffered this much
 ROW_GROUP_BYTES = 32 * 1024 * 1024
 #: a file ends once it is this large
@@ -39,22 +40,13 @@ FILE_BYTES = 128 * 1024 * 1024
 OPEN_FILES_MAX = 16
 #: characters of a text up to which it is a statistic; Delta truncates longer texts
 STATISTIC_CHARS_MAX = 64
-_MILLISECOND = timedelta(milliseconds=1)
-
-
-class QueueSpan(msgspec.Struct, frozen=True):
-    """The lowest and the highest offset of a queue in a file."""
-
-    broker: str
-    queue: int
-    first: int
-    last: int
 
 
 class FileReport(msgspec.Struct, frozen=True):
     """A data file that a task wrote. `path` is relative to the lake, `size` is in bytes.
 
     `stats` is JSON as in Delta's `add` actions. `written_ms` is the time of its last change.
+    `queues` has the broker, the queue number and the lowest offset of each queue in the file.
     """
 
     path: str
@@ -64,7 +56,7 @@ class FileReport(msgspec.Struct, frozen=True):
     rows: int
     written_ms: int
     stats: str
-    queues: list[QueueSpan] = []
+    queues: list[tuple[str, int, int]] = []
 
 
 class TaskWriter:
@@ -87,33 +79,34 @@ class TaskWriter:
 
     def put(self, batch: pa.RecordBatch) -> None:
         table = pa.Table.from_batches([batch])
-        hours = pc.divide(_millis(table["store_time"]), HOUR_MS)
-        places = pa.table({TOPIC: table[TOPIC], HOUR: hours})
-        for place in places.group_by([TOPIC, HOUR], use_threads=False).aggregate([]).to_pylist():
-            topic, hour = place[TOPIC], place[HOUR]
-            is_here = pc.and_(pc.equal(table[TOPIC], topic), hours.is_null() if hour is None else pc.equal(hours, hour))
-            rows = table.filter(is_here) if len(pc.unique(is_here)) > 1 else table
-            name = NO_HOUR if hour is None else hour_name(hour * HOUR_MS)
-            if self._file(topic, name).put(rows.drop_columns(self._omitted)) >= self._file_bytes:
-                self._close((topic, name))
+        times = table["store_time"].cast(pa.timestamp("s", "UTC"), safe=False)
+        hours = pc.floor_temporal(times, unit="hour")
+        found = pa.table({TOPIC: table[TOPIC], HOUR: hours}).group_by([TOPIC, HOUR], use_threads=False).aggregate([])
+        for topic, hour in zip(*found.to_pydict().values(), strict=True):
+            rows = table
+            if len(found) > 1:
+                is_hour = pc.is_in(hours, pa.array([hour], hours.type))  # also if it is null
+                rows = table.filter(pc.and_(pc.equal(table[TOPIC], topic), is_hour))
+            self._put(topic, f"{hour:%Y-%m-%d-%H}" if hour else NO_HOUR, rows.drop_columns(self._omitted))
 
-    def close(self) -> list[FileReport]:
-        """Make all files durable and return their reports."""
-        while self._open:
-            self._close(next(iter(self._open)))
-        return self._done
-
-    def _file(self, topic: str, hour: str) -> _OpenFile:
+    def _put(self, topic: str, hour: str, rows: pa.Table) -> None:
         file = self._open.pop((topic, hour), None)
         if file is None:
             if len(self._open) >= OPEN_FILES_MAX:
                 self._close(next(iter(self._open)))
             file = _OpenFile(self._storage, topic, hour, self._partition)
         self._open[topic, hour] = file
-        return file
+        if file.put(rows) >= self._file_bytes:
+            self._close((topic, hour))
 
     def _close(self, place: tuple[str, str]) -> None:
         self._done.append(self._open.pop(place).close())
+
+    def close(self) -> list[FileReport]:
+        """Make all files durable and return their reports."""
+        while self._open:
+            self._close(next(iter(self._open)))
+        return self._done
 
 
 class _OpenFile:
@@ -122,24 +115,20 @@ class _OpenFile:
         self._topic, self._hour = topic, hour
         folder = f"{TOPIC}={quote(topic, safe='')}/{HOUR}={hour}"
         self._path = f"{folder}/part-{partition:05}-{uuid.uuid4().hex}.{COMPRESSION}.parquet"
-        self._file: contextlib.AbstractContextManager[BinaryIO] = storage.create(self._path)
-        self._sink = self._file.__enter__()
+        self._sink = storage.create(self._path)
         self._writer: parquet.ParquetWriter | None = None
         self._waiting: list[pa.Table] = []
-        self._waiting_bytes = 0
-        #: (broker, queue) -> lowest and highest offset
-        self._queues: dict[tuple[str, int], tuple[int, int]] = {}
+        #: (broker, queue) -> lowest offset
+        self._queues: dict[tuple[str, int], int] = {}
 
     def put(self, rows: pa.Table) -> int:
         """Add rows; return the bytes of the file so far."""
-        spans = rows.group_by(["broker", "queue"], use_threads=False).aggregate([("offset", "min"), ("offset", "max")])
-        for span in spans.to_pylist():
-            key, first, last = (span["broker"], span["queue"]), span["offset_min"], span["offset_max"]
-            known = self._queues.get(key, (first, last))
-            self._queues[key] = (min(first, known[0]), max(last, known[1]))
+        lowest = rows.group_by(["broker", "queue"], use_threads=False).aggregate([("offset", "min")])
+        for each in lowest.to_pylist():
+            key, offset = (each["broker"], each["queue"]), each["offset_min"]
+            self._queues[key] = min(offset, self._queues.get(key, offset))
         self._waiting.append(rows)
-        self._waiting_bytes += rows.nbytes
-        if self._waiting_bytes >= ROW_GROUP_BYTES:
+        if sum(each.nbytes for each in self._waiting) >= ROW_GROUP_BYTES:
             self._write()
         return int(self._sink.tell())
 
@@ -148,7 +137,7 @@ class _OpenFile:
         if self._writer is None:
             self._writer = parquet.ParquetWriter(self._sink, rows.schema, compression=COMPRESSION)
         self._writer.write_table(rows, row_group_size=max(1, rows.num_rows))
-        self._waiting, self._waiting_bytes = [], 0
+        self._waiting = []
 
     def close(self) -> FileReport:
         if self._waiting:
@@ -156,22 +145,13 @@ class _OpenFile:
         assert self._writer is not None
         self._writer.close()
         size = self._sink.tell()
-        self._file.__exit__(None, None, None)
+        self._sink.close()
+        self._storage.sync([self._path])
         metadata = self._writer.writer.metadata
+        queues = [(*key, offset) for key, offset in sorted(self._queues.items())]
         return FileReport(
-            path=self._path,
-            topic=self._topic,
-            hour=self._hour,
-            size=size,
-            rows=metadata.num_rows,
-            written_ms=wall_ms(),
-            stats=statistics(metadata),
-            queues=[QueueSpan(*key, *span) for key, span in sorted(self._queues.items())],
+            self._path, self._topic, self._hour, size, metadata.num_rows, wall_ms(), statistics(metadata), queues
         )
-
-
-def _millis(times: pa.ChunkedArray) -> pa.ChunkedArray:
-    return pc.divide(times.cast(pa.int64()), {"s": 1, "ms": 1, "us": 1000, "ns": 1_000_000}[times.type.unit])
 
 
 # --- statistics
@@ -188,18 +168,19 @@ def statistics(metadata: parquet.FileMetaData, leave_out: Sequence[str] = ()) ->
     nulls: dict[str, int] = {}
     for place in range(metadata.num_columns):
         column = metadata.schema.column(place)
-        name = column.name
-        if column.path != name or name in leave_out:
-            continue
         groups = [metadata.row_group(group).column(place).statistics for group in range(metadata.num_row_groups)]
-        if any(each is None or not each.has_null_count for each in groups):
+        if (
+            column.path != column.name
+            or column.name in leave_out
+            or not all(each and each.has_null_count for each in groups)
+        ):
             continue
-        nulls[name] = sum(each.null_count for each in groups)
-        bounds = [(each.min, each.max) for each in groups if each.num_values]
-        if bounds and all(each.has_min_max for each in groups if each.num_values):
-            low, high = min(each[0] for each in bounds), max(each[1] for each in bounds)
+        nulls[column.name] = sum(each.null_count for each in groups)
+        filled = [each for each in groups if each.num_values]
+        if filled and all(each.has_min_max for each in filled):
+            low, high = min(each.min for each in filled), max(each.max for each in filled)
             if _is_bound(low) and _is_bound(high):
-                lows[name], highs[name] = _bound(low, is_up=False), _bound(high, is_up=True)
+                lows[column.name], highs[column.name] = _bound(low, is_up=False), _bound(high, is_up=True)
     return json.dumps({"numRecords": metadata.num_rows, "minValues": lows, "maxValues": highs, "nullCount": nulls})
 
 
@@ -211,12 +192,9 @@ def _is_bound(value: Any) -> bool:
 
 def _bound(value: Any, *, is_up: bool) -> Any:
     if isinstance(value, datetime):
-        below = value.replace(microsecond=value.microsecond // 1000 * 1000)
-        if is_up and below != value:
-            below += _MILLISECOND
-        zone = "" if value.tzinfo is None else "Z"
-        plain = below if value.tzinfo is None else below.astimezone(UTC).replace(tzinfo=None)
-        return plain.isoformat(timespec="milliseconds") + zone
+        beyond = timedelta(microseconds=value.microsecond % 1000)
+        rounded = value - beyond + timedelta(milliseconds=bool(is_up and beyond))
+        return rounded.isoformat(timespec="milliseconds").replace("+00:00", "Z")
     return value.isoformat() if isinstance(value, date) else value
 
 

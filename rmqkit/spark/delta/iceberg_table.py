@@ -21,9 +21,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+from deltalake import Schema as DeltaSchema
+
 from rmqkit.errors import ConfigError
 from rmqkit.spark.delta import transactions
-from rmqkit.spark.delta.data_files import HOUR, TOPIC
+from rmqkit.spark.delta.data_files import HOUR, TOPIC, Schema
 from rmqkit.spark.delta.errors import LakeConflict, LakeError
 from rmqkit.spark.delta.lake_table import (
     NOTHING,
@@ -31,14 +34,12 @@ from rmqkit.spark.delta.lake_table import (
     Batch,
     Filters,
     LakeState,
-    Schema,
     description,
     merged_schema,
 )
 from rmqkit.spark.delta.storage import LakeStorage
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyiceberg.catalog.sql import SqlCatalog
     from pyiceberg.table import Table
     from pyspark.sql import DataFrame, SparkSession
@@ -50,25 +51,21 @@ TRANSACTION, SCHEMA = "rmqkit.txn.", "rmqkit.schema"
 RETRIES = "commit.retry.num-retries"
 
 
-def check_usable(storage: LakeStorage) -> None:
-    """Raise ConfigError unless there can be an Iceberg table at this place. Needs no Spark."""
-    if find_spec("pyiceberg") is None:
-        raise ConfigError("an Iceberg table needs pyiceberg: pip install 'rmqkit[iceberg]'")
-    if not storage.is_local:
-        raise ConfigError(f"{storage.uri}: an Iceberg table must be in a local or mounted folder; Delta may be elsewhere")
-
-
 class IcebergTable:
     """The table `rmqkit.messages` of the catalog in a folder; it need not exist yet.
 
-    The constructor raises ConfigError as `check_usable`.
+    The constructor raises ConfigError unless there can be an Iceberg table. It needs no Spark.
     """
 
     #: whether data files have the column `topic`; Delta has it in its log only
     has_topics = True
 
     def __init__(self, storage: LakeStorage) -> None:
-        check_usable(storage)
+        if find_spec("pyiceberg") is None:
+            raise ConfigError("an Iceberg table needs pyiceberg: pip install 'rmqkit[iceberg]'")
+        if not storage.is_local:
+            text = "an Iceberg table must be in a local or mounted folder; Delta may be elsewhere"
+            raise ConfigError(f"{storage.uri}: {text}")
         self.storage = storage
 
     def opened(self) -> Table | None:
@@ -83,8 +80,7 @@ class IcebergTable:
             return None
 
     def state(self) -> LakeState:
-        table = self.opened()
-        return NOTHING if table is None else _state(table)
+        return _state(self.opened())
 
     def commit(self, make: Callable[[LakeState], Batch | None]) -> LakeState:
         """Commit the batch that `make` returns for the newest state, as `LakeTable.commit` does."""
@@ -92,7 +88,7 @@ class IcebergTable:
 
         for _ in range(TRIES_MAX):
             table = self.opened()
-            state = NOTHING if table is None else _state(table)
+            state = _state(table)
             batch = make(state)
             if batch is None:
                 return state
@@ -173,21 +169,16 @@ class IcebergTable:
         self.storage.sync(name.removeprefix(f"file://{self.storage.uri}/") for name in written)
 
 
-def _state(table: Table) -> LakeState:
-    found = {
-        name.removeprefix(TRANSACTION): int(value)
-        for name, value in table.properties.items()
-        if name.startswith(TRANSACTION)
-    }
-    snapshot = table.current_snapshot()
+def _state(table: Table | None) -> LakeState:
+    if table is None:
+        return NOTHING
+    properties, snapshot = table.properties, table.current_snapshot()
+    found = {name.removeprefix(TRANSACTION): int(properties[name]) for name in properties if name.startswith(TRANSACTION)}
     version = 0 if snapshot is None else snapshot.sequence_number or 0
-    return LakeState(version, transactions.decode(found), json.loads(table.properties[SCHEMA]))
+    return LakeState(version, transactions.decode(found), json.loads(properties[SCHEMA]))
 
 
 def _arrow(schema: Schema) -> pa.Schema:
-    import pyarrow as pa
-    from deltalake import Schema as DeltaSchema
-
     return pa.schema(DeltaSchema.from_json(json.dumps({**schema, "fields": _stored(schema)})).to_arrow())
 
 

@@ -15,23 +15,19 @@ Storage options may be credentials. They travel in the pickled function, which n
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Iterator
-from functools import reduce
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+from pyspark.taskcontext import TaskContext
 
-from rmqkit.spark.arrow_tasks import map_in_arrow
-from rmqkit.spark.delta.data_files import HOUR, TOPIC, FileReport, TaskWriter, stored_batches
-from rmqkit.spark.delta.lake_table import PARTITIONS, Filters
+from rmqkit.spark.arrow_tasks import map_in_arrow, read_in_tasks
+from rmqkit.spark.delta.data_files import HOUR, PARTITIONS, TOPIC, FileReport, Schema, TaskWriter, stored_batches
 from rmqkit.spark.delta.storage import LakeStorage
-
-if TYPE_CHECKING:
-    from deltalake import DeltaTable
-    from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructType
 
 
 def write(rows: DataFrame, storage: LakeStorage, *, has_topics: bool = False) -> list[FileReport]:
@@ -41,8 +37,6 @@ def write(rows: DataFrame, storage: LakeStorage, *, has_topics: bool = False) ->
     """
 
     def write_task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        from pyspark.taskcontext import TaskContext
-
         context = TaskContext.get()
         writer = TaskWriter(storage, 0 if context is None else context.partitionId(), has_topics=has_topics)
         for batch in batches:
@@ -53,40 +47,22 @@ def write(rows: DataFrame, storage: LakeStorage, *, has_topics: bool = False) ->
     return [file for each in reports for file in msgspec.json.decode(each.reports, type=list[FileReport])]
 
 
-def rows_of(
-    spark: SparkSession, storage: LakeStorage, opened: DeltaTable, topics: Iterable[str], bounds: Filters
-) -> DataFrame:
-    """Return the rows of all files that may have rows of these topics within these bounds."""
-    from pyspark.sql import functions as F
-    from pyspark.sql.types import StructType
-
-    schema = StructType.fromJson(json.loads(opened.schema().to_json()))
-    names = [name for name in schema.names if name != HOUR]
+def read(spark: SparkSession, storage: LakeStorage, schema: Schema, files: Mapping[str, Sequence[str]]) -> DataFrame:
+    """Return the rows of data files, given as topic → URIs, with the columns of `schema`."""
+    columns = StructType.fromJson(schema)
     # Delta's files do not have the columns of their partition.
-    stored_schema = StructType([field for field in schema.fields if field.name not in PARTITIONS])
-    parts = []
-    for topic in topics:
-        found = opened.file_uris(file_pruning_predicate=[(TOPIC, "=", topic), *bounds])
-        if not found:
-            continue
+    stored = StructType([field for field in columns if field.name not in PARTITIONS])
+
+    def read_file(uri: str) -> Iterator[pa.RecordBatch]:
+        return stored_batches(storage, uri.removeprefix(f"{storage.uri}/"), to_arrow_schema(stored, timezone="UTC"))
+
+    names = [name for name in columns.names if name != HOUR]
+    rows = spark.createDataFrame([], StructType([columns[name] for name in names]))
+    for number, (topic, uris) in enumerate((topic, uris) for topic, uris in files.items() if uris):
         if storage.is_local:
-            rows = spark.read.schema(stored_schema).parquet(*[f"file://{name}" for name in found])
+            part = spark.read.schema(stored).parquet(*[f"file://{name}" for name in uris])
         else:
-            rows = _read(spark, storage, [name.removeprefix(f"{storage.uri}/") for name in found], stored_schema)
-        parts.append(rows.withColumn(TOPIC, F.lit(topic)).select(*names))
-    if not parts:
-        return spark.createDataFrame([], StructType([schema[name] for name in names]))
-    return reduce(lambda one, other: one.union(other), parts)
-
-
-def _read(spark: SparkSession, storage: LakeStorage, names: list[str], schema: StructType) -> DataFrame:
-    """Return the rows of data files, a task each, read by PyArrow; Spark needs no jar for it."""
-
-    def read_task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        from pyspark.sql.pandas.types import to_arrow_schema
-
-        for batch in batches:
-            for number in batch.column(0).to_pylist():
-                yield from stored_batches(storage, names[number], to_arrow_schema(schema, timezone="UTC"))
-
-    return map_in_arrow(spark.range(0, len(names), 1, len(names)), read_task, schema)
+            part = read_in_tasks(spark, uris, read_file, stored)
+        part = part.withColumn(TOPIC, F.lit(topic)).select(*names)
+        rows = rows.union(part) if number else part
+    return rows

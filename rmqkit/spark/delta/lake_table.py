@@ -23,22 +23,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import unquote
 
+from deltalake import CommitProperties, DeltaTable, Transaction
+from deltalake import Schema as DeltaSchema
+from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+from deltalake.transaction import AddAction, RemoveAction, create_table_with_add_actions
+
 import rmqkit
 from rmqkit.spark.delta import coverage, transactions
+from rmqkit.spark.delta.data_files import PARTITIONS, FileReport, Schema
 from rmqkit.spark.delta.errors import LakeConflict, LakeError, LakeMissing
 from rmqkit.spark.delta.storage import LakeStorage
 from rmqkit.spark.delta.transactions import LOG, TransactionLog
 from rmqkit.spark.source.ranges import OffsetRange
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-    from deltalake import DeltaTable
     from pyspark.sql import DataFrame, SparkSession
 
-    from rmqkit.spark.delta.data_files import FileReport
-
-PARTITIONS = ["topic", "hour"]
-COMPRESSION = "zstd"
 #: where rmqkit 0.2 kept the log of its own table format
 OLD_LOG = "_lake/log"
 #: maximum attempts of a commit when other writers are first
@@ -48,7 +48,6 @@ PROPERTIES = {"delta.checkpointInterval": "20"}
 #: what plain Parquet readers need not know about a table's files
 FEATURES_READ = frozenset({"timestampNtz"})
 
-Schema = dict[str, Any]
 #: conditions on columns: (column, operator, value)
 Filters = list[tuple[str, str, Any]]
 
@@ -102,8 +101,6 @@ class LakeTable:
 
     def exists(self) -> bool:
         """Return whether there is a Delta table."""
-        from deltalake import DeltaTable
-
         return DeltaTable.is_deltatable(self.storage.uri, self.storage.options or None)
 
     def opened(self, version: int | datetime | None = None) -> DeltaTable:
@@ -112,9 +109,6 @@ class LakeTable:
         Raises LakeMissing, and LakeError for a table that is not a lake, or whose files only
         Delta's own readers understand.
         """
-        from deltalake import DeltaTable
-        from deltalake.exceptions import DeltaError, TableNotFoundError
-
         try:
             table = DeltaTable(self.storage.uri, storage_options=self.storage.options or None)
             if version is not None:
@@ -149,32 +143,36 @@ class LakeTable:
         committed if it returns None or raises. Raises LakeConflict after TRIES_MAX attempts, or if
         a column has another type in the table.
         """
-        from deltalake.exceptions import CommitFailedError
-
-        is_named = False
+        since: int | None = None
         for _ in range(TRIES_MAX):
             state = self.state()
+            since = state.version if since is None else since
             batch = make(state)
             if batch is None:
                 return state
             try:
                 # A commit of its own may hide another writer's. Therefore the state is read again.
-                if self._add_columns(state, batch) or (not is_named and self._name_topics(state, batch)):
-                    is_named = True
+                if self._alter(state, batch):
                     continue
                 self._commit(state, batch)
             except CommitFailedError:
                 continue
             after = self.state()
-            self.storage.sync(f"{LOG}/{number:020}.json" for number in range(state.version + 1, after.version + 1))
+            self.storage.sync(f"{LOG}/{number:020}.json" for number in range(since + 1, after.version + 1))
             return after
         raise LakeConflict(f"{self.storage.uri}: commit failed {TRIES_MAX} times, other writers were first each time")
 
-    def rows(self, spark: SparkSession, topics: Iterable[str], bounds: Filters) -> DataFrame:
-        """Return the rows of all files that may have rows of these topics within these bounds."""
-        from rmqkit.spark.delta.lake_files import rows_of
+    def rows(
+        self, spark: SparkSession, topics: Iterable[str] | None, bounds: Filters, version: int | datetime | None = None
+    ) -> DataFrame:
+        """Return the rows of all files that may have rows of these topics within these bounds.
 
-        return rows_of(spark, self.storage, self.opened(), topics, bounds)
+        Without `topics`, rows of all topics. Raises as `opened`.
+        """
+        from rmqkit.spark.delta import lake_files
+
+        opened = self.opened(version)
+        return lake_files.read(spark, self.storage, json.loads(opened.schema().to_json()), files_of(opened, topics, bounds))
 
     def swap(self, old: Sequence[str], new: Sequence[FileReport]) -> bool:
         """Replace files by others with the same rows. Return False if one of them is gone.
@@ -182,9 +180,6 @@ class LakeTable:
         Delta's own check of conflicts ignores files that another commit has replaced, so the commit
         is made at the next version or not at all. Raises LakeConflict after TRIES_MAX attempts.
         """
-        from deltalake.exceptions import CommitFailedError
-        from deltalake.transaction import RemoveAction
-
         for _ in range(TRIES_MAX):
             table = self.opened()
             there = {unquote(path) for path in table.get_add_actions().column("path").to_pylist()}
@@ -207,22 +202,11 @@ class LakeTable:
             return True
         raise LakeConflict(f"{self.storage.uri}: commit failed {TRIES_MAX} times, other writers were first each time")
 
-    def stored_schema(self) -> pa.Schema:
-        """Return the columns of data files, as Arrow; Delta has those of partitions in its log."""
-        import pyarrow as pa
-
-        columns = pa.schema(self.opened().schema().to_arrow())
-        return pa.schema([field for field in columns if field.name not in PARTITIONS])
-
     def create(self, schema: Schema, description: str, actions: Sequence[Any], apps: Mapping[str, int]) -> None:
         """Create the table with its first files, in one commit.
 
         Raises CommitFailedError if there is a table.
         """
-        from deltalake import Schema as DeltaSchema
-        from deltalake.exceptions import CommitFailedError, DeltaError
-        from deltalake.transaction import create_table_with_add_actions
-
         try:
             create_table_with_add_actions(
                 self.storage.uri,
@@ -250,23 +234,22 @@ class LakeTable:
             actions, "append", self._table.schema(), partition_by=PARTITIONS, commit_properties=_properties(apps)
         )
 
-    def _add_columns(self, state: LakeState, batch: Batch) -> bool:
-        """Add the columns that the table lacks; return whether there were any."""
-        from deltalake import Schema as DeltaSchema
+    def _alter(self, state: LakeState, batch: Batch) -> bool:
+        """Add the columns that the table lacks, or name new topics in its description.
 
+        Return whether there was one to add or name.
+        """
+        if self._table is None:
+            return False
         fields = merged_schema(state.schema, batch.schema)["fields"][len(state.schema["fields"]) :]
-        if self._table is None or not fields:
+        if fields:
+            self._table.alter.add_columns(DeltaSchema.from_json(json.dumps({"type": "struct", "fields": fields})).fields)
+            return True
+        known = {**{key.topic: [] for key in state.covered}, **state.known.clusters}
+        named = description({**known, **batch.clusters})
+        if batch.clusters.keys() <= known.keys() or named == self._table.metadata().description:
             return False
-        self._table.alter.add_columns(DeltaSchema.from_json(json.dumps({"type": "struct", "fields": fields})).fields)
-        return True
-
-    def _name_topics(self, state: LakeState, batch: Batch) -> bool:
-        """Name the batch's topics in the table's description; return whether any is new."""
-        known = state.known.clusters.keys() | {key.topic for key in state.covered}
-        if self._table is None or batch.clusters.keys() <= known:
-            return False
-        named = {topic: state.known.clusters.get(topic, []) for topic in known}
-        self._table.alter.set_table_description(description({**named, **batch.clusters}))
+        self._table.alter.set_table_description(named)
         return True
 
     def _missing(self) -> LakeError:
@@ -275,6 +258,15 @@ class LakeTable:
                 f"{self.storage.uri} is a lake of rmqkit 0.2, in its own format: run `rmqkit pipeline migrate` on it once"
             )
         return LakeMissing(f"there is no lake at {self.storage.uri}: `rmqkit pipeline ingest TOPIC --to PATH` makes one")
+
+
+def files_of(opened: DeltaTable, topics: Iterable[str] | None, bounds: Filters) -> dict[str, list[str]]:
+    """Return topic → URIs of its files that may have rows within these bounds; None: all topics."""
+    there = {each["topic"] for each in opened.partitions()}
+    return {
+        topic: opened.file_uris(file_pruning_predicate=[("topic", "=", topic), *bounds])
+        for topic in sorted(there if topics is None else there.intersection(topics))
+    }
 
 
 def _check_table(table: DeltaTable, uri: str) -> None:
@@ -287,8 +279,6 @@ def _check_table(table: DeltaTable, uri: str) -> None:
 
 def add_action(file: FileReport, *, is_new: bool = True) -> Any:
     """Return the action that adds a file; `is_new` is False if its rows were in other files."""
-    from deltalake.transaction import AddAction
-
     return AddAction(
         path=file.path,
         size=file.size,
@@ -300,8 +290,6 @@ def add_action(file: FileReport, *, is_new: bool = True) -> Any:
 
 
 def _properties(apps: Mapping[str, int], *, retries: int | None = None) -> Any:
-    from deltalake import CommitProperties, Transaction
-
     return CommitProperties(
         custom_metadata={"rmqkit": rmqkit.__version__},
         app_transactions=[Transaction(app, version) for app, version in apps.items()],

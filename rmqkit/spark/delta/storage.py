@@ -7,16 +7,16 @@ place, with the same options. Object stores need no jar. Their options are those
 
 from __future__ import annotations
 
-import contextlib
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from rmqkit.errors import ConfigError
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     import pyarrow.fs
 
 #: Spark reads a path with one of these characters as a pattern
@@ -55,42 +55,26 @@ class LakeStorage:
     def full(self, name: str) -> str:
         return f"{self.uri}/{name}"
 
-    @contextlib.contextmanager
-    def create(self, name: str) -> Iterator[BinaryIO]:
-        """Open a new file for writing. It is durable when the block ends."""
-        if not self.is_local:
-            with self.files().open_output_stream(name) as stream:
-                yield stream
-            return
-        path = Path(self.full(name))
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("xb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        self.sync_folders([name])
+    def create(self, name: str) -> pa.NativeFile:
+        """Open a new file for writing. Once it is closed, `sync` makes it durable."""
+        files = self.files()
+        if self.is_local:
+            files.create_dir(name.rpartition("/")[0])
+        return files.open_output_stream(name)
 
     def sync(self, names: Iterable[str]) -> None:
-        """Make files that a library wrote durable across a power loss.
+        """Make closed files durable across a power loss, and the folders that they are in.
 
         A write to an object store is durable once it has returned.
         """
-        if self.is_local:
-            names = list(names)
-            for name in names:
-                _sync(Path(self.full(name)))
-            self.sync_folders(names)
-
-    def sync_folders(self, names: Iterable[str]) -> None:
+        if not self.is_local:
+            return
         root = Path(self.uri)
-        folders = {folder for name in names for folder in (root / name).parents if folder.is_relative_to(root)}
-        for folder in sorted(folders, reverse=True):
-            _sync(folder)
-
-
-def _sync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+        paths = [root / name for name in names]
+        folders = {folder for path in paths for folder in path.parents if folder.is_relative_to(root)}
+        for path in [*paths, *sorted(folders, reverse=True)]:
+            handle = os.open(path, os.O_RDONLY)
+            try:
+                os.fsync(handle)
+            finally:
+                os.close(handle)

@@ -18,12 +18,11 @@ deltalake answers for one id at a time and reads the log for each answer. `Trans
 ids in one pass over the newest checkpoint and the commits after it.
 """
 
+import json
 import re
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import quote, unquote
-
-import msgspec
 
 from rmqkit.spark.delta import coverage
 from rmqkit.spark.delta.errors import LakeDamaged
@@ -43,18 +42,6 @@ TXN_LINE = b'{"txn"'
 TRIES_MAX = 3
 
 
-class _Txn(msgspec.Struct, rename="camel"):
-    app_id: str
-    version: int
-
-
-class _Line(msgspec.Struct):
-    txn: _Txn
-
-
-_DECODER = msgspec.json.Decoder(_Line)
-
-
 class TransactionLog:
     """The transactions of a table. It keeps what it has read and reads only newer commits."""
 
@@ -68,34 +55,34 @@ class TransactionLog:
 
         Raises LakeDamaged if a commit of the log is missing.
         """
-        for attempt in range(TRIES_MAX):
+        for tries_left in reversed(range(TRIES_MAX)):
             try:
                 self._read_on(version)
-                return dict(self._found)
+                break
             except FileNotFoundError as error:
                 # Delta's own clean-up may remove a commit after a newer checkpoint was written.
-                if attempt + 1 == TRIES_MAX:
+                if not tries_left:
                     raise LakeDamaged(f"{self._storage.uri}/{LOG}: {error}") from None
-        raise AssertionError("unreachable")
+        return dict(self._found)
 
     def _read_on(self, version: int) -> None:
+        from pyarrow import parquet
+
         files = self._storage.files()
         if version < self._version:
             self._version, self._found = -1, {}
         if version - self._version > 1:
             newest, parts = _checkpoint(files, version)
             if newest > self._version:
-                found: dict[str, int] = {}
-                for part in parts:
-                    found |= _in_checkpoint(files, part)
-                self._version, self._found = newest, found
+                tables = [parquet.read_table(part, columns=["txn"], filesystem=files) for part in parts]
+                found = [txn for table in tables for txn in table["txn"].drop_null().to_pylist()]
+                self._version, self._found = newest, {txn["appId"]: int(txn["version"]) for txn in found}
         while self._version < version:
             with files.open_input_stream(f"{LOG}/{self._version + 1:020}.json") as stream:
-                lines = stream.read().splitlines()
-            for line in lines:
-                if line.startswith(TXN_LINE):
-                    txn = _DECODER.decode(line).txn
-                    self._found[txn.app_id] = txn.version
+                for line in stream.read().splitlines():
+                    if line.startswith(TXN_LINE):
+                        txn = json.loads(line)["txn"]
+                        self._found[txn["appId"]] = txn["version"]
             self._version += 1
 
 
@@ -109,13 +96,6 @@ def _checkpoint(files: "pyarrow.fs.FileSystem", version: int) -> tuple[int, list
             found.setdefault((int(name[1]), int(name[3] or 1)), []).append(info.path)
     whole = [(of, paths) for (of, parts), paths in found.items() if len(paths) == parts]
     return max(whole, default=(-1, []))
-
-
-def _in_checkpoint(files: "pyarrow.fs.FileSystem", path: str) -> dict[str, int]:
-    from pyarrow import parquet
-
-    column = parquet.read_table(path, columns=["txn"], filesystem=files).column("txn")
-    return {txn["appId"]: int(txn["version"]) for txn in column.drop_null().to_pylist()}
 
 
 class Ledger(NamedTuple):

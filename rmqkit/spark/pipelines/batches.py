@@ -22,11 +22,15 @@ error names the message.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
 
 from rmqkit.errors import ConfigError
-from rmqkit.spark.delta import coverage
+from rmqkit.spark.delta import coverage, lake_files
+from rmqkit.spark.delta.data_files import FileReport
 from rmqkit.spark.delta.errors import LakeConflict, LakeError
 from rmqkit.spark.delta.iceberg_table import IcebergTable
 from rmqkit.spark.delta.lake_table import Batch, Filters, LakeState, LakeTable, merged_schema
@@ -35,11 +39,6 @@ from rmqkit.spark.pipelines import lake
 from rmqkit.spark.pipelines.query_checkpoint import Offsets
 from rmqkit.spark.source import ranges
 from rmqkit.spark.source.ranges import OffsetRange
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
-
-    from rmqkit.spark.delta.data_files import FileReport
 
 BatchTable = LakeTable | IcebergTable
 IDENTITY = ("topic", "broker", "queue", "offset", "message_id")
@@ -65,18 +64,13 @@ NOTHING = BatchResult(0, 0, 0, 0, is_new=False)
 
 def add(table: BatchTable, rows: DataFrame, *, query: str | None, batch: int, offsets: Offsets) -> BatchResult:
     """Write and commit a batch of a query. Raises LakeConflict, LakeDamaged, ConfigError."""
-    from rmqkit.spark.delta import lake_files
-
     state = table.state()
     if _is_done(state, query, batch, offsets):
         return NOTHING
-    check_columns(rows)
-    _check_cluster(state, offsets.end)
+    _check(rows, state, offsets)
     schema = json.loads(rows.schema.json())
     merged_schema(state.schema, schema)
-    begins, ends = ranges.flat(offsets.begin), ranges.flat(offsets.end)
-    asked = [OffsetRange(*key, begins.get(key, 0), end) for key, end in ends.items()]
-    repeated = coverage.common(state.covered, asked)
+    repeated = coverage.common(state.covered, _asked(offsets))
     left_out = 0
     if repeated:
         rows, left_out = _without(rows, table, repeated)
@@ -101,8 +95,8 @@ def add(table: BatchTable, rows: DataFrame, *, query: str | None, batch: int, of
     return BatchResult(sum(file.rows for file in files), len(files), size, left_out, is_new=True)
 
 
-def check_columns(rows: DataFrame) -> None:
-    """Raise ConfigError if the rows lack a needed column or use a name that the lake reserves."""
+def _check(rows: DataFrame, state: LakeState, offsets: Offsets) -> None:
+    """Raise ConfigError for wrong columns, LakeConflict for rows of another cluster."""
     missing = [name for name in NEEDED if name not in rows.columns]
     if missing:
         raise ConfigError(
@@ -110,6 +104,14 @@ def check_columns(rows: DataFrame) -> None:
         )
     if lake.HOUR in rows.columns:
         raise ConfigError(f"column {lake.HOUR}: a lake reserves this name; rename the column")
+    names = set(ranges.clusters(offsets.end))
+    for topic in ranges.topics(offsets.end):
+        known = set(state.known.clusters.get(topic, []))
+        if names and known and not names & known:
+            raise LakeConflict(
+                f"the lake has topic {topic} of cluster {', '.join(sorted(known))}, this is {', '.join(sorted(names))}: "
+                "offsets of different clusters are unrelated; choose another path"
+            )
 
 
 def _is_done(state: LakeState, query: str | None, batch: int, offsets: Offsets) -> bool:
@@ -119,21 +121,18 @@ def _is_done(state: LakeState, query: str | None, batch: int, offsets: Offsets) 
     """
     if not state.has(query, batch):
         return False
-    begins = ranges.flat(offsets.begin)
-    asked = [OffsetRange(*key, begins.get(key, max(end - 1, 0)), end) for key, end in ranges.flat(offsets.end).items()]
-    asked = [each for each in asked if each.size]
+    asked = _asked(offsets, last_only=True)
     return coverage.common(state.covered, asked) == asked
 
 
-def _check_cluster(state: LakeState, end: Mapping[str, Any]) -> None:
-    names = set(ranges.clusters(end))
-    for topic in ranges.topics(end):
-        known = set(state.known.clusters.get(topic, []))
-        if names and known and not names & known:
-            raise LakeConflict(
-                f"the lake has topic {topic} of cluster {', '.join(sorted(known))}, this is {', '.join(sorted(names))}: "
-                "offsets of different clusters are unrelated; choose another path"
-            )
+def _asked(offsets: Offsets, *, last_only: bool = False) -> list[OffsetRange]:
+    """Return the ranges of a batch, those that are not empty.
+
+    Where the begin of a queue is unknown it is 0, or with `last_only` the last offset.
+    """
+    ends = ranges.flat(offsets.end)
+    unknown = {key: max(end - 1, 0) if last_only else 0 for key, end in ends.items()}
+    return ranges.waiting({**unknown, **ranges.flat(offsets.begin)}, ends)
 
 
 def _check_there(storage: LakeStorage, files: Sequence[FileReport]) -> None:
@@ -161,9 +160,9 @@ def _covers(files: Sequence[FileReport], offsets: Offsets) -> list[OffsetRange]:
     """
     first: ranges.Ends = {}
     for file in files:
-        for span in file.queues:
-            key = ranges.QueueKey(file.topic, span.broker, span.queue)
-            first[key] = min(span.first, first.get(key, span.first))
+        for broker, queue, offset in file.queues:
+            key = ranges.QueueKey(file.topic, broker, queue)
+            first[key] = min(offset, first.get(key, offset))
     ends = ranges.flat(offsets.end)
     begins = {**ends, **{key: offset for key, offset in first.items() if key in ends}, **ranges.flat(offsets.begin)}
     return ranges.waiting(begins, ends)
@@ -188,14 +187,12 @@ def _without(rows: DataFrame, table: BatchTable, repeated: Sequence[OffsetRange]
 
     Raises LakeConflict if the lake lacks a row at a covered offset, or has another message there.
     """
-    from pyspark.sql import functions as F
-
     again = rows.where(_within(repeated)).select(*IDENTITY)
     topics = {each.topic for each in repeated}
     first, last = min(each.begin for each in repeated), max(each.end for each in repeated)
     bounds: Filters = [("offset", ">=", first), ("offset", "<", last)]
     there = table.rows(rows.sparkSession, topics, bounds)
-    place = list(IDENTITY[:-1])
+    *place, _message_id = IDENTITY
     old = there.where(_within(repeated)).select(*place, F.col("message_id").alias("there"))
     is_wrong = ~F.col("message_id").eqNullSafe(F.col("there"))
     first_wrong = F.min(F.when(is_wrong, F.struct(*IDENTITY, "there")))
@@ -211,12 +208,10 @@ def _without(rows: DataFrame, table: BatchTable, repeated: Sequence[OffsetRange]
 
 
 def _within(parts: Sequence[OffsetRange]) -> Column:
-    from pyspark.sql import functions as F
-
     condition = F.lit(False)
     for each in parts:
         queue = (F.col("topic") == each.topic) & (F.col("broker") == each.broker) & (F.col("queue") == each.queue)
-        condition = condition | (queue & (F.col("offset") >= each.begin) & (F.col("offset") < each.end))
+        condition |= queue & (F.col("offset") >= each.begin) & (F.col("offset") < each.end)
     return condition
 
 

@@ -18,15 +18,16 @@ own. A test shows both.
 """
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 from urllib.parse import unquote
 
 import msgspec
 import pyarrow as pa
 
-from rmqkit.spark.delta.data_files import FILE_BYTES, FileReport, TaskWriter, stored_batches
+from rmqkit.spark.delta.data_files import FILE_BYTES, PARTITIONS, FileReport, TaskWriter, stored_batches
 from rmqkit.spark.delta.errors import LakeError
-from rmqkit.spark.delta.lake_table import PARTITIONS, LakeTable
+from rmqkit.spark.delta.lake_table import LakeTable
 from rmqkit.spark.delta.storage import LakeStorage
 from rmqkit.spark.pipelines import lake
 
@@ -48,15 +49,8 @@ class CompactionResult(msgspec.Struct, frozen=True):
     vacuumed: int
 
 
-class _DataFile(msgspec.Struct, frozen=True):
-    """A file of the table. `order` is its lowest broker, queue and offset."""
-
-    path: str
-    topic: str
-    hour: str
-    size: int
-    rows: int
-    order: tuple[str, int, int]
+#: A file as `get_add_actions(flatten=True)` lists it.
+_File = Mapping[str, Any]
 
 
 def compact(
@@ -76,9 +70,11 @@ def compact(
     removed. Raises LakeMissing, LakeError.
     """
     now_ms = lake.wall_ms() if now_ms is None else now_ms
+    before = now_ms - lake.HOUR_MS if before_hour is None else before_hour
+    before = before if isinstance(before, str) else lake.hour_name(lake.millis(before))
     table = LakeTable(LakeStorage(path, storage_options))
-    done: list[tuple[list[_DataFile], list[FileReport]]] = []
-    for files in _hours(table, _before(before_hour, now_ms), topics, file_bytes):
+    done: list[tuple[list[_File], list[FileReport]]] = []
+    for files in _hours(table, before, topics, file_bytes):
         new = _swap(table, files, file_bytes)
         if new:
             done.append((files, new))
@@ -88,48 +84,46 @@ def compact(
         rows=sum(file.rows for _, new in done for file in new),
         files_before=sum(len(old) for old, _ in done),
         files_after=sum(len(new) for _, new in done),
-        bytes_before=sum(file.size for old, _ in done for file in old),
+        bytes_before=sum(file["size_bytes"] for old, _ in done for file in old),
         bytes_after=sum(file.size for _, new in done for file in new),
         vacuumed=lake.vacuum(path, grace_ms=grace_ms, storage_options=storage_options),
     )
 
 
-def _before(before_hour: str | lake.Time | None, now_ms: int) -> str:
-    if before_hour is None:
-        return lake.hour_name(now_ms - lake.HOUR_MS)
-    return before_hour if isinstance(before_hour, str) else lake.hour_name(lake.millis(before_hour))
-
-
-def _hours(table: LakeTable, before: str, topics: Iterable[str] | None, file_bytes: int) -> list[list[_DataFile]]:
+def _hours(table: LakeTable, before: str, topics: Iterable[str] | None, file_bytes: int) -> list[list[_File]]:
     """Return the files of each (topic, hour) that has more files than its bytes need."""
     wanted = None if topics is None else set(topics)
-    hours: dict[tuple[str, str], list[_DataFile]] = {}
-    for row in pa.table(table.opened().get_add_actions(flatten=True)).to_pylist():
-        topic, hour = (row[f"partition.{name}"] for name in PARTITIONS)
+    added = pa.table(table.opened().get_add_actions(flatten=True))
+    order = ("partition.topic", "partition.hour", "min.broker", "min.queue", "min.offset")
+    added = added.sort_by([(name, "ascending") for name in order if name in added.column_names])
+    hours: dict[tuple[str, str], list[_File]] = {}
+    for file in added.to_pylist():
+        topic, hour = file["partition.topic"], file["partition.hour"]
         if hour < before and (wanted is None or topic in wanted):
-            order = (row.get("min.broker") or "", row.get("min.queue") or 0, row.get("min.offset") or 0)
-            file = _DataFile(unquote(row["path"]), topic, hour, row["size_bytes"], row["num_records"], order)
             hours.setdefault((topic, hour), []).append(file)
     return [
-        sorted(files, key=lambda file: file.order)
-        for _, files in sorted(hours.items())
-        if len(files) > max(1, -(-sum(file.size for file in files) // file_bytes))
+        files
+        for files in hours.values()
+        if len(files) > max(1, -(-sum(file["size_bytes"] for file in files) // file_bytes))
     ]
 
 
-def _swap(table: LakeTable, files: list[_DataFile], file_bytes: int) -> list[FileReport]:
+def _swap(table: LakeTable, files: list[_File], file_bytes: int) -> list[FileReport]:
     """Write and commit the new files of one hour; return none if another writer was first."""
+    topic, hour = files[0]["partition.topic"], files[0]["partition.hour"]
+    columns = pa.schema(table.opened().schema().to_arrow())
+    schema = pa.schema([field for field in columns if field.name not in PARTITIONS])
     writer = TaskWriter(table.storage, 0, file_bytes)
-    schema = table.stored_schema()
-    for file in files:
-        for batch in stored_batches(table.storage, file.path, schema):
-            topic = pa.repeat(pa.scalar(file.topic, pa.string()), batch.num_rows)
-            writer.put(batch.append_column("topic", topic))
+    paths = [unquote(file["path"]) for file in files]
+    for path in paths:
+        for batch in stored_batches(table.storage, path, schema):
+            writer.put(batch.append_column("topic", pa.repeat(pa.scalar(topic, pa.string()), batch.num_rows)))
     new = writer.close()
-    rows, places = sum(file.rows for file in files), {(file.topic, file.hour) for file in new}
-    if rows != sum(file.rows for file in new) or places != {(files[0].topic, files[0].hour)}:
+    rows, made = sum(file["num_records"] for file in files), sum(file.rows for file in new)
+    hours = {(file.topic, file.hour) for file in new}
+    if rows != made or hours != {(topic, hour)}:
         raise LakeError(
-            f"compaction of {files[0].topic} {files[0].hour} would turn {rows} rows into {sum(file.rows for file in new)} "
-            f"of {len(places)} hours: nothing was changed; check whether its data files were modified"
+            f"compaction of {topic} {hour} would turn {rows} rows into {made} of {len(hours)} hours: nothing was "
+            "changed; check whether its data files were modified"
         )
-    return new if table.swap([file.path for file in files], new) else []
+    return new if table.swap(paths, new) else []

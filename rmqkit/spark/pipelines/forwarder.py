@@ -22,18 +22,18 @@ does not change the order within a queue.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
-from rmqkit.errors import BrokerError, ConfigError, NoRoute
+from pyspark.sql import Column, DataFrame, Observation, Window
+from pyspark.sql import functions as F
+
+from rmqkit.api import Admin, Producer
+from rmqkit.errors import ConfigError, NoRoute
 from rmqkit.spark.sink.pace import serve_pace
 from rmqkit.spark.source.ranges import QueueKey
-from rmqkit.wire.codes import ResponseCode
 from rmqkit.wire.fastjson import MessageQueue
 from rmqkit.wire.properties import PROPERTY_SHARDING_KEY
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
 
 ORDERS = ("queue", "key")
 ID, OF = "REPLAY_ID", "REPLAY_OF"
@@ -70,8 +70,6 @@ def without_delays(rows: DataFrame) -> DataFrame:
 
 def target_queues(topic: str, namesrv: str | None) -> list[MessageQueue]:
     """Return the writable queues of a topic, sorted. Raises NoRoute."""
-    from rmqkit.api import Producer
-
     with Producer("rmqkit-spark-plan", namesrv=namesrv) as producer:
         return sorted(producer.queues(topic))
 
@@ -81,17 +79,10 @@ def create_topic(topic: str, sources: Sequence[QueueKey], namesrv: str) -> bool:
 
     Return whether the topic exists then; a source without queues creates none.
     """
-    from rmqkit.api import Admin
-
+    with contextlib.suppress(NoRoute):
+        target_queues(topic, namesrv)
+        return True
     with Admin(namesrv) as admin:
-        try:
-            admin.route(topic)
-            return True
-        except NoRoute:
-            pass
-        except BrokerError as error:
-            if error.code != ResponseCode.TOPIC_NOT_EXIST:
-                raise
         counts = queue_counts(sources, sorted(admin.masters()))
         for broker, count in counts.items():
             admin.create_topic(topic, queue_nums=count, broker=broker)
@@ -104,20 +95,12 @@ def queue_counts(sources: Sequence[QueueKey], brokers: Sequence[str]) -> dict[st
     A broker of the source has as many queues as there. The queues of brokers that are missing here
     need the same numbers on each of the others: on those of the source, or on all if none is here.
     """
-    counts: dict[str, int] = {}
-    elsewhere = 0
+    needed: dict[str, int] = {}
     for source in sources:
-        if source.broker in brokers:
-            counts[source.broker] = max(counts.get(source.broker, 0), source.queue + 1)
-        else:
-            elsewhere = max(elsewhere, source.queue + 1)
-    if elsewhere:
-        counts = {broker: max(counts.get(broker, 0), elsewhere) for broker in (counts or brokers)}
-    return counts
-
-
-def source_queues(rows: DataFrame) -> list[QueueKey]:
-    return sorted(QueueKey(*row) for row in rows.select(*SOURCE).distinct().collect())
+        needed[source.broker] = max(needed.get(source.broker, 0), source.queue + 1)
+    here = {broker: count for broker, count in needed.items() if broker in brokers}
+    elsewhere = max((count for broker, count in needed.items() if broker not in brokers), default=0)
+    return {broker: max(needed.get(broker, 0), elsewhere) for broker in (here or brokers if elsewhere else here)}
 
 
 def placed(sources: Sequence[QueueKey], targets: Sequence[MessageQueue]) -> dict[QueueKey, MessageQueue]:
@@ -150,8 +133,6 @@ def ordered(
 
 def in_queue_order(rows: DataFrame, places: Mapping[QueueKey, MessageQueue], tasks: int) -> DataFrame:
     """Return the rows with the sink's columns, each source queue in one task."""
-    from pyspark.sql import functions as F
-
     table = [(*source, target.broker_name, target.queue_id) for source, target in places.items()]
     kinds = f"topic string, broker string, queue int, {TO_BROKER} string, {TO_QUEUE} int"
     where = F.broadcast(rows.sparkSession.createDataFrame(table, kinds))
@@ -163,8 +144,6 @@ def in_queue_order(rows: DataFrame, places: Mapping[QueueKey, MessageQueue], tas
 
 def in_key_order(rows: DataFrame, tasks: int) -> DataFrame:
     """Return the rows with the sink's columns, all messages of a key in one task."""
-    from pyspark.sql import functions as F
-
     own = F.concat_ws("/", *SOURCE)
     keys = [F.element_at("properties", PROPERTY_SHARDING_KEY)] if "properties" in rows.columns else []
     keys += [F.col("keys")] if "keys" in rows.columns else []
@@ -175,9 +154,6 @@ def in_key_order(rows: DataFrame, tasks: int) -> DataFrame:
 
 def _timed(rows: DataFrame) -> DataFrame:
     """Add the column TIME, which never decreases within a queue: the highest store time so far."""
-    from pyspark.sql import Window
-    from pyspark.sql import functions as F
-
     if "store_time" not in rows.columns:
         return rows.withColumn(TIME, F.col("offset"))
     until_here = Window.partitionBy(*SOURCE).orderBy("offset")
@@ -186,8 +162,6 @@ def _timed(rows: DataFrame) -> DataFrame:
 
 def _message_columns(rows: DataFrame) -> list[Column]:
     """Return the columns that a sent message keeps, REPLAY_OF and REPLAY_ID included."""
-    from pyspark.sql import functions as F
-
     columns = [F.col(name) for name in ("body", "keys", "tags", *DELAYS) if name in rows.columns]
     own = F.col("properties") if "properties" in rows.columns else F.lit(None).cast("map<string,string>")
     before = F.map_filter(F.coalesce(own, F.create_map().cast("map<string,string>")), lambda name, _: ~name.isin(ID, OF))
@@ -210,9 +184,6 @@ def write(
 
     `rate` is the limit in messages per second over all tasks. Exceptions of the sink are passed on.
     """
-    from pyspark.sql import Observation
-    from pyspark.sql import functions as F
-
     seen = Observation()
     given = {key: str(value) for key, value in (options or {}).items()} | {"topic": topic, "runId": run_id}
     if namesrv:

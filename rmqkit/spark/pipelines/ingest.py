@@ -20,9 +20,10 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
+from pyspark.sql import DataFrame, SparkSession
 
 from rmqkit.errors import ConfigError
 from rmqkit.spark.delta.iceberg_table import IcebergTable
@@ -33,9 +34,6 @@ from rmqkit.spark.pipelines import batches, query_checkpoint
 from rmqkit.spark.pipelines.progress import PipelineProgress, run_batches
 from rmqkit.spark.pipelines.topic_source import SOURCE, source_options
 from rmqkit.spark.source.ranges import Ends
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 CHECKPOINTS = "_lake/checkpoints"
 TRIGGER = "10 seconds"

@@ -10,21 +10,19 @@ From an object store the tasks read them with PyArrow (`lake_files`).
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from rmqkit.spark.delta import coverage
 from rmqkit.spark.delta.errors import LakeMissing
-from rmqkit.spark.delta.lake_table import Filters, LakeTable
+from rmqkit.spark.delta.lake_table import Filters, LakeTable, files_of
 from rmqkit.spark.delta.storage import LakeStorage
 from rmqkit.spark.delta.times import HOUR_MS, NO_HOUR, Time, hour_name, millis, wall_ms
-
-if TYPE_CHECKING:
-    from deltalake import DeltaTable
-    from pyspark.sql import Column, DataFrame, SparkSession
 
 __all__ = ["HOUR_MS", "Time", "describe", "files", "hour_name", "is_lake", "millis", "read", "vacuum", "wall_ms"]
 
@@ -69,12 +67,8 @@ def read(
     the newest version is read; later ingests do not change the result, and `vacuum` keeps its files
     for the grace time. Raises LakeMissing, LakeError.
     """
-    from rmqkit.spark.delta import lake_files
-
-    storage = LakeStorage(path, storage_options)
-    opened = LakeTable(storage).opened(version)
-    rows = lake_files.rows_of(spark, storage, opened, _chosen(opened, topics), time_bounds(since, until))
-    return rows.where(stored(since, until)) if since is not None or until is not None else rows
+    rows = LakeTable(LakeStorage(path, storage_options)).rows(spark, topics, time_bounds(since, until), version)
+    return stored_in(rows, since, until)
 
 
 def is_lake(path: str | os.PathLike[str], *, storage_options: Options = None) -> bool:
@@ -99,12 +93,8 @@ def files(
     Topic and hour are in the table, not in the files. Raises LakeMissing, LakeError.
     """
     opened = LakeTable(LakeStorage(path, storage_options)).opened()
-    bounds = time_bounds(since, until)
-    return [
-        name
-        for topic in _chosen(opened, topics)
-        for name in opened.file_uris(file_pruning_predicate=[("topic", "=", topic), *bounds])
-    ]
+    found = files_of(opened, topics, time_bounds(since, until))
+    return [name for names in found.values() for name in names]
 
 
 def describe(path: str | os.PathLike[str], *, storage_options: Options = None) -> LakeDescription:
@@ -140,11 +130,6 @@ def vacuum(path: str | os.PathLike[str], *, grace_ms: int = GRACE_MS, storage_op
     return len(removed)
 
 
-def _chosen(opened: DeltaTable, topics: Iterable[str] | None) -> Collection[str]:
-    there = {each["topic"] for each in opened.partitions()}
-    return sorted(there if topics is None else there & set(topics))
-
-
 # --- time
 
 
@@ -160,21 +145,16 @@ def time_bounds(since: Time | None, until: Time | None) -> Filters:
 
 def hour_column(moment: Column) -> Column:
     """Return `hour_name` as a column expression; the session's time zone has no influence."""
-    from pyspark.sql import functions as F
-
     hours = F.floor(F.unix_millis(moment) / HOUR_MS)
     day = F.date_add(F.lit("1970-01-01").cast("date"), F.floor(hours / 24).cast("int")).cast("string")
     name = F.concat(day, F.lit("-"), F.lpad(F.pmod(hours, F.lit(24)).cast("string"), 2, "0"))
     return F.coalesce(name, F.lit(NO_HOUR))
 
 
-def stored(since: Time | None, until: Time | None) -> Column:
-    """Return the condition that a row's store time is in [since, until)."""
-    from pyspark.sql import functions as F
-
-    condition = F.lit(True)
+def stored_in(rows: DataFrame, since: Time | None, until: Time | None) -> DataFrame:
+    """Return the rows with a store time in [since, until)."""
     if since is not None:
-        condition = condition & (F.col("store_time") >= F.timestamp_millis(F.lit(millis(since))))
+        rows = rows.where(F.col("store_time") >= F.timestamp_millis(F.lit(millis(since))))
     if until is not None:
-        condition = condition & (F.col("store_time") < F.timestamp_millis(F.lit(millis(until))))
-    return condition
+        rows = rows.where(F.col("store_time") < F.timestamp_millis(F.lit(millis(until))))
+    return rows

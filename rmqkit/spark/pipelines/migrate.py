@@ -19,7 +19,7 @@ import json
 import os
 import re
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,7 @@ import msgspec
 
 from rmqkit.errors import ConfigError
 from rmqkit.spark.delta import coverage, lake_table, transactions
-from rmqkit.spark.delta.data_files import FileReport, statistics
+from rmqkit.spark.delta.data_files import PARTITIONS, FileReport, statistics
 from rmqkit.spark.delta.errors import LakeDamaged, LakeError, LakeMissing
 from rmqkit.spark.delta.lake_table import OLD_LOG, LakeTable
 from rmqkit.spark.delta.storage import LakeStorage
@@ -35,8 +35,8 @@ from rmqkit.spark.pipelines import lake
 from rmqkit.spark.source import ranges
 
 ENTRY = re.compile(r"(\d{20})(\.snapshot)?\.json")
-#: format of the entries that are read, and of the last one, which an old rmqkit refuses
-FORMAT, ENDED = 1, 2
+#: format of the last entry, which an old rmqkit refuses; the others have format 1
+ENDED = 2
 
 
 class MigrationResult(msgspec.Struct, frozen=True):
@@ -84,11 +84,10 @@ class OldLake:
         self.batches: dict[str, int] = {}
         self.covered: coverage.Covered = {}
         self.clusters: dict[str, list[str]] = {}
-        self.schema: lake_table.Schema = {"type": "struct", "fields": []}
+        self.schema = lake_table.NOTHING.schema
 
     def apply(self, number: int, entry: OldEntry) -> None:
-        if entry.kind == "snapshot":
-            # It is the first entry that is read.
+        if entry.kind == "snapshot":  # the first entry that is read
             self.batches, self.covered = dict(entry.batches), coverage.flat(entry.covered)
         elif entry.kind == "batch":
             self.batches[entry.query] = max(entry.batch, self.batches.get(entry.query, -1))
@@ -99,7 +98,7 @@ class OldLake:
         self.files |= {file.path: file for file in entry.files}
         for topic, names in entry.clusters.items():
             self.clusters[topic] = sorted({*self.clusters.get(topic, []), *names})
-        for text in [*entry.schemas, *([entry.schema] if entry.schema else [])]:
+        for text in filter(None, [*entry.schemas, entry.schema]):
             self.schema = lake_table.merged_schema(self.schema, json.loads(text))
         self.number, self.is_ended = number, entry.format == ENDED
 
@@ -154,27 +153,25 @@ def _create(path: Path) -> bool:
 
 def read_old(root: Path) -> OldLake:
     """Return the state of the old lake. Raises LakeDamaged if an entry is missing or invalid."""
-    old = OldLake()
-    found = {name: ENTRY.fullmatch(name) for name in os.listdir(root / OLD_LOG)}
-    entries = {int(match[1]): name for name, match in found.items() if match and not match[2]}
-    snapshots = {int(match[1]): name for name, match in found.items() if match and match[2]}
+    entries: dict[int, str] = {}
+    snapshots: dict[int, str] = {}
+    for name in os.listdir(root / OLD_LOG):
+        if match := ENTRY.fullmatch(name):
+            (snapshots if match[2] else entries)[int(match[1])] = name
     if not entries and not snapshots:
         raise LakeMissing(f"there is no lake of rmqkit 0.2 at {root}: its log is empty")
-    first = max(snapshots, default=0)
-    names = [(first, snapshots[first])] if first else []
-    for number in range(first + 1, max(entries, default=0) + 1):
-        if number not in entries:
+    old, first = OldLake(), max(snapshots, default=0)
+    for number in range(first or 1, max(first, *entries) + 1):
+        if number not in (snapshots if number == first else entries):
             raise LakeDamaged(f"{root}/{OLD_LOG}: entry {number} is missing")
-        names.append((number, entries[number]))
-    for number, name in names:
-        where = f"{root}/{OLD_LOG}/{name}"
+        path = root / OLD_LOG / (snapshots if number == first else entries)[number]
         try:
-            entry = msgspec.json.decode((root / OLD_LOG / name).read_bytes(), type=OldEntry)
+            entry = msgspec.json.decode(path.read_bytes(), type=OldEntry)
             if entry.format > ENDED:
-                raise LakeError(f"{where} has format {entry.format}: a newer rmqkit wrote it")
+                raise LakeError(f"{path} has format {entry.format}: a newer rmqkit wrote it")
             old.apply(number, entry)
         except (msgspec.DecodeError, ValueError, LakeDamaged) as error:
-            raise LakeDamaged(f"{where} is not a valid entry of a lake's log ({error}): restore the file") from None
+            raise LakeDamaged(f"{path} is not a valid entry of a lake's log ({error}): restore the file") from None
     return old
 
 
@@ -192,23 +189,10 @@ def _report(root: Path, file: OldFile) -> FileReport:
             f"{root}/{file.path} has {status.st_size} bytes and {metadata.num_rows} rows, the log says {file.size} and "
             f"{file.rows}: restore the file, nothing was changed"
         )
-    return FileReport(
-        path=file.path,
-        topic=file.topic,
-        hour=file.hour,
-        size=file.size,
-        rows=file.rows,
-        written_ms=status.st_mtime_ns // 1_000_000,
-        stats=statistics(metadata, leave_out=lake_table.PARTITIONS),
-    )
+    stats = statistics(metadata, leave_out=PARTITIONS)
+    return FileReport(**msgspec.structs.asdict(file), written_ms=status.st_mtime_ns // 1_000_000, stats=stats)
 
 
 def _transactions(old: OldLake) -> Mapping[str, int]:
-    nothing = transactions.Ledger({}, {}, {})
-    return transactions.encode(nothing, _covered(old), old.clusters, None, 0) | old.batches
-
-
-def _covered(old: OldLake) -> Iterator[ranges.OffsetRange]:
-    for key, intervals in old.covered.items():
-        for begin, end in intervals:
-            yield ranges.OffsetRange(*key, begin, end)
+    covered = [ranges.OffsetRange(*key, *interval) for key, those in old.covered.items() for interval in those]
+    return transactions.encode(lake_table.NOTHING.known, covered, old.clusters, None, 0) | old.batches

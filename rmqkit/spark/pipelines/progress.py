@@ -1,4 +1,4 @@
-"""Reports the progress of a pipeline, and waits for a streaming query to end.
+"""Runs the streaming query of a pipeline until it ends, and reports the progress of a pipeline.
 
 A query's progress is polled every LOOK_S seconds. Each micro-batch is reported once.
 
@@ -21,7 +21,6 @@ from rmqkit.spark.source import ranges
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming.query import StreamingQuery
 
     from rmqkit.spark.pipelines.query_checkpoint import QueryCheckpoint
 
@@ -79,42 +78,46 @@ def run_batches(
     on_progress: Callable[[PipelineProgress], None] | None,
     stop: Callable[[], bool] | None,
 ) -> dict[str, Any] | None:
-    """Run `process` for each micro-batch, until the rows end or, with a `trigger`, as `wait` says.
+    """Run `process` for each micro-batch, until the rows end, `stop` returns True or Ctrl-C.
 
-    `trigger` is the interval of batches. Return the offsets that are read next, None if no batch
-    ended. Raises the error of the batch that failed, or that of the query; ConfigError if the query
-    of this checkpoint runs already.
+    With a `trigger`, the interval of batches, the rows do not end, and Ctrl-C is the normal end;
+    else it raises KeyboardInterrupt. The query may be stopped within a batch; Spark runs that batch
+    again at the next start. Return the offsets that are read next, None if no batch ended. Raises
+    the error of the batch that failed, or that of the query; ConfigError if the query of this
+    checkpoint runs already: Spark would stop it, which looks like its normal end to its caller.
     """
-    check_alone(rows.sparkSession, checkpoint.uri, checkpoint.query_id())
+    for other in rows.sparkSession.streams.active:
+        if str(other.id) == checkpoint.query_id():
+            uri = checkpoint.uri
+            raise ConfigError(f"the query of {uri} runs in this session already: stop it, or use another checkpoint")
     batch = BatchFunction(process)
     writer = rows.writeStream.foreachBatch(batch).option("checkpointLocation", checkpoint.uri)
     writer = writer.trigger(availableNow=True) if trigger is None else writer.trigger(processingTime=trigger)
-    offsets = None
-
-    def report(progress: PipelineProgress) -> None:
-        nonlocal offsets
-        offsets = progress.offsets
-        if on_progress:
-            on_progress(progress)
-
+    query = writer.start()
+    done, last, offsets, is_over = 0, -1, None, False
     try:
-        wait(writer.start(), report, stop, endless=trigger is not None)
+        while not is_over:
+            is_over = bool(query.awaitTermination(LOOK_S))
+            for report in [json.loads(each.json) for each in query.recentProgress]:
+                # Spark reports an idle trigger under the number of the next batch.
+                if report["batchId"] > last and "addBatch" in report.get("durationMs", {}):
+                    done, last = done + report["numInputRows"], report["batchId"]
+                    progress = of_query(report, done)
+                    offsets = progress.offsets
+                    if on_progress:
+                        on_progress(progress)
+            is_over = is_over or (stop is not None and stop())
+    except KeyboardInterrupt:
+        if trigger is None:
+            raise
     except Exception:
         if batch.error is not None:
             raise batch.error from None
         raise
+    finally:
+        if query.isActive:
+            query.stop()
     return offsets
-
-
-def check_alone(spark: "SparkSession", checkpoint: str, query_id: str | None) -> None:
-    """Raise ConfigError if the query of this checkpoint already runs in this session.
-
-    Spark would stop that query and start a new one. A caller that waits for the first query could
-    not tell that from its normal end.
-    """
-    for query in spark.streams.active:
-        if str(query.id) == query_id:
-            raise ConfigError(f"the query of {checkpoint} runs in this session already: stop it, or use another checkpoint")
 
 
 def of_query(told: Mapping[str, Any], rows: int) -> PipelineProgress:
@@ -141,39 +144,6 @@ def _offsets(report: Any) -> dict[str, Any]:
     return report if isinstance(report, dict) else {}
 
 
-def wait(
-    query: "StreamingQuery",
-    on_progress: Callable[[PipelineProgress], None],
-    stop: Callable[[], bool] | None,
-    *,
-    endless: bool,
-) -> None:
-    """Wait until the query ends, `stop` returns True or Ctrl-C is pressed, then stop the query.
-
-    The query may be stopped within a batch; Spark runs that batch again at the next start. Raises
-    the exception of the query. Ctrl-C raises KeyboardInterrupt, except if `endless`: then it is the
-    normal end.
-    """
-    rows, last = 0, -1
-    try:
-        ended = False
-        while not ended:
-            ended = bool(query.awaitTermination(LOOK_S))
-            for report in [json.loads(each.json) for each in query.recentProgress]:
-                # Spark reports an idle trigger under the number of the next batch.
-                if report["batchId"] > last and "addBatch" in report.get("durationMs", {}):
-                    rows, last = rows + report["numInputRows"], report["batchId"]
-                    on_progress(of_query(report, rows))
-            if not ended and stop is not None and stop():
-                break
-    except KeyboardInterrupt:
-        if not endless:
-            raise
-    finally:
-        if query.isActive:
-            query.stop()
-
-
 @contextmanager
 def jobs(spark: "SparkSession", on_progress: Callable[[PipelineProgress], None] | None) -> Iterator[None]:
     """Report the session's running tasks during the `with` block, from a background thread."""
@@ -181,17 +151,15 @@ def jobs(spark: "SparkSession", on_progress: Callable[[PipelineProgress], None] 
         yield
         return
     ended = threading.Event()
-    reported = PipelineProgress()
 
     def poll() -> None:
-        nonlocal reported
+        reported = PipelineProgress()
         tracker = spark.sparkContext.statusTracker()
         while not ended.wait(LOOK_S):
-            stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
-            done = sum(stage.numCompletedTasks for stage in stages if stage)
-            tasks = sum(stage.numTasks for stage in stages if stage)
-            now = PipelineProgress(tasks_done=done, tasks=tasks)
-            if tasks and now != reported:
+            stages = [stage for each in tracker.getActiveStageIds() if (stage := tracker.getStageInfo(each))]
+            done = sum(stage.numCompletedTasks for stage in stages)
+            now = PipelineProgress(tasks_done=done, tasks=sum(stage.numTasks for stage in stages))
+            if now.tasks and now != reported:
                 reported = now
                 on_progress(now)
 

@@ -10,7 +10,6 @@ progress; it asks neither Spark nor a broker. Before the first micro-batch ends,
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from rmqkit.errors import ConfigError
@@ -96,10 +95,8 @@ class ProgressMetrics:
             return
         progress, at_s = self._last
         yield family("rows", "messages since the start", {(): progress.rows}, kind=CounterMetricFamily)
-        offsets: Labelled = {
-            (key.topic, key.broker, str(key.queue)): each for key, each in ranges.flat(progress.offsets).items()
-        }
-        shown = dict(islice(offsets.items(), QUEUES_MAX))
+        offsets = [((key.topic, key.broker, str(key.queue)), each) for key, each in ranges.flat(progress.offsets).items()]
+        shown = dict(offsets[:QUEUES_MAX])
         yield family("offset", "offset of a queue that is read next", shown, "topic", "broker", "queue")
         for name, text, value in (
             ("rows_per_second", "messages per second of the last micro-batch", progress.rows_per_s),

@@ -66,8 +66,7 @@ class QueryCheckpoint:
         lines = content.decode().splitlines()
         if len(lines) != 3 or lines[0] != "v1":
             raise LakeDamaged(f"{self.uri}/offsets/{batch} does not have Spark's format for the offsets of one source")
-        offsets = json.loads(lines[2])
-        return offsets if isinstance(offsets, dict) else {}
+        return json.loads(lines[2]) or {}
 
     def _read(self, name: str) -> bytes | None:
         if self._local is not None:

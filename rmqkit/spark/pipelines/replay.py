@@ -12,17 +12,16 @@ from __future__ import annotations
 import os
 import uuid
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING
 
 import msgspec
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from rmqkit.errors import ConfigError
 from rmqkit.spark.options import parse
 from rmqkit.spark.pipelines import forwarder, lake
 from rmqkit.spark.pipelines.progress import PipelineProgress, jobs
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+from rmqkit.spark.source.ranges import QueueKey
 
 
 class ReplayResult(msgspec.Struct, frozen=True):
@@ -73,7 +72,7 @@ def replay(
     with jobs(spark, on_progress):
         if not create:
             forwarder.target_queues(topic, servers)  # a missing topic is an error before the source is read
-        queues = forwarder.source_queues(rows)
+        queues = sorted(QueueKey(*row) for row in rows.select(*forwarder.SOURCE).distinct().collect())
         if create and not forwarder.create_topic(topic, queues, servers):
             return ReplayResult(topic=topic, rows=0, queues=0, tasks=0, run_id=run_id)
         messages, tasks = forwarder.ordered(rows, queues, order, topic, servers)
@@ -93,8 +92,6 @@ def rows_of(
 
     Raises ConfigError if `topics`, `since` or `until` needs a column that is missing.
     """
-    from pyspark.sql import functions as F
-
     if isinstance(source, str | os.PathLike):
         if lake.is_lake(source, storage_options=storage_options):
             found = lake.read(spark, source, topics=topics, since=since, until=until, storage_options=storage_options)
@@ -108,4 +105,4 @@ def rows_of(
             raise ConfigError(f"{'topics' if name == 'topic' else 'since and until'} need the column {name}")
     if topics is not None:
         rows = rows.where(F.col("topic").isin(list(topics)))
-    return rows.where(lake.stored(since, until)) if since is not None or until is not None else rows
+    return lake.stored_in(rows, since, until)

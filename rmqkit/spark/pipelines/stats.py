@@ -13,18 +13,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
+from pyspark.sql import Column, DataFrame, SparkSession, Window
+from pyspark.sql import functions as F
 
 from rmqkit.errors import ConfigError
 from rmqkit.spark.pipelines import lake
 from rmqkit.spark.pipelines.progress import PipelineProgress, jobs
 from rmqkit.spark.pipelines.topic_source import SOURCE, source_options
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
 
 ACCURACY = 10_000
 SHARES = (0.5, 0.95, 0.99)
@@ -126,8 +125,6 @@ def stats(
 
 def check_plot(path: Path) -> None:
     """Raise ConfigError if no plot can be drawn to this path. Needs no Spark."""
-    from importlib.util import find_spec
-
     if path.suffix.lower() not in PLOT_TYPES:
         raise ConfigError(f"{path}: a plot is one of {', '.join(PLOT_TYPES)}")
     if find_spec("matplotlib") is None:
@@ -152,14 +149,11 @@ def _rows(
     if until is not None:
         asked["endingTimestamp"] = str(lake.millis(until))
     given = source_options("batch", topics, namesrv, asked)
-    rows = spark.read.format(SOURCE).options(**given).load()
-    return rows.where(lake.stored(since, until)) if since is not None or until is not None else rows
+    return lake.stored_in(spark.read.format(SOURCE).options(**given).load(), since, until)
 
 
 def stats_of(rows: DataFrame, *, hot_keys: int = 5) -> Stats:
     """Compute the statistics of any rows with the columns NEEDED."""
-    from pyspark.sql import functions as F
-
     slim = rows.select(
         "topic",
         lake.hour_column(F.col("store_time")).alias("hour"),
@@ -182,8 +176,6 @@ def stats_of(rows: DataFrame, *, hot_keys: int = 5) -> Stats:
 
 def _hours(slim: DataFrame) -> DataFrame:
     """Return a row for each `Hour`, with its fields."""
-    from pyspark.sql import functions as F
-
     seconds = slim.groupBy("topic", "hour", "second").agg(F.count("*").alias("messages"))
     peaks = seconds.groupBy("topic", "hour").agg(F.max("messages").alias("peak_per_s"))
     figures = slim.groupBy("topic", "hour").agg(
@@ -199,21 +191,14 @@ def _hours(slim: DataFrame) -> DataFrame:
 
 def _spread(name: str) -> Column:
     """Return the `Spread` of a column; all zeros if no message has a value."""
-    from pyspark.sql import functions as F
-
     shares = F.percentile_approx(name, list(SHARES), ACCURACY)
-    values = {"p50": F.get(shares, F.lit(0)), "p95": F.get(shares, F.lit(1)), "p99": F.get(shares, F.lit(2))}
-    values["max"] = F.max(name)
-    return F.struct(*[F.coalesce(value.cast("double"), F.lit(0.0)).alias(share) for share, value in values.items()]).alias(
-        name
-    )
+    values = [*[F.get(shares, F.lit(place)) for place in range(len(SHARES))], F.max(name)]
+    fields = zip(Spread.__struct_fields__, values, strict=True)
+    return F.struct(*[F.coalesce(value.cast("double"), F.lit(0.0)).alias(field) for field, value in fields]).alias(name)
 
 
 def _hot(slim: DataFrame, count: int) -> DataFrame:
     """Return the most frequent keys of each hour; a message with several keys counts for each."""
-    from pyspark.sql import Window
-    from pyspark.sql import functions as F
-
     each = slim.select("topic", "hour", F.explode(F.split("keys", " ")).alias("key")).where("key <> ''")
     counted = each.groupBy("topic", "hour", "key").agg(F.count("*").alias("messages"))
     place = Window.partitionBy("topic", "hour").orderBy(F.desc("messages"), "key")

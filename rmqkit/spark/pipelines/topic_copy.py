@@ -14,9 +14,10 @@ Without one, a copy begins at the earliest message.
 
 import os
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
+from pyspark.sql import DataFrame, SparkSession
 
 from rmqkit.errors import ConfigError
 from rmqkit.spark.options import parse
@@ -24,9 +25,6 @@ from rmqkit.spark.pipelines import forwarder, query_checkpoint
 from rmqkit.spark.pipelines.progress import PipelineProgress, run_batches
 from rmqkit.spark.pipelines.topic_source import SOURCE, source_options
 from rmqkit.spark.source import ranges
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 TRIGGER = "5 seconds"
 
@@ -47,7 +45,7 @@ class CopyResult(msgspec.Struct, kw_only=True):
 
 
 def copy(
-    spark: "SparkSession",
+    spark: SparkSession,
     topic: str,
     to_topic: str,
     *,
@@ -83,7 +81,7 @@ def copy(
     with query_checkpoint.opened(None if checkpoint is None else os.fspath(checkpoint), spark) as place:
         done = CopyResult(topic=topic, to_topic=to_topic, checkpoint=place.uri if place.is_kept else None)
 
-        def send(rows: "DataFrame", batch: int) -> None:
+        def send(rows: DataFrame, batch: int) -> None:
             queues = list(ranges.flat(place.offsets_of(batch).end))
             messages, _ = forwarder.ordered(forwarder.without_delays(rows), queues, order, to_topic, to_servers)
             run_id = f"{place.query_id()}/{batch}"

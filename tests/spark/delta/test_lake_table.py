@@ -359,7 +359,7 @@ class TestFiles:
         ]
         [first] = [file for file in made if file.rows == 6]
         assert first.path.startswith("topic=T/hour=2026-11-22-12/part-00000-")
-        assert first.queues == [data_files.QueueSpan("broker-a", 0, 0, 7)]
+        assert first.queues == [("broker-a", 0, 0)]
         rows = parquet.read_table(storage.full(first.path), partitioning=None)
         assert rows["offset"].to_pylist() == [0, 1, 2, 3, 4, 7]
         assert "topic" not in rows.column_names
