@@ -262,7 +262,7 @@ class DecodedRecords:
 
     def named(self, name: str) -> pa.Array:
         """Return the values of a property."""
-        return self.properties.named(name.encode())
+        return self.properties.named(name)
 
     def message_ids(self) -> pa.Array:
         ids = self.named(props.PROPERTY_UNIQ_KEY)
