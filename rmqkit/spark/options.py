@@ -12,7 +12,7 @@ serves both. An option that belongs to neither is an error.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -20,7 +20,7 @@ from rmqkit.errors import ClientError, ConfigError
 from rmqkit.spark import option_kinds as kinds
 from rmqkit.spark import tables
 from rmqkit.spark.option_kinds import Option, option
-from rmqkit.spark.source.ranges import Ends
+from rmqkit.spark.source.ranges import Ends, OffsetRange, split
 from rmqkit.suggestions import suggest
 
 PLACES = ("batch", "stream", "sink", "store")
@@ -262,6 +262,10 @@ class SourceOptions:
         "Read a folder that a broker has open. Rows end where the log ended when each file was examined.",
         "false",
     )
+
+    def partitions(self, found: Sequence[OffsetRange]) -> list[OffsetRange]:
+        """Split ranges into Spark's partitions."""
+        return split(found, partitions_min=self.min_partitions, messages_max=self.max_messages_per_partition)
 
 
 def _spelled(attribute: str) -> str:

@@ -17,7 +17,7 @@ from rmqkit.spark.rows import row_schema, rows_of
 from rmqkit.spark.source import bounds
 from rmqkit.spark.source.pushdown import EVERYTHING, ScanBounds, narrowed, narrowing_of
 from rmqkit.spark.source.query_plan import whole_look
-from rmqkit.spark.source.ranges import OffsetRange, split, waiting
+from rmqkit.spark.source.ranges import OffsetRange, waiting
 from rmqkit.spark.source.topics import Topics
 
 if TYPE_CHECKING:
@@ -45,9 +45,7 @@ def plan(options: SourceOptions, view: Topics, narrowing: ScanBounds = EVERYTHIN
     begins = bounds.begins_of(options, view, seen)
     ends = bounds.ends_of(options, view, seen, begins)
     begins, ends = narrowed(narrowing, begins, ends, lambda time_ms: bounds.found_by_time(view, seen, time_ms))
-    return split(
-        waiting(begins, ends), partitions_min=options.min_partitions, messages_max=options.max_messages_per_partition
-    )
+    return options.partitions(waiting(begins, ends))
 
 
 class BatchReader(DataSourceReader):

@@ -24,6 +24,11 @@ class QueueKey(NamedTuple):
     broker: str
     queue: int
 
+    @property
+    def group(self) -> tuple[str, str]:
+        """The topic and the broker."""
+        return self.topic, self.broker
+
     def __str__(self) -> str:
         return f"{self.topic} {self.broker}:{self.queue}"
 
