@@ -29,12 +29,7 @@ from rmqkit.spark.source.topic_reader import READER_GROUP
 from rmqkit.wire.bodies import TopicOffset, TopicStatsTable, parse_subscription
 from rmqkit.wire.codes import RequestCode, ResponseCode
 from rmqkit.wire.fastjson import MessageQueue
-from rmqkit.wire.schemas.offsets import (
-    GetMaxOffsetRequest,
-    GetMaxOffsetResponse,
-    GetMinOffsetRequest,
-    GetMinOffsetResponse,
-)
+from rmqkit.wire.schemas.offsets import GetMaxOffsetRequest, GetMaxOffsetResponse, GetMinOffsetRequest, GetMinOffsetResponse
 from rmqkit.wire.schemas.topics import GetTopicStatsInfoRequest
 
 if TYPE_CHECKING:
