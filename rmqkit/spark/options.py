@@ -364,11 +364,9 @@ def _columns(values: Mapping[str, Any], where: str) -> tuple[str, ...]:
     """Return the selected columns in the order of their table; none for the sink."""
     if where == "sink":
         return ()
-    from rmqkit.spark.columns import COLUMNS, checked
+    from rmqkit.spark.columns import COLUMNS, STORE_COLUMNS, checked
 
-    table: Mapping[str, Any] = COLUMNS
-    if where == "store":
-        from rmqkit.spark.store.columns import STORE_COLUMNS as table
+    table = STORE_COLUMNS if where == "store" else COLUMNS
     try:
         names = checked(values["columns"], table)
     except ConfigError as error:
