@@ -71,8 +71,7 @@ def checked(names: Iterable[str], table: Mapping[str, Column] = COLUMNS) -> tupl
     wanted = list(names)
     for name in wanted:
         if name not in table:
-            hint = suggest(name, table, "choose from {known}")
-            raise ConfigError(f"{name!r} is not a column of a message{hint}")
+            raise ConfigError(f"{name!r} is not a column of a message{suggest(name, table, 'choose from {known}')}")
         if wanted.count(name) > 1:
             raise ConfigError(f"the column {name} is named twice")
     return tuple(name for name in table if name in wanted)

@@ -61,7 +61,7 @@ class SourceOptions:
 
     where: str
     namesrv: tuple[str, ...] = option(
-        kinds.text_of,
+        str,
         READ | SINK,
         "Name servers as `host:port;host:port`. The default is NAMESRV_ADDR of the driver's "
         "environment, else `127.0.0.1:9876`.",
@@ -201,13 +201,13 @@ class SourceOptions:
         "none",
     )
     decode_schema: str = option(
-        kinds.text_of,
+        str,
         READ,
         "The fields of `decode=json`, as DDL: `id bigint, name string`. Alternatively, "
         "`.schema(...)` may name them beside the columns of messages.",
     )
     tags: str = option(
-        kinds.text_of,
+        str,
         READ,
         "Only messages with one of these tags: `TagA || TagB`. Brokers filter out the others.",
         "*",
@@ -226,7 +226,7 @@ class SourceOptions:
         "(`rmqkit.spark.session(pushdown=True)`).",
         "false",
     )
-    topic: str = option(kinds.text_of, SINK, "The topic of rows that have no `topic` of their own.")
+    topic: str = option(str, SINK, "The topic of rows that have no `topic` of their own.")
     required_status: str = option(
         kinds.choice_of("send_ok", "any"),
         SINK,
@@ -237,7 +237,7 @@ class SourceOptions:
         "send_ok",
     )
     run_id: str = option(
-        kinds.text_of,
+        str,
         SINK,
         "The first part of the property `DEDUP_KEY` (`<run id>/<batch id>/<partition>/<row>`). "
         "The default is the query's id, for a batch a random id. If you run a batch again, pass "

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import gc
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -73,8 +74,7 @@ def row_schema(options: SourceOptions, schema: StructType) -> pa.Schema:
     """Return the schema of the rows. Raises ConfigError for an unknown column or a wrong type."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
-    names = [field.name for field in schema.fields]
-    twice = [name for name in names if names.count(name) > 1]
+    twice = [name for name, count in Counter(schema.names).items() if count > 1]
     if twice:
         raise ConfigError(f"the column {twice[0]} occurs twice: leave the message's own column out with option columns")
     wanted = to_arrow_schema(schema, timezone="UTC")

@@ -26,6 +26,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Mapping
 from concurrent.futures import Future
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from rmqkit.client.message import Message, SendResult, SendStatus
@@ -95,28 +96,25 @@ def kept(options: SourceOptions) -> WorkerState:
     return _KEPT[key]
 
 
+@dataclass(slots=True, eq=False)
 class Lane:
     """A sequence of rows that are sent one request after the other.
 
     If `queue` is None, the producer chooses the queue of each request.
     """
 
-    __slots__ = ("due_s", "failing_since_s", "is_alone", "not_ok", "queue", "rest_s", "sent", "topic", "waiting")
-
-    def __init__(self, topic: str, queue: MessageQueue | None) -> None:
-        self.topic = topic
-        self.queue = queue
-        self.waiting: deque[_Row] = deque()
-        #: The rows of the request in flight, or of the one that is repeated at `due_s`.
-        self.sent: list[_Row] = []
-        self.due_s = 0.0
-        self.rest_s = REST_S
-        self.failing_since_s: float | None = None
-        #: Consecutive responses with a status other than SEND_OK.
-        self.not_ok = 0
-        #: Send rows one by one: a batch was refused. If one row is the reason, the error can name
-        #: it.
-        self.is_alone = False
+    topic: str
+    queue: MessageQueue | None
+    waiting: deque[_Row] = field(default_factory=deque)
+    #: The rows of the request in flight, or of the one that is repeated at `due_s`.
+    sent: list[_Row] = field(default_factory=list)
+    due_s: float = 0.0
+    rest_s: float = field(default_factory=lambda: REST_S)
+    failing_since_s: float | None = None
+    #: Consecutive responses with a status other than SEND_OK.
+    not_ok: int = 0
+    #: Send rows one by one: a batch was refused. If one row is the reason, the error can name it.
+    is_alone: bool = False
 
     def take(self) -> list[_Row]:
         """Remove and return the rows of the next request: one row, or the rows of a batch."""

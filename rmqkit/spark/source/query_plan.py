@@ -65,11 +65,8 @@ def whole_look(
     """
     until_ms = clock() + options.max_wait_for_broker
     has_warned = False
-    while True:
-        seen = view.look(known)
-        absent = absences(options, seen, known)
-        if not absent:
-            return seen
+    seen = view.look(known)
+    while absent := absences(options, seen, known):
         why = "; ".join(f"{name}: {reason}" for name, reason in absent.items())
         if options.when_down == "fail" or clock() >= until_ms:
             raise BrokerDown(
@@ -77,8 +74,10 @@ def whole_look(
             )
         if not has_warned:
             log.warning("waiting for %s", why)
-            has_warned = True
+        has_warned = True
         sleep(LOOK_PAUSE_S)
+        seen = view.look(known)
+    return seen
 
 
 def absences(options: SourceOptions, seen: TopicSnapshot, known: Sequence[QueueKey] = ()) -> dict[str, str]:
@@ -165,15 +164,12 @@ class StreamPlan:
         self._rests = True
         ends = self._ends(begins, seen)
         ready = waiting(begins, ends)
-        if limited and self._holds_back(count(ready)):
-            return dict(start)
         if limited:
+            if self._holds_back(count(ready)):
+                return dict(start)
             # A range whose messages are all gone costs nothing: skip it in one batch.
             ready = [each for each in ready if each.end != seen.begins.get(each.key)]
-            allowed = self._allowed(ready)
-            for each in ready:
-                ends[each.key] = each.begin
-            ends |= {each.key: each.end for each in allowed}
+            ends |= {each.key: each.begin for each in ready} | {each.key: each.end for each in self._allowed(ready)}
         if ends == begins:
             return dict(start)
         # A topic that was recreated since the last batch may already be longer than our offsets.
@@ -232,7 +228,11 @@ class StreamPlan:
         With `patient`, keep trying for `maxWaitForBroker`, then raise BrokerDown.
         """
         until_ms = self._clock() + self._options.max_wait_for_broker
-        self._pause()
+        # Spark calls `advance` every 10 ms while there is nothing to read. Ask brokers less often.
+        passed_ms = self._clock() - self._looked_ms
+        if self._rests and passed_ms < LOOK_EVERY_MS:
+            self._sleep((LOOK_EVERY_MS - passed_ms) / 1000)
+        self._looked_ms = self._clock()
         while True:
             try:
                 return self._view.look(known)
@@ -240,20 +240,9 @@ class StreamPlan:
                 if self._options.when_down == "fail" or (patient and self._clock() >= until_ms):
                     raise BrokerDown(f"no answer from the name servers: {error}") from None
                 self._warn(f"no name server answers, the query waits: {error}")
-                if not patient:
-                    return None
+            if not patient:
+                return None
             self._sleep(LOOK_PAUSE_S)
-
-    def _pause(self) -> None:
-        """Delay the next snapshot to LOOK_EVERY_MS after the last one, if that found nothing.
-
-        Spark calls `advance` every 10 ms while there is nothing to read; brokers are asked less
-        often.
-        """
-        passed_ms = self._clock() - self._looked_ms
-        if self._rests and passed_ms < LOOK_EVERY_MS:
-            self._sleep((LOOK_EVERY_MS - passed_ms) / 1000)
-        self._looked_ms = self._clock()
 
     def _note(self, seen: TopicSnapshot) -> None:
         self._known = dict(sorted({**self._known, **seen.ends}.items()))
@@ -268,20 +257,17 @@ class StreamPlan:
             raise BrokerDown("; ".join(f"no answer from {name}: {why}" for name, why in down.items()))
         for name, why in down.items():
             self._warn(f"nothing is read from {name} until it answers: {why}")
-        ends: Ends = {}
-        for key, offset in begins.items():
-            if key in seen.ends:
-                ends[key] = self._end(key, offset, seen)
-                continue
-            ends[key] = offset
-            if seen.closed.get(key, 0) > offset:
-                self._lose(QueueClosed(*key, offset, seen.closed[key], bounds.FEWER))
+        ends = {key: self._end(key, offset, seen) for key, offset in begins.items()}
         for key, cap in self._end_caps(seen).items():
             if key in begins:
                 ends[key] = min(ends[key], max(cap, begins[key]))
         return dict(sorted({**seen.begins, **ends}.items()))
 
     def _end(self, key: QueueKey, offset: int, seen: TopicSnapshot) -> int:
+        if key not in seen.ends:
+            if seen.closed.get(key, 0) > offset:
+                self._lose(QueueClosed(*key, offset, seen.closed[key], bounds.FEWER))
+            return offset
         error = bounds.loss_at(seen, key, offset)
         if error is not None:
             self._lose(error)
