@@ -158,7 +158,8 @@ class DecodedRecords:
 
     @cached_property
     def _have_magic(self) -> NDArray[np.bool_]:
-        return (self._magics == MAGIC_V1) | (self._magics == MAGIC_V2)
+        have: NDArray[np.bool_] = (self._magics == MAGIC_V1) | (self._magics == MAGIC_V2)
+        return have
 
     @cached_property
     def sizes(self) -> Ints:

@@ -20,13 +20,15 @@ import socket
 import threading
 import time
 from collections.abc import Callable
-from typing import IO, TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 
 from rmqkit.errors import PeerUnreachable
 
 if TYPE_CHECKING:
+    from io import BufferedRWPair
+
     from pyspark.sql import SparkSession
 
 PLACE_KEY = "spark.rmqkit.pace"
@@ -159,7 +161,7 @@ class SharedPace:
         self._wish = msgspec.json.encode(_Wish(secret, job, per_second, self._rows)) + b"\n"
         #: Rows that were granted and not sent yet.
         self._left = 0
-        self._stream: IO[bytes] | None = None
+        self._stream: BufferedRWPair[Any, Any] | None = None
 
     def pause_s(self, _now_s: float) -> float:
         """Return how long the next row must wait, in seconds, and count it as sent then.

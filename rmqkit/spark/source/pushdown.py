@@ -7,7 +7,7 @@ may include the message at that time.
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any, NamedTuple
 
@@ -119,7 +119,6 @@ def _number(value: Any) -> float:
     """Return a number unchanged, and a time as Unix ms. Spark passes timestamps in UTC."""
     if isinstance(value, datetime):
         when = value if value.tzinfo else value.replace(tzinfo=UTC)
-        passed = when - datetime(1970, 1, 1, tzinfo=UTC)
-        # Computed from integers, so that whole milliseconds stay exact; float seconds would not.
-        return (passed.days * 86_400_000 + passed.seconds * 1000) + passed.microseconds / 1000
+        # Divided as integers, so that whole milliseconds stay exact; float seconds would not.
+        return (when - datetime(1970, 1, 1, tzinfo=UTC)) / timedelta(milliseconds=1)
     return float(value) if isinstance(value, Decimal) else int(value)

@@ -197,21 +197,18 @@ class RangeReader:
                 else:
                     replicas.failed(trouble)
                 continue
-            is_enough = self._rows >= BATCH_ROWS or link.held >= BATCH_BYTES_MAX
-            if is_enough and pulls.is_whole:
+            if (self._rows >= BATCH_ROWS or link.held >= BATCH_BYTES_MAX) and pulls.is_whole:
                 yield from self._flush(link)
         if replicas.link is not None:
             yield from self._flush(replicas.link)
 
     def _send(self, link: Link) -> None:
-        due = self.pulls.due()
-        if not due:
-            return
         requests = []
-        for pull in due:
+        for pull in self.pulls.due():
             pull.opaque = link.opaque()
             requests.append(self._requests.frame(pull.opaque, pull.begin, pull.count, link.sign))
-        link.send(b"".join(requests), len(due))
+        if requests:
+            link.send(b"".join(requests), len(requests))
 
     def _receive(self, link: Link) -> None:
         answer = link.receive()
@@ -228,11 +225,9 @@ class RangeReader:
             self._refused(pull, answer)
 
     def _collect(self) -> None:
-        before = self.pulls.position
         for chunk in self.pulls.done():
             self._chunks.append(chunk)
             self._rows += len(chunk.starts)
-        if self.pulls.position > before:
             self.replicas.progressed()
 
     # --- what an answer means

@@ -156,11 +156,9 @@ class Topics:
             readable = set(route.subscribe)
             for queue, offsets in table.items():
                 key = QueueKey(route.topic, broker, queue.queue_id)
-                if not selects(self._options, *key):
-                    continue
-                if queue in readable:
+                if queue in readable and selects(self._options, *key):
                     queues[key] = offsets
-                else:
+                elif selects(self._options, *key):
                     closed[key] = offsets.max_offset
         return TopicSnapshot(
             {key: queues[key].min_offset for key in sorted(queues)},
@@ -209,7 +207,9 @@ class Topics:
         failures = []
         for broker_id, address in sorted(route.brokers[broker].items()):
             try:
-                table = await self._stats(route.topic, address)
+                request = GetTopicStatsInfoRequest(topic=route.topic)
+                reply = await self._client.ask(address, RequestCode.GET_TOPIC_STATS_INFO, request)
+                table = decoded(reply, TopicStatsTable.decode).offset_table
                 # The tables of old brokers lack queues that are readable but no longer writable.
                 wanted = [queue for queue in route.subscribe if queue.broker_name == broker]
                 wanted += [_queue(key) for key in known if key.topic == route.topic and key.broker == broker]
@@ -222,15 +222,10 @@ class Topics:
                 self._client.routes.refresh_soon(route.topic)
         return "; ".join(failures) or "the name servers have no address for it"
 
-    async def _stats(self, topic: str, address: Address) -> dict[MessageQueue, TopicOffset]:
-        reply = await self._client.ask(address, RequestCode.GET_TOPIC_STATS_INFO, GetTopicStatsInfoRequest(topic=topic))
-        return decoded(reply, TopicStatsTable.decode).offset_table
-
     async def _ends_of(self, queue: MessageQueue, address: Address) -> TopicOffset:
-        smallest = GetMinOffsetRequest(topic=queue.topic, queue_id=queue.queue_id)
-        first = await self._client.ask(address, RequestCode.GET_MIN_OFFSET, smallest)
-        largest = GetMaxOffsetRequest(topic=queue.topic, queue_id=queue.queue_id)
-        last = await self._client.ask(address, RequestCode.GET_MAX_OFFSET, largest)
+        ask, topic, queue_id = self._client.ask, queue.topic, queue.queue_id
+        first = await ask(address, RequestCode.GET_MIN_OFFSET, GetMinOffsetRequest(topic=topic, queue_id=queue_id))
+        last = await ask(address, RequestCode.GET_MAX_OFFSET, GetMaxOffsetRequest(topic=topic, queue_id=queue_id))
         return TopicOffset(
             min_offset=max(0, fields(first, GetMinOffsetResponse).offset),
             max_offset=max(0, fields(last, GetMaxOffsetResponse).offset),
