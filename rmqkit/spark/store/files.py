@@ -19,7 +19,6 @@ from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from rmqkit.errors import ConfigError, RmqkitError
-from rmqkit.shell.osfile import data_end
 from rmqkit.spark.store.scan import Bytes
 
 LOG_FOLDER = "commitlog"
@@ -132,8 +131,12 @@ def _holds_anything(path: Path, size: int) -> bool:
     try:
         if any(os.pread(fd, 8, 0)):
             return True
-        # A file without data, as one that was created in advance, is a hole.
-        return data_end(fd) > 0 and Bytes(fd, size).data_end > 0
+        try:
+            if hasattr(os, "SEEK_DATA"):
+                os.lseek(fd, 0, os.SEEK_DATA)
+        except OSError:
+            return False  # the whole file is a hole
+        return Bytes(fd, size).data_end > 0
     finally:
         os.close(fd)
 
