@@ -48,6 +48,22 @@ _TABLE = (
 )
 COLUMNS: dict[str, Column] = {column.name: column for column in _TABLE}
 """Name -> column, in the order of a query's columns."""
+#: Columns of the place of a row in the log. A row of `rocketmq-store` is a message, or bytes that
+#: contain no readable message: then the message's columns are null and `damage` says why.
+_STORE_TABLE = (
+    Column("flag", "int", pa.int32(), "the user's flag"),
+    Column("prepared_offset", "bigint", pa.int64(), "for a transaction's outcome: the physical offset of its half message"),
+    Column("file", "string", pa.string(), "path of the commit-log file"),
+    Column("physical_offset", "bigint", pa.int64(), "offset of the row's first byte in the whole log"),
+    Column("size", "bigint", pa.int64(), "number of bytes of the row"),
+    Column(
+        "body_crc_ok", "boolean", pa.bool_(), "whether the body matches its stored checksum; null if no body can be read"
+    ),
+    Column("damage", "string", pa.string(), "what is wrong with these bytes; null for an intact message"),
+)
+#: Of a message, what a running broker knows is missing.
+STORE_COLUMNS = {each.name: each for each in (*_TABLE, *_STORE_TABLE) if each.name not in ("broker", "read_from")}
+"""Name -> column of `rocketmq-store`, in the order of a query's columns."""
 
 
 def checked(names: Iterable[str], table: Mapping[str, Column] = COLUMNS) -> tuple[str, ...]:
@@ -55,18 +71,17 @@ def checked(names: Iterable[str], table: Mapping[str, Column] = COLUMNS) -> tupl
     wanted = list(names)
     for name in wanted:
         if name not in table:
-            hint = suggest(name, table, "choose from {known}")
-            raise ConfigError(f"{name!r} is not a column of a message{hint}")
+            raise ConfigError(f"{name!r} is not a column of a message{suggest(name, table, 'choose from {known}')}")
         if wanted.count(name) > 1:
             raise ConfigError(f"the column {name} is named twice")
     return tuple(name for name in table if name in wanted)
 
 
-def arrow_schema(names: Iterable[str]) -> pa.Schema:
+def arrow_schema(names: Iterable[str], table: Mapping[str, Column] = COLUMNS) -> pa.Schema:
     """Return Arrow's schema of these columns, in the given order."""
-    return pa.schema([pa.field(name, COLUMNS[name].arrow_type) for name in names])
+    return pa.schema([pa.field(name, table[name].arrow_type) for name in names])
 
 
-def ddl(names: Iterable[str]) -> str:
+def ddl(names: Iterable[str], table: Mapping[str, Column] = COLUMNS) -> str:
     """Return Spark's schema (DDL) of these columns, in the given order."""
-    return ", ".join(f"`{name}` {COLUMNS[name].ddl}" for name in names)
+    return ", ".join(f"`{name}` {table[name].ddl}" for name in names)

@@ -73,29 +73,27 @@ def batches_of(
         return
     begin = size = 0
     inflated: dict[int, bytes] = {}
-    sizes = records.body_sizes
+    sizes = records.parts.body_ends - records.parts.bodies
     for row in range(records.count):
-        if records.are_compressed[row]:
-            inflated[row] = records.inflated(row)
-        row_size = len(inflated[row]) if row in inflated else int(sizes[row])
+        body = records.inflated(row) if records.are_compressed[row] else None
+        row_size = int(sizes[row]) if body is None else len(body)
         if size + row_size > bytes_max and row > begin:
-            kept = inflated.pop(row, None)
             yield _batch(records.part(begin, row, inflated), schema, constants)
-            inflated = {} if kept is None else {row: kept}
-            begin, size = row, 0
+            inflated, begin, size = {}, row, 0
+        if body is not None:
+            inflated[row] = body
         size += row_size
     yield _batch(records.part(begin, records.count, inflated), schema, constants)
 
 
 def _batch(records: "DecodedRecords", schema: pa.Schema, constants: Mapping[str, Any]) -> pa.RecordBatch:
-    arrays = []
-    for field in schema:
-        if field.name in constants:
-            arrays.append(pa.repeat(pa.scalar(constants[field.name], field.type), records.count))
-        elif field.name in _MAKERS:
-            arrays.append(_MAKERS[field.name](records))
-        else:
-            arrays.append(pa.nulls(records.count, field.type))
+    constants = {name: None for name in schema.names if name not in _MAKERS} | dict(constants)
+    arrays = [
+        pa.repeat(pa.scalar(constants[field.name], field.type), records.count)
+        if field.name in constants
+        else _MAKERS[field.name](records)
+        for field in schema
+    ]
     if not arrays:
         return pa.RecordBatch.from_struct_array(pa.array([{}] * records.count, pa.struct([])))
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
@@ -139,16 +137,14 @@ class DecodedRecords:
         """Return which records have a wrong magic, or cannot yield these columns."""
         if not _HEAD_ONLY.issuperset(names):
             return ~self.parts.ok
-        has_magic = (self._magics == MAGIC_V1) | (self._magics == MAGIC_V2)
-        are_broken: NDArray[np.bool_] = ~has_magic | (self._store_ends + 19 > self.ends)
-        return are_broken
+        return ~self._have_magic | (self._store_ends + 19 > self.ends)
 
     def damage(self, row: int) -> str:
         """Return the text of an error about a broken record."""
-        queue_offset, offset = self.head(POSITION_QUEUE_OFFSET)[row], self.head(POSITION_PHY_OFFSET)[row]
-        return (
-            f"the parts of the record of queue offset {queue_offset}, physical offset {offset}, do not add up to its size"
+        places = (
+            f"queue offset {self.head(POSITION_QUEUE_OFFSET)[row]}, physical offset {self.head(POSITION_PHY_OFFSET)[row]}"
         )
+        return f"the parts of the record of {places}, do not add up to its size"
 
     # --- before the hosts
 
@@ -159,6 +155,11 @@ class DecodedRecords:
     @cached_property
     def _magics(self) -> NDArray[np.int32]:
         return self.head(POSITION_MAGIC, _I32)
+
+    @cached_property
+    def _have_magic(self) -> NDArray[np.bool_]:
+        have: NDArray[np.bool_] = (self._magics == MAGIC_V1) | (self._magics == MAGIC_V2)
+        return have
 
     @cached_property
     def sizes(self) -> Ints:
@@ -202,28 +203,18 @@ class DecodedRecords:
     def store_ms(self) -> Ints:
         return self._at(self._born_ends, _I64)
 
-    @cached_property
-    def reconsume_times(self) -> NDArray[np.int32]:
-        return self._at(self._store_ends, _I32)
-
-    def prepared_offsets(self) -> Ints:
-        return self._at(self._store_ends + 4, _I64)
-
-    def born_hosts(self) -> pa.Array:
-        return self._hosts(self.starts + POSITION_BORN_HOST, self._born_ends)
-
-    def store_hosts(self) -> pa.Array:
-        return self._hosts(self._born_ends + 8, self._store_ends)
-
-    def _hosts(self, begins: Ints, ends: Ints) -> pa.Array:
+    def hosts(self, begins: Ints, ends: Ints) -> pa.Array:
         """Format each distinct host once, because few hosts send many messages."""
         if not self.has_v6 and self.count:
             packed = self._at(begins, _U64)
             if (packed == packed[0]).all():
-                return _repeated(host_text(packed[:1].tobytes()), self.count)
+                return pa.repeat(pa.scalar(host_text(packed[:1].tobytes()), pa.string()), self.count)
+        return self._texts(begins, ends, host_text)
+
+    def _texts(self, begins: Ints, ends: Ints, text_of: Callable[[bytes], str]) -> pa.Array:
+        """Return the text of each slice. Each distinct slice is converted once."""
         encoded = slices(self.data, begins, ends, pa.binary()).dictionary_encode()
-        texts = pa.array([host_text(packed.as_py()) for packed in encoded.dictionary], pa.string())
-        return texts.take(encoded.indices)
+        return pa.array(map(text_of, encoded.dictionary.to_pylist()), pa.string()).take(encoded.indices)
 
     # --- body, topic, properties
 
@@ -234,7 +225,7 @@ class DecodedRecords:
         are_v2 = self._magics == MAGIC_V2
         bodies = self._store_ends + 16
         sizes = self._at(np.minimum(bodies - 4, last), _I32)
-        ok = ((self._magics == MAGIC_V1) | are_v2) & (sizes >= 0) & (bodies + sizes + 3 <= ends)
+        ok = self._have_magic & (sizes >= 0) & (bodies + sizes + 3 <= ends)
         # The positions of a broken record are moved to its begin, so that they are in the buffer.
         body_ends = np.where(ok, bodies + sizes, self.starts)
         topic_sizes = self._at(body_ends, _I8).astype(np.int64)
@@ -247,22 +238,15 @@ class DecodedRecords:
         return RecordParts(bodies, body_ends, topics, properties, ok)
 
     @cached_property
-    def body_sizes(self) -> Ints:
-        """Sizes of the bodies as stored, in bytes."""
-        return self.parts.body_ends - self.parts.bodies
-
-    @cached_property
     def properties(self) -> AlikeProperties | MixedProperties:
         return properties(self.data, self.parts.properties, self.ends)
 
     def topics(self) -> pa.Array:
-        encoded = slices(self.data, self.parts.topics, self.parts.properties - 2, pa.binary()).dictionary_encode()
-        texts = pa.array([topic.as_py().decode("utf-8", "replace") for topic in encoded.dictionary], pa.string())
-        return texts.take(encoded.indices)
+        return self._texts(self.parts.topics, self.parts.properties - 2, lambda topic: topic.decode("utf-8", "replace"))
 
     def named(self, name: str) -> pa.Array:
         """Return the values of a property."""
-        return self.properties.named(name.encode())
+        return self.properties.named(name)
 
     def message_ids(self) -> pa.Array:
         ids = self.named(props.PROPERTY_UNIQ_KEY)
@@ -276,7 +260,7 @@ class DecodedRecords:
 
     def bodies(self) -> pa.Array:
         begins, ends = self.parts.bodies, self.parts.body_ends
-        if not self.count or not self.are_compressed.any():
+        if not self.are_compressed.any():
             return slices(self.data, begins, ends, pa.binary())
         inflated = self._inflated
         if inflated is None:
@@ -311,10 +295,6 @@ def _times(times_ms: Ints) -> pa.Array:
     return pa.array(times_ms * 1000, pa.int64(), mask=mask).view(TIME)
 
 
-def _repeated(text: str, count: int) -> pa.Array:
-    return pa.repeat(pa.scalar(text, pa.string()), count)
-
-
 _MAKERS: dict[str, Callable[[DecodedRecords], pa.Array]] = {
     "topic": DecodedRecords.topics,
     "queue": lambda records: pa.array(records.head(POSITION_QUEUE_ID, _I32)),
@@ -326,12 +306,12 @@ _MAKERS: dict[str, Callable[[DecodedRecords], pa.Array]] = {
     "properties": lambda records: records.properties.maps(TEXT_MAP),
     "born_time": lambda records: _times(records.head(POSITION_BORN_MS)),
     "store_time": lambda records: _times(records.store_ms),
-    "born_host": DecodedRecords.born_hosts,
-    "store_host": DecodedRecords.store_hosts,
+    "born_host": lambda records: records.hosts(records.starts + POSITION_BORN_HOST, records._born_ends),
+    "store_host": lambda records: records.hosts(records._born_ends + 8, records._store_ends),
     "sys_flag": lambda records: pa.array(records.sys_flags),
-    "reconsume_times": lambda records: pa.array(records.reconsume_times),
+    "reconsume_times": lambda records: pa.array(records._at(records._store_ends, _I32)),
     "flag": lambda records: pa.array(records.head(POSITION_FLAG, _I32)),
-    "prepared_offset": lambda records: pa.array(records.prepared_offsets()),
+    "prepared_offset": lambda records: pa.array(records._at(records._store_ends + 4, _I64)),
     "physical_offset": lambda records: pa.array(records.head(POSITION_PHY_OFFSET)),
     "size": lambda records: pa.array(records.sizes),
 }

@@ -67,31 +67,28 @@ class JsonBodies:
         """Decode bodies into the columns of their fields, and `_corrupt`."""
         texts = bodies.to_pylist()
         rows: list[dict[str, Any] | None] = []
-        corrupt: list[bytes | None] = []
-        decode = self._decode
         for text in texts:
             try:
-                rows.append(decode(text))
-                corrupt.append(None)
+                rows.append(self._decode(text))
             except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ValueError, OverflowError):
                 rows.append(None)
-                corrupt.append(text)
         try:
             made = pa.array(rows, self._rows_type)
         except _MISFITS:
             # Some value does not fit its column, for example a decimal with too many digits.
             # Convert row by row to find it.
-            parts = []
-            for place, row in enumerate(rows):
-                try:
-                    parts.append(pa.array([row], self._rows_type))
-                except _MISFITS:
-                    corrupt[place] = texts[place]
-                    parts.append(pa.nulls(1, self._rows_type))
-            made = pa.concat_arrays(parts)
-        decoded = [text if text is None else text.decode("utf-8", "replace") for text in corrupt]
+            rows = [row if self._fits(row) else None for row in rows]
+            made = pa.array(rows, self._rows_type)
+        corrupt = [text.decode("utf-8", "replace") if row is None else None for text, row in zip(texts, rows, strict=True)]
         fields = [field.name for field in self._rows_type]
-        return dict(zip(fields, made.flatten(), strict=True)) | {CORRUPT: pa.array(decoded, pa.string())}
+        return dict(zip(fields, made.flatten(), strict=True)) | {CORRUPT: pa.array(corrupt, pa.string())}
+
+    def _fits(self, row: dict[str, Any] | None) -> bool:
+        try:
+            pa.array([row], self._rows_type)
+        except _MISFITS:
+            return False
+        return True
 
 
 @lru_cache(maxsize=16)

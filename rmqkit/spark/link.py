@@ -87,6 +87,7 @@ def _marks(codec: int, header: bytes) -> tuple[int, int, int]:
     if codec == CODEC_ROCKETMQ and len(header) >= _BINARY_MIN:
         return _binary_marks(header)
     try:
+        # Brokers of Apache answer in JSON. A pull's fields are rarely of interest.
         read = _read_json(header) if codec == CODEC_JSON else decode_head(Frame(codec, header, b""))
     except msgspec.MsgspecError:
         read = decode_head(Frame(codec, header, b""))
@@ -193,9 +194,7 @@ class Link:
     def shrink(self) -> None:
         """Replace a buffer above BUFFER_KEPT_MAX by a small one, if its content fits."""
         if len(self.buffer) > BUFFER_KEPT_MAX and self._filled <= BUFFER_SIZE:
-            smaller = bytearray(BUFFER_SIZE)
-            smaller[: self._filled] = self.buffer[: self._filled]
-            self.buffer = smaller
+            self._resize(BUFFER_SIZE)
 
     def _cut(self) -> LinkReply | None:
         at, filled = self._at, self._filled
@@ -233,9 +232,12 @@ class Link:
     def _make_room(self, size: int) -> None:
         """Grow the buffer to at least `size` bytes, and at least to twice its size."""
         if len(self.buffer) < size:
-            larger = bytearray(max(size, 2 * len(self.buffer)))
-            larger[: self._filled] = self.buffer[: self._filled]
-            self.buffer = larger
+            self._resize(max(size, 2 * len(self.buffer)))
+
+    def _resize(self, size: int) -> None:
+        buffer = bytearray(size)
+        buffer[: self._filled] = self.buffer[: self._filled]
+        self.buffer = buffer
 
     def _lost(self, error: OSError) -> PeerUnreachable:
         if isinstance(error, TimeoutError):

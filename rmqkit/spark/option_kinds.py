@@ -16,6 +16,12 @@ import msgspec
 from rmqkit.errors import ClientError
 from rmqkit.spark.source.ranges import Ends, QueueKey
 
+#: Special offsets in JSON, with the numbers that Kafka's source uses.
+LATEST, EARLIEST = -1, -2
+_SIZES = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
+_DURATIONS_MS = {"": 1, "ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000}
+_QueueIds = Annotated[list[Annotated[int, msgspec.Meta(ge=0)]], msgspec.Meta(min_length=1)]
+
 
 class Option(NamedTuple):
     """A row of the table of options.
@@ -39,14 +45,6 @@ class Option(NamedTuple):
 def option(*given: Any, **named: Any) -> Any:
     """Declare a field of `options.SourceOptions` by the values of an `Option`."""
     return field(metadata={"option": Option(*given, **named)})
-
-
-#: Special offsets in JSON, with the numbers that Kafka's source uses.
-LATEST, EARLIEST = -1, -2
-
-
-def text_of(text: str) -> str:
-    return text
 
 
 def list_of(text: str) -> tuple[str, ...]:
@@ -76,10 +74,6 @@ def count_of(text: str) -> int:
     if not text.isdecimal() or not 0 < int(text) < 2**63:
         raise ValueError(f"{text!r} is not a whole number above 0")
     return int(text)
-
-
-_SIZES = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
-_DURATIONS_MS = {"": 1, "ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000}
 
 
 def size_of(text: str) -> int:
@@ -139,16 +133,12 @@ def _json(text: str, kind: Any, wanted: str) -> Any:
         raise ValueError(f"not valid JSON ({error}): {text}") from None
 
 
-_QueueIds = Annotated[list[Annotated[int, msgspec.Meta(ge=0)]], msgspec.Meta(min_length=1)]
-
-
 def assignment_of(text: str) -> dict[str, dict[str, tuple[int, ...]]]:
     if not text:
         return {}
-    given = _json(text, _QueueIds, '{"topic": {"broker": [0, 1]}}')
     assigned = {
         topic: {broker: tuple(sorted(set(queues))) for broker, queues in brokers.items()}
-        for topic, brokers in given.items()
+        for topic, brokers in _json(text, _QueueIds, '{"topic": {"broker": [0, 1]}}').items()
         if brokers
     }
     if not assigned:

@@ -12,7 +12,7 @@ serves both. An option that belongs to neither is an error.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -20,7 +20,7 @@ from rmqkit.errors import ClientError, ConfigError
 from rmqkit.spark import option_kinds as kinds
 from rmqkit.spark import tables
 from rmqkit.spark.option_kinds import Option, option
-from rmqkit.spark.source.ranges import Ends
+from rmqkit.spark.source.ranges import Ends, OffsetRange, split
 from rmqkit.suggestions import suggest
 
 PLACES = ("batch", "stream", "sink", "store")
@@ -61,7 +61,7 @@ class SourceOptions:
 
     where: str
     namesrv: tuple[str, ...] = option(
-        kinds.text_of,
+        str,
         READ | SINK,
         "Name servers as `host:port;host:port`. The default is NAMESRV_ADDR of the driver's "
         "environment, else `127.0.0.1:9876`.",
@@ -201,13 +201,13 @@ class SourceOptions:
         "none",
     )
     decode_schema: str = option(
-        kinds.text_of,
+        str,
         READ,
         "The fields of `decode=json`, as DDL: `id bigint, name string`. Alternatively, "
         "`.schema(...)` may name them beside the columns of messages.",
     )
     tags: str = option(
-        kinds.text_of,
+        str,
         READ,
         "Only messages with one of these tags: `TagA || TagB`. Brokers filter out the others.",
         "*",
@@ -226,7 +226,7 @@ class SourceOptions:
         "(`rmqkit.spark.session(pushdown=True)`).",
         "false",
     )
-    topic: str = option(kinds.text_of, SINK, "The topic of rows that have no `topic` of their own.")
+    topic: str = option(str, SINK, "The topic of rows that have no `topic` of their own.")
     required_status: str = option(
         kinds.choice_of("send_ok", "any"),
         SINK,
@@ -237,7 +237,7 @@ class SourceOptions:
         "send_ok",
     )
     run_id: str = option(
-        kinds.text_of,
+        str,
         SINK,
         "The first part of the property `DEDUP_KEY` (`<run id>/<batch id>/<partition>/<row>`). "
         "The default is the query's id, for a batch a random id. If you run a batch again, pass "
@@ -262,6 +262,10 @@ class SourceOptions:
         "Read a folder that a broker has open. Rows end where the log ended when each file was examined.",
         "false",
     )
+
+    def partitions(self, found: Sequence[OffsetRange]) -> list[OffsetRange]:
+        """Split ranges into Spark's partitions."""
+        return split(found, partitions_min=self.min_partitions, messages_max=self.max_messages_per_partition)
 
 
 def _spelled(attribute: str) -> str:
@@ -360,11 +364,9 @@ def _columns(values: Mapping[str, Any], where: str) -> tuple[str, ...]:
     """Return the selected columns in the order of their table; none for the sink."""
     if where == "sink":
         return ()
-    from rmqkit.spark.columns import COLUMNS, checked
+    from rmqkit.spark.columns import COLUMNS, STORE_COLUMNS, checked
 
-    table: Mapping[str, Any] = COLUMNS
-    if where == "store":
-        from rmqkit.spark.store.columns import STORE_COLUMNS as table
+    table = STORE_COLUMNS if where == "store" else COLUMNS
     try:
         names = checked(values["columns"], table)
     except ConfigError as error:

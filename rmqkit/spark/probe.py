@@ -50,9 +50,8 @@ class NumbersReader(DataSourceReader):
 
         import pyarrow as pa
 
-        is_found = find_spec("pyspark_rmqkit") is not None
-        columns = [[sys.executable] * ROWS, [is_found] * ROWS, list(range(ROWS))]
-        yield pa.record_batch([pa.array(column) for column in columns], names=["python", "is_found", "number"])
+        row = {"python": sys.executable, "is_found": find_spec("pyspark_rmqkit") is not None}
+        yield pa.RecordBatch.from_pylist([row | {"number": number} for number in range(ROWS)])
 
 
 def probe(spark: "SparkSession") -> Mapping[str, Any]:

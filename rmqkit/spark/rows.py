@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import gc
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -17,11 +18,11 @@ from typing import TYPE_CHECKING, Any
 from rmqkit.errors import ConfigError
 from rmqkit.spark.columns import COLUMNS, CORRUPT, ddl
 from rmqkit.spark.options import SourceOptions
-from rmqkit.spark.source.ranges import OffsetRange
 from rmqkit.spark.source.topic_reader import read_range
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark.sql.datasource import InputPartition
     from pyspark.sql.types import StructType
 
 #: Columns that can be null: not every message has keys and tags, and a time may be beyond the range
@@ -32,11 +33,18 @@ SPARK_DAEMON = "pyspark.daemon"
 CORRUPT_DDL = f"`{CORRUPT}` string"
 
 
-def rows_of(queue_range: OffsetRange | None, options: SourceOptions, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a range; none for None, which Spark passes for an empty batch."""
-    if queue_range is not None:
-        yield from read_range(queue_range, options, schema)
-        spare_the_modules()
+class PartitionReader:
+    """The part of a batch's and a stream's reader that runs in the workers. Raises ConfigError."""
+
+    def __init__(self, options: SourceOptions, schema: StructType) -> None:
+        self._options = options
+        self._schema = row_schema(options, schema)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a range; none for None, which Spark passes for an empty batch."""
+        if partition.value is not None:
+            yield from read_range(partition.value, self._options, self._schema)
+            spare_the_modules()
 
 
 @cache
@@ -66,8 +74,7 @@ def row_schema(options: SourceOptions, schema: StructType) -> pa.Schema:
     """Return the schema of the rows. Raises ConfigError for an unknown column or a wrong type."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
-    names = [field.name for field in schema.fields]
-    twice = [name for name in names if names.count(name) > 1]
+    twice = [name for name, count in Counter(schema.names).items() if count > 1]
     if twice:
         raise ConfigError(f"the column {twice[0]} occurs twice: leave the message's own column out with option columns")
     wanted = to_arrow_schema(schema, timezone="UTC")

@@ -72,14 +72,12 @@ def options_to_write(given: Mapping[str, str], schema: "StructType") -> dict[str
 
     found = _found(schema)
     names = {key.lower() for key in given} - SPARKS_OWN
-    if not found:
-        return None
-    if names:
-        if "namesrv" in found and "namesrv" not in names:
-            raise ConfigError(
-                f"option namesrv is missing: the rows carry the options of a table of name servers {found['namesrv']}, "
-                "and other options are given; set namesrv to the name servers to send to"
-            )
+    if names and "namesrv" in found and "namesrv" not in names:
+        raise ConfigError(
+            f"option namesrv is missing: the rows carry the options of a table of name servers {found['namesrv']}, "
+            "and other options are given; set namesrv to the name servers to send to"
+        )
+    if names or not found:
         return None
     topics = found.get("subscribe", "").strip()
     if topics and "," not in topics:

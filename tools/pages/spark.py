@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from rmqkit.spark.columns import COLUMNS, Column
+from rmqkit.spark.columns import COLUMNS, STORE_COLUMNS, Column
 from rmqkit.spark.option_kinds import Option
 from rmqkit.spark.options import OPTIONS, PLACES
-from rmqkit.spark.store.columns import STORE_COLUMNS
 
 
 def options_table() -> str:

@@ -14,18 +14,21 @@ PLACE_KEY. Spark hands the settings of a session to each of its tasks as local p
 from __future__ import annotations
 
 import atexit
+import contextlib
 import secrets
 import socket
 import threading
 import time
 from collections.abc import Callable
-from typing import IO, TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 
 from rmqkit.errors import PeerUnreachable
 
 if TYPE_CHECKING:
+    from io import BufferedRWPair
+
     from pyspark.sql import SparkSession
 
 PLACE_KEY = "spark.rmqkit.pace"
@@ -50,6 +53,8 @@ class SendPace:
     """Paces rows evenly. After a pause, at most the rows of CATCH_UP_S are sent at once."""
 
     def __init__(self, per_second: int) -> None:
+        #: Number of rows so far.
+        self.rows = 0
         self._step_s = 1 / per_second
         self._due_s: float | None = None
 
@@ -57,20 +62,23 @@ class SendPace:
         """Return how long the next rows must wait, in seconds, and count them as sent then."""
         due_s = now_s if self._due_s is None else max(self._due_s, now_s - CATCH_UP_S)
         self._due_s = due_s + rows * self._step_s
+        self.rows += rows
         return max(0.0, due_s - now_s)
 
 
+_Count = Annotated[int, msgspec.Meta(ge=1)]
+
+
 class _Wish(msgspec.Struct, frozen=True):
-    """A task's request: that many `rows` of a job that may send `per_second`."""
+    """A task's request: so many `rows` of a job that may send `per_second`.
+
+    The answer is the pause in seconds.
+    """
 
     secret: str
     job: str
-    per_second: int
-    rows: int
-
-
-class _Grant(msgspec.Struct, frozen=True):
-    pause_s: float
+    per_second: _Count
+    rows: _Count
 
 
 class PaceServer:
@@ -89,8 +97,6 @@ class PaceServer:
         self._lock = threading.Lock()
         #: Job and its rate -> pace; the one asked for last is the last one. Under `_lock`.
         self._paces: dict[tuple[str, int], SendPace] = {}
-        #: Job -> rows granted so far. Under `_lock`, and of the jobs in `_paces` only.
-        self._granted: dict[str, int] = {}
         #: Number of connected tasks. Under `_lock`.
         self._tasks = 0
         threading.Thread(target=self._accept, name="spark-pace", daemon=True).start()
@@ -100,17 +106,14 @@ class PaceServer:
         with self._lock:
             pace = self._paces.pop((job, per_second), None) or SendPace(per_second)
             self._paces[job, per_second] = pace
-            self._granted[job] = self._granted.get(job, 0) + rows
             if len(self._paces) > JOBS_MAX:
-                oldest = next(iter(self._paces))
-                del self._paces[oldest]
-                self._granted.pop(oldest[0], None)
+                del self._paces[next(iter(self._paces))]
             return pace.pause_s(self._clock(), rows)
 
     def granted(self, job: str) -> int:
         """Return how many rows of the job were granted so far."""
         with self._lock:
-            return self._granted.get(job, 0)
+            return sum(pace.rows for (name, _), pace in self._paces.items() if name == job)
 
     def close(self) -> None:
         """Take no more tasks. A connected task is served until it or this process ends."""
@@ -138,10 +141,10 @@ class PaceServer:
             try:
                 while line := lines.readline(REQUEST_BYTES_MAX):
                     wish = msgspec.json.decode(line, type=_Wish)
-                    if not secrets.compare_digest(wish.secret, self._secret) or wish.per_second < 1 or wish.rows < 1:
+                    if not secrets.compare_digest(wish.secret, self._secret):
                         return
-                    grant = _Grant(self.pause_s(wish.job, wish.per_second, wish.rows))
-                    connection.sendall(msgspec.json.encode(grant) + b"\n")
+                    pause_s = self.pause_s(wish.job, wish.per_second, wish.rows)
+                    connection.sendall(msgspec.json.encode(pause_s) + b"\n")
             except (OSError, msgspec.MsgspecError):
                 return  # the task has ended, or it is not a task
             finally:
@@ -158,8 +161,7 @@ class SharedPace:
         self._wish = msgspec.json.encode(_Wish(secret, job, per_second, self._rows)) + b"\n"
         #: Rows that were granted and not sent yet.
         self._left = 0
-        self._socket: socket.socket | None = None
-        self._lines: IO[bytes] | None = None
+        self._stream: BufferedRWPair[Any, Any] | None = None
 
     def pause_s(self, _now_s: float) -> float:
         """Return how long the next row must wait, in seconds, and count it as sent then.
@@ -182,19 +184,19 @@ class SharedPace:
         return pause_s
 
     def _asked(self) -> float:
-        if self._socket is None or self._lines is None:
+        if self._stream is None:
             host, _colon, port = self._address.rpartition(":")
-            self._socket = socket.create_connection((host.strip("[]"), int(port)), timeout=ASK_TIMEOUT_S)
-            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            self._lines = self._socket.makefile("rb")
-        self._socket.sendall(self._wish)
-        return msgspec.json.decode(self._lines.readline(), type=_Grant).pause_s
+            with socket.create_connection((host.strip("[]"), int(port)), timeout=ASK_TIMEOUT_S) as connection:
+                connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                self._stream = connection.makefile("rwb")  # keeps the connection open
+        self._stream.write(self._wish)
+        self._stream.flush()
+        return msgspec.json.decode(self._stream.readline(), type=float)
 
     def close(self) -> None:
-        if self._lines is not None:
-            self._lines.close()
-        if self._socket is not None:
-            self._socket.close()
+        if self._stream is not None:
+            with contextlib.suppress(OSError):  # a request that could not be sent
+                self._stream.close()
 
 
 #: The servers of this process, by host and port as set; one process has one session at a time.
@@ -232,10 +234,10 @@ def serve_pace(spark: SparkSession) -> PaceServer:
     bind = settings.get("spark.driver.bindAddress", None) or host
     port = int(settings.get(PORT_KEY, None) or 0)
     with _lock:
-        server = _servers.get((host, bind, port))
-        if server is None:
-            server = _servers[host, bind, port] = PaceServer(host, bind=bind, port=port)
-            atexit.register(server.close)
+        if (host, bind, port) not in _servers:
+            _servers[host, bind, port] = PaceServer(host, bind=bind, port=port)
+            atexit.register(_servers[host, bind, port].close)
+        server = _servers[host, bind, port]
     if spark.conf.get(PLACE_KEY, None) != server.place:
         spark.conf.set(PLACE_KEY, server.place)
     return server

@@ -24,8 +24,9 @@ import os
 import queue as queues
 import time
 from collections import Counter, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from concurrent.futures import Future
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from rmqkit.client.message import Message, SendResult, SendStatus
@@ -56,12 +57,7 @@ REST_MAX_S = 2.0
 NOT_OK_TRIES_MAX = 3
 #: After these codes the broker may accept the message later.
 PASSING_CODES = frozenset(
-    {
-        ResponseCode.SYSTEM_ERROR,
-        ResponseCode.SYSTEM_BUSY,
-        ResponseCode.SERVICE_NOT_AVAILABLE,
-        ResponseCode.GO_AWAY,
-    }
+    {ResponseCode.SYSTEM_ERROR, ResponseCode.SYSTEM_BUSY, ResponseCode.SERVICE_NOT_AVAILABLE, ResponseCode.GO_AWAY}
 )
 
 
@@ -100,34 +96,25 @@ def kept(options: SourceOptions) -> WorkerState:
     return _KEPT[key]
 
 
-def close_kept() -> None:
-    """Close this process's producers, for a process that continues without Spark (tests)."""
-    for key in [key for key in _KEPT if key[0] == os.getpid()]:
-        _KEPT.pop(key).producer.close()
-
-
+@dataclass(slots=True, eq=False)
 class Lane:
     """A sequence of rows that are sent one request after the other.
 
     If `queue` is None, the producer chooses the queue of each request.
     """
 
-    __slots__ = ("due_s", "failing_since_s", "is_alone", "not_ok", "queue", "rest_s", "sent", "topic", "waiting")
-
-    def __init__(self, topic: str, queue: MessageQueue | None) -> None:
-        self.topic = topic
-        self.queue = queue
-        self.waiting: deque[_Row] = deque()
-        #: The rows of the request in flight, or of the one that is repeated at `due_s`.
-        self.sent: list[_Row] = []
-        self.due_s: float | None = None
-        self.rest_s = REST_S
-        self.failing_since_s: float | None = None
-        #: Consecutive responses with a status other than SEND_OK.
-        self.not_ok = 0
-        #: Send rows one by one: a batch was refused. If one row is the reason, the error can name
-        #: it.
-        self.is_alone = False
+    topic: str
+    queue: MessageQueue | None
+    waiting: deque[_Row] = field(default_factory=deque)
+    #: The rows of the request in flight, or of the one that is repeated at `due_s`.
+    sent: list[_Row] = field(default_factory=list)
+    due_s: float = 0.0
+    rest_s: float = field(default_factory=lambda: REST_S)
+    failing_since_s: float | None = None
+    #: Consecutive responses with a status other than SEND_OK.
+    not_ok: int = 0
+    #: Send rows one by one: a batch was refused. If one row is the reason, the error can name it.
+    is_alone: bool = False
 
     def take(self) -> list[_Row]:
         """Remove and return the rows of the next request: one row, or the rows of a batch."""
@@ -159,8 +146,7 @@ class RowSender:
     def __init__(
         self, work: WorkerState, options: SourceOptions, place: str, pace: SendPace | SharedPace | None = None
     ) -> None:
-        self._producer = work.producer
-        self._known = work.known
+        self._producer, self._known = work
         self._options = options
         self.place = place
         self._lanes: dict[tuple[str, MessageQueue | int], Lane] = {}
@@ -198,7 +184,7 @@ class RowSender:
                 self._idle(pause_s)
             target = self._target(message.topic, queue, broker, ordering_key)
         except ClientError as error:
-            raise self._failed(number, message.topic, str(error)) from None
+            raise self._row_failed(number, message.topic, str(error)) from None
         lane = self._lane(message.topic, target, number)
         size = len(message.body) + sum(len(name) + len(value) + 2 for name, value in message.properties.items())
         lane.waiting.append(_Row(number, message, size))
@@ -230,10 +216,10 @@ class RowSender:
             return None
         if queue is not None and broker is not None:
             return MessageQueue(topic, broker, queue)
-        known = self._queues.get(topic)
-        if known is None:
+        if topic not in self._queues:
             # Kept for the whole task, so that a key keeps its queue while a broker is unavailable.
-            known = self._queues[topic] = self._producer.queues(topic)
+            self._queues[topic] = self._producer.queues(topic)
+        known = self._queues[topic]
         if queue is None:
             return known[abs(java_hash(str(key))) % len(known)]
         if not 0 <= queue < len(known):
@@ -242,10 +228,9 @@ class RowSender:
 
     def _lane(self, topic: str, queue: MessageQueue | None, number: int) -> Lane:
         key = (topic, number % LANES if queue is None else queue)
-        lane = self._lanes.get(key)
-        if lane is None:
-            lane = self._lanes[key] = Lane(topic, queue)
-        return lane
+        if key not in self._lanes:
+            self._lanes[key] = Lane(topic, queue)
+        return self._lanes[key]
 
     # --- requests
 
@@ -255,21 +240,18 @@ class RowSender:
             self._send(lane)
 
     def _send(self, lane: Lane) -> None:
-        rows = lane.sent
+        messages = [row.message for row in lane.sent]
         timeout_ms = self._options.request_timeout
         try:
-            if len(rows) == 1:
-                future = self._producer.send_async(rows[0].message, lane.queue, timeout_ms=timeout_ms)
+            if len(messages) == 1:
+                future = self._producer.send_async(messages[0], lane.queue, timeout_ms=timeout_ms)
             else:
-                messages: Sequence[Message] = [row.message for row in rows]
                 future = self._producer.send_batch_async(messages, lane.queue, timeout_ms=timeout_ms)
-        except InvalidMessage as error:
-            if len(rows) == 1:
-                raise self._failed(rows[0].number, lane.topic, str(error)) from None
+        except ClientError as error:
+            if not isinstance(error, InvalidMessage) or len(messages) == 1:
+                raise self._failed(lane, str(error)) from None
             self._send_alone(lane)
             return
-        except ClientError as error:
-            raise self._failed(rows[0].number, lane.topic, str(error)) from None
         future.add_done_callback(lambda done: self._ended.put((lane, done)))
 
     def _send_alone(self, lane: Lane) -> None:
@@ -281,7 +263,7 @@ class RowSender:
     def _settle(self, limit_s: float | None = None) -> None:
         """Wait for the next response or due repeat, at most `limit_s` seconds, and handle it."""
         now_s = time.monotonic()
-        waits_s = [max(0.0, lane.due_s - now_s) for lane in self._resting if lane.due_s is not None]
+        waits_s = [max(0.0, lane.due_s - now_s) for lane in self._resting]
         if limit_s is not None:
             waits_s.append(limit_s)
         try:
@@ -299,10 +281,9 @@ class RowSender:
 
     def _repeat_due(self) -> None:
         now_s = time.monotonic()
-        rested = [lane for lane in self._resting if lane.due_s is not None and lane.due_s <= now_s]
-        self._resting = [lane for lane in self._resting if lane not in rested]
+        rested = [lane for lane in self._resting if lane.due_s <= now_s]
+        self._resting = [lane for lane in self._resting if lane.due_s > now_s]
         for lane in rested:
-            lane.due_s = None
             self.repeated += len(lane.sent)
             self._send(lane)
 
@@ -311,7 +292,7 @@ class RowSender:
             lane.not_ok += 1
             why = f"stored {lane.not_ok} times, but {result.queue.broker_name} answers {result.status}"
             if lane.not_ok >= NOT_OK_TRIES_MAX:
-                raise self._failed(lane.sent[0].number, lane.topic, f"{why}; requiredStatus=any would accept that")
+                raise self._failed(lane, f"{why}; requiredStatus=any would accept that")
             self._rest(lane, why)
             return
         self._known.add(lane.topic)
@@ -325,10 +306,10 @@ class RowSender:
         if len(lane.sent) > 1 and error.code == ResponseCode.MESSAGE_ILLEGAL:
             # The batch as a whole may exceed this broker's `maxMessageSize`.
             self._send_alone(lane)
-            return
-        if not self._may_pass(lane.topic, error):
-            raise self._failed(lane.sent[0].number, lane.topic, str(error))
-        self._rest(lane, str(error))
+        elif self._may_pass(lane.topic, error):
+            self._rest(lane, str(error))
+        else:
+            raise self._failed(lane, str(error))
 
     def _may_pass(self, topic: str, error: ClientError) -> bool:
         if isinstance(error, SendFailed):
@@ -341,14 +322,17 @@ class RowSender:
         now_s = time.monotonic()
         if lane.failing_since_s is None:
             lane.failing_since_s = now_s
-        if (now_s - lane.failing_since_s) * 1000 >= self._options.max_wait_for_broker:
-            waited_s = now_s - lane.failing_since_s
-            raise self._failed(lane.sent[0].number, lane.topic, f"tried for {waited_s:.0f} s (maxWaitForBroker): {why}")
+        waited_s = now_s - lane.failing_since_s
+        if waited_s * 1000 >= self._options.max_wait_for_broker:
+            raise self._failed(lane, f"tried for {waited_s:.0f} s (maxWaitForBroker): {why}")
         lane.due_s = now_s + lane.rest_s
         lane.rest_s = min(2 * lane.rest_s, REST_MAX_S)
         self._resting.append(lane)
 
-    def _failed(self, number: int, topic: str, why: str) -> WriteFailed:
+    def _failed(self, lane: Lane, why: str) -> WriteFailed:
+        return self._row_failed(lane.sent[0].number, lane.topic, why)
+
+    def _row_failed(self, number: int, topic: str, why: str) -> WriteFailed:
         in_flight = sum(len(lane.sent) for lane in self._lanes.values())
         return WriteFailed(
             f"{self.place}, row {number} to {topic or 'no topic'}: {why}; rows of this task acknowledged before: "

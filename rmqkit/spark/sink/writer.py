@@ -17,10 +17,10 @@ commit: a message is stored when it is sent.
 
 from __future__ import annotations
 
-import contextlib
 import sys
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -97,10 +97,8 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
     def __init__(self, given: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
         if overwrite:
-            raise ConfigError(
-                "output mode complete: each batch would send the whole result again, and a topic keeps its messages; "
-                "use output mode update or append"
-            )
+            why = "each batch would send the whole result again, and a topic keeps its messages"
+            raise ConfigError(f"output mode complete: {why}; use output mode update or append")
         self.options = _options(given, schema)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Sent:
@@ -135,7 +133,11 @@ def _options(given: Mapping[str, str], schema: StructType) -> SourceOptions:
 def _check_columns(types: Mapping[str, str], topic: str) -> None:
     for name, kind in types.items():
         if name not in COLUMNS:
-            raise ConfigError(_unknown(name))
+            if name == "delay":
+                hint = ": use delay_ms, deliver_at, or delay_level (1 to 18 by default)"
+            else:
+                hint = suggest(name, COLUMNS, "select only columns of {known}")
+            raise ConfigError(f"column {name} is not known{hint}")
         if kind not in COLUMNS[name]:
             raise ConfigError(f"column {name} is {kind}, but must be {' or '.join(COLUMNS[name])}: cast it")
     if "body" not in types:
@@ -148,12 +150,6 @@ def _check_columns(types: Mapping[str, str], topic: str) -> None:
         raise ConfigError("columns queue and ordering_key exclude each other: choose one")
     if "broker" in types and "queue" not in types:
         raise ConfigError("column broker needs the column queue, which is missing")
-
-
-def _unknown(name: str) -> str:
-    if name == "delay":
-        return "column delay is not known: use delay_ms, deliver_at, or delay_level (1 to 18 by default)"
-    return f"column {name} is not known{suggest(name, COLUMNS, 'select only columns of {known}')}"
 
 
 def _aborted(messages: Sequence[WriterCommitMessage | None], what: str) -> None:
@@ -177,8 +173,8 @@ def _send(options: SourceOptions, run: str, batches: Iterator[pa.RecordBatch]) -
 
     context = TaskContext.get()
     partition = context.partitionId() if context is not None else 0
-    pace = None
-    with contextlib.ExitStack() as at_end:
+    with ExitStack() as at_end:
+        pace = None
         if options.messages_per_second:
             place = context.getLocalProperty(PLACE_KEY) if context is not None else None
             if place is None:
@@ -186,22 +182,17 @@ def _send(options: SourceOptions, run: str, batches: Iterator[pa.RecordBatch]) -
                     "option messagesPerSecond: this Spark session does not serve the pace that its tasks share; create it "
                     "with rmqkit.spark.session(), or call rmqkit.spark.serve_pace(spark) before"
                 )
-            pace = SharedPace(place, run.partition("/")[0], options.messages_per_second)
-            at_end.callback(pace.close)
+            pace = at_end.enter_context(closing(SharedPace(place, run.partition("/")[0], options.messages_per_second)))
         sending = RowSender(kept(options), options, f"partition {partition}", pace)
-        _put_all(sending, options.topic, f"{run}/{partition}", batches)
+        for number, row in enumerate(row for batch in batches for row in batch.to_pylist()):
+            try:
+                message = _message(row, options.topic, f"{run}/{partition}/{number}")
+            except ValueError as error:
+                raise WriteFailed(f"{sending.place}, row {number}: {error}") from None
+            queue, broker, key = row.get("queue"), row.get("broker"), row.get("ordering_key")
+            sending.put(number, message, queue=queue, broker=broker, ordering_key=key)
         sending.finish()
     return Sent(partition, sending.counts(), sending.repeated)
-
-
-def _put_all(sending: RowSender, topic: str, run: str, batches: Iterator[pa.RecordBatch]) -> None:
-    for number, row in enumerate(row for batch in batches for row in batch.to_pylist()):
-        try:
-            message = _message(row, topic, f"{run}/{number}")
-        except ValueError as error:
-            raise WriteFailed(f"{sending.place}, row {number}: {error}") from None
-        queue, broker, key = row.get("queue"), row.get("broker"), row.get("ordering_key")
-        sending.put(number, message, queue=queue, broker=broker, ordering_key=key)
 
 
 def _message(row: Mapping[str, Any], topic: str, dedup_key: str) -> Message:

@@ -6,22 +6,22 @@ process that plans cannot see that setting.
 """
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
+from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
 from rmqkit.spark.options import SourceOptions
-from rmqkit.spark.rows import row_schema, rows_of
+from rmqkit.spark.rows import PartitionReader
 from rmqkit.spark.source import bounds
 from rmqkit.spark.source.pushdown import EVERYTHING, ScanBounds, narrowed, narrowing_of
 from rmqkit.spark.source.query_plan import whole_look
-from rmqkit.spark.source.ranges import OffsetRange, split, waiting
+from rmqkit.spark.source.ranges import OffsetRange, waiting
 from rmqkit.spark.source.topics import Topics
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql.types import StructType
 
 
@@ -45,30 +45,17 @@ def plan(options: SourceOptions, view: Topics, narrowing: ScanBounds = EVERYTHIN
     begins = bounds.begins_of(options, view, seen)
     ends = bounds.ends_of(options, view, seen, begins)
     begins, ends = narrowed(narrowing, begins, ends, lambda time_ms: bounds.found_by_time(view, seen, time_ms))
-    return split(
-        waiting(begins, ends), partitions_min=options.min_partitions, messages_max=options.max_messages_per_partition
-    )
+    return options.partitions(waiting(begins, ends))
 
 
-class BatchReader(DataSourceReader):
-    """Plans a batch on the driver, and reads its partitions in the workers."""
+class BatchReader(PartitionReader, DataSourceReader):
+    """Plans a batch on the driver."""
 
-    def __init__(self, options: SourceOptions, schema: "StructType") -> None:
-        self._options = options
-        self._schema = row_schema(options, schema)
+    _narrowing = EVERYTHING
 
     def partitions(self) -> list[InputPartition]:
-        return self._planned(EVERYTHING)
-
-    def _planned(self, narrowing: ScanBounds) -> list[InputPartition]:
-        view = Topics(self._options)
-        try:
-            return [InputPartition(each) for each in plan(self._options, view, narrowing)]
-        finally:
-            view.close()
-
-    def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
-        return rows_of(partition.value, self._options, self._schema)
+        with closing(Topics(self._options)) as view:
+            return [InputPartition(each) for each in plan(self._options, view, self._narrowing)]
 
 
 class FilteringReader(BatchReader):
@@ -78,15 +65,8 @@ class FilteringReader(BatchReader):
     messages than the filters allow.
     """
 
-    def __init__(self, options: SourceOptions, schema: "StructType") -> None:
-        super().__init__(options, schema)
-        self._narrowing = EVERYTHING
-
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
         self._narrowing = narrowing_of(filters)
         if self._narrowing.tags and self._options.tags == "*":
             self._options = replace(self._options, tags=" || ".join(self._narrowing.tags))
         return filters
-
-    def partitions(self) -> list[InputPartition]:
-        return self._planned(self._narrowing)

@@ -13,35 +13,12 @@ from collections.abc import Mapping
 from rmqkit.errors import ConfigError, NoRoute
 from rmqkit.spark.option_kinds import EARLIEST, LATEST
 from rmqkit.spark.options import SourceOptions
-from rmqkit.spark.source.loss import DataLoss, queue_name
+from rmqkit.spark.source.loss import DataLoss, OffsetBeyond, queue_name
 from rmqkit.spark.source.ranges import Ends, QueueKey
 from rmqkit.spark.source.topics import Topics, TopicSnapshot
 from rmqkit.suggestions import suggest
 
 GONE = "deleted by the broker's retention (fileReservedTime), or the topic was deleted and recreated"
-
-
-class OffsetBeyond(DataLoss):
-    """A queue ends before the query's next offset. `smallest` is the end of the queue."""
-
-    def __str__(self) -> str:
-        return (
-            f"{queue_name(self.topic, self.broker, self.queue)} ends at offset {self.smallest}, but the query is at "
-            f"{self.wanted}; likely cause: {self.cause}. To continue with the messages that exist, set "
-            "failOnDataLoss=false"
-        )
-
-
-class QueueClosed(DataLoss):
-    """A queue is no longer readable but has unread messages. `smallest` is the end of the queue."""
-
-    def __str__(self) -> str:
-        return (
-            f"{queue_name(self.topic, self.broker, self.queue)} has messages from offset {self.wanted} to {self.smallest} "
-            f"that can no longer be read: {self.cause}. To continue without them, set failOnDataLoss=false"
-        )
-
-
 FEWER = "the topic has fewer read queues than it had (raise readQueueNums until they are read)"
 SHORTER = "the topic was deleted and recreated, the broker lost the end of its log, or the offsets are of another cluster"
 
@@ -57,7 +34,7 @@ def check_topics(options: SourceOptions, seen: TopicSnapshot, view: Topics) -> N
         for broker, queues in brokers.items():
             for queue in queues:
                 key = QueueKey(topic, broker, queue)
-                if key not in seen.ends and (topic, broker) not in seen.silent:
+                if key not in seen.ends and key.group not in seen.silent:
                     there = ", ".join(f"{each.broker}:{each.queue}" for each in seen.ends if each.topic == topic) or "none"
                     raise NoRoute(
                         f"option assign: {queue_name(*key)} does not exist or is not readable; readable queues: {there}"
@@ -67,22 +44,20 @@ def check_topics(options: SourceOptions, seen: TopicSnapshot, view: Topics) -> N
 def begins_of(options: SourceOptions, view: Topics, seen: TopicSnapshot) -> Ends:
     """Return the offset where the query begins in each queue. Raises ConfigError or DataLoss."""
     if options.starting_timestamp is not None:
-        return _by_time(options, view, seen)
-    where = options.starting_offsets
-    if where == "earliest":
-        return dict(seen.begins)
+        _check_age(options, seen, options.starting_timestamp)
+        return found_by_time(view, seen, options.starting_timestamp)
+    where, begins = options.starting_offsets, dict(seen.begins)
     if where == "latest":
         return dict(seen.ends)
-    begins = dict(seen.begins)
     if where == "group":
-        group = options.group or options.commit_group
-        begins |= view.of_group(group, seen.ends)
+        begins |= view.of_group(options.group or options.commit_group, seen.ends)
         return {key: _within(options, seen, key, offset) for key, offset in begins.items()}
-    assert not isinstance(where, str)
+    if isinstance(where, str):
+        return begins
     _check_known("startingOffsets", where, seen)
     for key, offset in where.items():
         if key in seen.ends:
-            if offset > seen.ends[key] and (key.topic, key.broker) in seen.by_master:
+            if offset > seen.ends[key] and key.group in seen.by_master:
                 raise ConfigError(
                     f"option startingOffsets: {queue_name(*key)} ends at offset {seen.ends[key]}, before {offset}"
                 )
@@ -95,10 +70,10 @@ def ends_of(options: SourceOptions, view: Topics, seen: TopicSnapshot, begins: M
 
     Raises ConfigError for an end before the begin, or beyond the end of the queue.
     """
-    ends = dict(seen.ends)
     if options.ending_timestamp is not None:
-        ends = found_by_time(view, seen, options.ending_timestamp)
-    elif not isinstance(options.ending_offsets, str):
+        return found_by_time(view, seen, options.ending_timestamp)
+    ends = dict(seen.ends)
+    if not isinstance(options.ending_offsets, str):
         _check_known("endingOffsets", options.ending_offsets, seen)
         for key, offset in options.ending_offsets.items():
             if offset == LATEST or key not in ends:
@@ -115,15 +90,13 @@ def ends_of(options: SourceOptions, view: Topics, seen: TopicSnapshot, begins: M
 
 def found_by_time(view: Topics, seen: TopicSnapshot, time_ms: int) -> Ends:
     """Return each queue's first offset stored at `time_ms` or later, or else the queue's end."""
-    asked = [key for key in seen.ends if seen.ends[key] > seen.begins[key] and not _is_older(seen, key, time_ms)]
+    asked = [key for key in _filled(seen) if not _is_older(seen, key, time_ms)]
     found = view.at_time(asked, time_ms) if asked else {}
     return {key: min(end, max(seen.begins[key], found.get(key, end))) for key, end in seen.ends.items()}
 
 
-def _by_time(options: SourceOptions, view: Topics, seen: TopicSnapshot) -> Ends:
-    time_ms = options.starting_timestamp
-    assert time_ms is not None
-    filled = [key for key in seen.ends if seen.ends[key] > seen.begins[key]]
+def _check_age(options: SourceOptions, seen: TopicSnapshot, time_ms: int) -> None:
+    filled = _filled(seen)
     strict = options.starting_offsets_by_timestamp_strategy == "error"
     if strict and filled and all(_is_older(seen, key, time_ms) for key in filled):
         newest = max(seen.newest_ms[key] for key in filled)
@@ -131,7 +104,10 @@ def _by_time(options: SourceOptions, view: Topics, seen: TopicSnapshot) -> Ends:
             f"option startingTimestamp: no queue has a message stored at {time_ms} or later, the newest was stored at "
             f"{newest}; to begin with the next message, set startingOffsetsByTimestampStrategy=latest"
         )
-    return found_by_time(view, seen, time_ms)
+
+
+def _filled(seen: TopicSnapshot) -> list[QueueKey]:
+    return [key for key in seen.ends if seen.ends[key] > seen.begins[key]]
 
 
 def _is_older(seen: TopicSnapshot, key: QueueKey, time_ms: int) -> bool:
@@ -139,30 +115,35 @@ def _is_older(seen: TopicSnapshot, key: QueueKey, time_ms: int) -> bool:
 
     Such a queue is not searched: brokers of RocketMQ 4.x return the last message, not the end.
     """
-    newest = seen.newest_ms.get(key, 0)
-    return 0 < newest < time_ms
+    return 0 < seen.newest_ms.get(key, 0) < time_ms
+
+
+def loss_at(seen: TopicSnapshot, key: QueueKey, offset: int) -> DataLoss | None:
+    """Return the error for an offset that is outside its queue, or None.
+
+    If only a slave answered there is none: the master may have what the slave lacks.
+    """
+    if key.group not in seen.by_master:
+        return None
+    if offset < seen.begins[key]:
+        return DataLoss(*key, offset, seen.begins[key], GONE)
+    return OffsetBeyond(*key, offset, seen.ends[key], SHORTER) if offset > seen.ends[key] else None
 
 
 def _within(options: SourceOptions, seen: TopicSnapshot, key: QueueKey, offset: int) -> int:
-    """Return the offset, moved into the queue if loss is allowed. Raises DataLoss if it is not.
-
-    If only a slave answered, the offset stays as it is: the master may have what the slave lacks.
-    """
-    first, last = seen.begins[key], seen.ends[key]
+    """Return the offset, moved into the queue if loss is allowed. Raises DataLoss if it is not."""
     if offset == EARLIEST:
-        return first
-    if (key.topic, key.broker) not in seen.by_master:
+        return seen.begins[key]
+    error = loss_at(seen, key, offset)
+    if error is None:
         return offset
     if options.fail_on_data_loss:
-        if offset < first:
-            raise DataLoss(*key, offset, first, GONE)
-        if offset > last:
-            raise OffsetBeyond(*key, offset, last, SHORTER)
-    return min(last, max(first, offset))
+        raise error
+    return min(seen.ends[key], max(seen.begins[key], offset))
 
 
 def _check_known(name: str, offsets: Mapping[QueueKey, int], seen: TopicSnapshot) -> None:
     for key in offsets:
-        if key not in seen.ends and (key.topic, key.broker) not in seen.silent:
+        if key not in seen.ends and key.group not in seen.silent:
             there = ", ".join(f"{each.topic} {each.broker}:{each.queue}" for each in seen.ends) or "none"
             raise ConfigError(f"option {name} names {queue_name(*key)}, which the query does not read; it reads: {there}")

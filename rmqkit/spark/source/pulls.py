@@ -18,6 +18,7 @@ This module does no I/O. `topic_reader` sends, receives, and interprets the resp
 
 from collections import deque
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 #: Limit of pulls in flight. They are sent in groups of half this number: one system call per group
@@ -32,18 +33,16 @@ PROBE_EVERY = 16
 T = TypeVar("T")
 
 
+@dataclass(slots=True, eq=False)
 class Pull(Generic[T]):
     """A pull of offsets [begin, end). `brought` is its result once it is answered."""
 
-    __slots__ = ("begin", "brought", "count", "end", "is_probe", "opaque")
-
-    def __init__(self, begin: int, end: int, count: int, is_probe: bool = False) -> None:
-        self.begin = begin
-        self.end = end
-        self.count = count
-        self.is_probe = is_probe
-        self.opaque = 0
-        self.brought: T | None = None
+    begin: int
+    end: int
+    count: int
+    is_probe: bool = False
+    opaque: int = 0
+    brought: T | None = None
 
 
 class Pulls(Generic[T]):

@@ -7,7 +7,7 @@ may include the message at that time.
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any, NamedTuple
 
@@ -26,6 +26,13 @@ from rmqkit.spark.source.ranges import Ends, QueueKey
 
 _CHOICES = ("topic", "broker", "queue", "tags")
 _BOUNDS = ("queue", "offset", "store_time")
+#: Comparison -> the bounds [begin, end) of the whole numbers that satisfy it; None for no bound.
+_INTERVALS: Mapping[type[Filter], Callable[[float], tuple[int | None, int | None]]] = {
+    GreaterThan: lambda number: (math.floor(number) + 1, None),
+    GreaterThanOrEqual: lambda number: (math.ceil(number), None),
+    LessThan: lambda number: (None, math.ceil(number)),
+    LessThanOrEqual: lambda number: (None, math.floor(number) + 1),
+}
 #: Texts with a special meaning in a tag expression: the separator and "all tags".
 _NO_TAG = ("", "*", "|")
 
@@ -63,25 +70,20 @@ def narrowing_of(filters: Iterable[Filter]) -> ScanBounds:
         path: tuple[str, ...] = getattr(each, "attribute", ())
         column = path[0] if len(path) == 1 else ""
         value: Any = getattr(each, "value", None)
+        wanted = [one for one in (value if isinstance(each, In) else [value]) if one is not None]
+        begin, end = None, None
         if isinstance(each, (EqualTo, EqualNullSafe, In)):
-            wanted = value if isinstance(each, In) else [value]
             if column in _CHOICES:
-                allowed = frozenset(one for one in wanted if one is not None)
-                values[column] = values.get(column, allowed) & allowed
+                values[column] = values.get(column, frozenset(wanted)) & frozenset(wanted)
             elif column in _BOUNDS:
-                numbers = [_number(one) for one in wanted if one is not None]
-                _raise(begins, column, math.ceil(min(numbers, default=1)))
-                _lower(ends, column, math.floor(max(numbers, default=0)) + 1)
-        elif column in _BOUNDS and value is not None:
-            number = _number(value)
-            if isinstance(each, GreaterThan):
-                _raise(begins, column, math.floor(number) + 1)
-            elif isinstance(each, GreaterThanOrEqual):
-                _raise(begins, column, math.ceil(number))
-            elif isinstance(each, LessThan):
-                _lower(ends, column, math.ceil(number))
-            elif isinstance(each, LessThanOrEqual):
-                _lower(ends, column, math.floor(number) + 1)
+                numbers = [_number(one) for one in wanted]
+                begin, end = math.ceil(min(numbers, default=1)), math.floor(max(numbers, default=0)) + 1
+        elif column in _BOUNDS and wanted and type(each) in _INTERVALS:
+            begin, end = _INTERVALS[type(each)](_number(value))
+        if begin is not None:
+            begins[column] = max(begin, begins.get(column, begin))
+        if end is not None:
+            ends[column] = min(end, ends.get(column, end))
     return ScanBounds(values, begins, ends)
 
 
@@ -108,25 +110,15 @@ def narrowed(
 
 
 def _meets(narrowing: ScanBounds, key: QueueKey) -> bool:
-    for column, value in zip(("topic", "broker", "queue"), key, strict=True):
-        if column in narrowing.values and value not in narrowing.values[column]:
-            return False
+    if any(value not in narrowing.values.get(column, (value,)) for column, value in key._asdict().items()):
+        return False
     return narrowing.begins.get("queue", 0) <= key.queue < narrowing.ends.get("queue", key.queue + 1)
-
-
-def _raise(bounds: dict[str, int], column: str, value: int) -> None:
-    bounds[column] = max(value, bounds.get(column, value))
-
-
-def _lower(bounds: dict[str, int], column: str, value: int) -> None:
-    bounds[column] = min(value, bounds.get(column, value))
 
 
 def _number(value: Any) -> float:
     """Return a number unchanged, and a time as Unix ms. Spark passes timestamps in UTC."""
     if isinstance(value, datetime):
         when = value if value.tzinfo else value.replace(tzinfo=UTC)
-        passed = when - datetime(1970, 1, 1, tzinfo=UTC)
-        # Computed from integers, so that whole milliseconds stay exact; float seconds would not.
-        return (passed.days * 86_400_000 + passed.seconds * 1000) + passed.microseconds / 1000
+        # Divided as integers, so that whole milliseconds stay exact; float seconds would not.
+        return (when - datetime(1970, 1, 1, tzinfo=UTC)) / timedelta(milliseconds=1)
     return float(value) if isinstance(value, Decimal) else int(value)

@@ -29,20 +29,8 @@ from rmqkit.errors import PeerUnreachable, RmqkitError
 from rmqkit.spark.checkpoints import WITNESS, OtherLog, check_choice, check_cluster, witness_of
 from rmqkit.spark.options import SourceOptions
 from rmqkit.spark.source import bounds
-from rmqkit.spark.source.loss import DataLoss
-from rmqkit.spark.source.ranges import (
-    Ends,
-    OffsetRange,
-    QueueKey,
-    between,
-    clusters,
-    count,
-    flat,
-    nested,
-    share,
-    split,
-    waiting,
-)
+from rmqkit.spark.source.loss import DataLoss, QueueClosed
+from rmqkit.spark.source.ranges import Ends, OffsetRange, QueueKey, between, clusters, count, flat, nested, share, waiting
 from rmqkit.spark.source.topics import Topics, TopicSnapshot
 
 LOOK_PAUSE_S = 0.5
@@ -77,11 +65,8 @@ def whole_look(
     """
     until_ms = clock() + options.max_wait_for_broker
     has_warned = False
-    while True:
-        seen = view.look(known)
-        absent = absences(options, seen, known)
-        if not absent:
-            return seen
+    seen = view.look(known)
+    while absent := absences(options, seen, known):
         why = "; ".join(f"{name}: {reason}" for name, reason in absent.items())
         if options.when_down == "fail" or clock() >= until_ms:
             raise BrokerDown(
@@ -89,8 +74,10 @@ def whole_look(
             )
         if not has_warned:
             log.warning("waiting for %s", why)
-            has_warned = True
+        has_warned = True
         sleep(LOOK_PAUSE_S)
+        seen = view.look(known)
+    return seen
 
 
 def absences(options: SourceOptions, seen: TopicSnapshot, known: Sequence[QueueKey] = ()) -> dict[str, str]:
@@ -99,15 +86,20 @@ def absences(options: SourceOptions, seen: TopicSnapshot, known: Sequence[QueueK
     A topic without any route may have been deleted. If loss is allowed, its groups are not missing.
     """
     routed = {key.topic for key in [*seen.ends, *seen.closed]} | {topic for topic, _ in seen.silent}
-    absent = {f"broker {broker} (topic {topic})": why for (topic, broker), why in sorted(seen.silent.items())}
+    absent = {_group_name(*group): why for group, why in sorted(seen.silent.items())}
     for key in known:
-        if key not in seen.ends and key not in seen.closed and (key.topic, key.broker) not in seen.silent:
-            name = f"broker {key.broker} (topic {key.topic})"
+        if key not in seen.ends and key not in seen.closed and key.group not in seen.silent:
             if key.topic in routed:
-                absent[name] = "the name servers show no such broker for this topic"
+                absent[_group_name(*key.group)] = "the name servers show no such broker for this topic"
             elif options.fail_on_data_loss:
-                absent[name] = "no name server knows the topic (if it was deleted, set failOnDataLoss=false)"
+                absent[_group_name(*key.group)] = (
+                    "no name server knows the topic (if it was deleted, set failOnDataLoss=false)"
+                )
     return absent
+
+
+def _group_name(topic: str, broker: str) -> str:
+    return f"broker {broker} (topic {topic})"
 
 
 class StreamPlan:
@@ -121,10 +113,9 @@ class StreamPlan:
         clock: Callable[[], int] = now_ms,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        self._options = options
-        self._view = view
-        self._clock = clock
-        self._sleep = sleep
+        self._options, self._view = options, view
+        self._clock, self._sleep = clock, sleep
+        #: Whether the checkpoint, if there is one, was checked.
         self._accepted = False
         self._frozen = False
         #: With AvailableNow: the snapshot up to which the query reads.
@@ -140,7 +131,7 @@ class StreamPlan:
         self._rests = False
         self._committed: Ends = {}
         #: The warnings that were logged; each is logged once.
-        self._warned: dict[str, None] = {}
+        self._warned: set[str] = set()
 
     # --- what Spark calls
 
@@ -149,7 +140,7 @@ class StreamPlan:
 
         Raises NoRoute, ConfigError, DataLoss or BrokerDown.
         """
-        seen = whole_look(self._options, self._view, clock=self._clock, sleep=self._sleep)
+        seen = self._whole_look(())
         bounds.check_topics(self._options, seen, self._view)
         begins = bounds.begins_of(self._options, self._view, seen)
         self._accepted = True
@@ -173,15 +164,12 @@ class StreamPlan:
         self._rests = True
         ends = self._ends(begins, seen)
         ready = waiting(begins, ends)
-        if limited and self._holds_back(count(ready)):
-            return dict(start)
         if limited:
+            if self._holds_back(count(ready)):
+                return dict(start)
             # A range whose messages are all gone costs nothing: skip it in one batch.
             ready = [each for each in ready if each.end != seen.begins.get(each.key)]
-            allowed = self._allowed(ready)
-            for each in ready:
-                ends[each.key] = each.begin
-            ends |= {each.key: each.end for each in allowed}
+            ends |= {each.key: each.begin for each in ready} | {each.key: each.end for each in self._allowed(ready)}
         if ends == begins:
             return dict(start)
         # A topic that was recreated since the last batch may already be longer than our offsets.
@@ -201,10 +189,7 @@ class StreamPlan:
         """
         if not self._accepted:
             self._seen(start, flat(start), needed=True)
-        found = between(start, end, may_go_back=not self._options.fail_on_data_loss)
-        return split(
-            found, partitions_min=self._options.min_partitions, messages_max=self._options.max_messages_per_partition
-        )
+        return self._options.partitions(between(start, end, may_go_back=not self._options.fail_on_data_loss))
 
     def done(self, end: Mapping[str, Any]) -> None:
         """Commit the end of a finished batch for the option `commitGroup`."""
@@ -230,9 +215,12 @@ class StreamPlan:
             self._check_cluster(start, seen)
             self._accepted = True
         if self._frozen:
-            seen = self._target = whole_look(self._options, self._view, known, clock=self._clock, sleep=self._sleep)
+            seen = self._target = self._whole_look(known)
         self._note(seen)
         return seen
+
+    def _whole_look(self, known: Sequence[QueueKey]) -> TopicSnapshot:
+        return whole_look(self._options, self._view, known, clock=self._clock, sleep=self._sleep)
 
     def _look(self, known: Sequence[QueueKey], *, patient: bool) -> TopicSnapshot | None:
         """Return a snapshot, or None if no name server responds.
@@ -240,7 +228,11 @@ class StreamPlan:
         With `patient`, keep trying for `maxWaitForBroker`, then raise BrokerDown.
         """
         until_ms = self._clock() + self._options.max_wait_for_broker
-        self._pause()
+        # Spark calls `advance` every 10 ms while there is nothing to read. Ask brokers less often.
+        passed_ms = self._clock() - self._looked_ms
+        if self._rests and passed_ms < LOOK_EVERY_MS:
+            self._sleep((LOOK_EVERY_MS - passed_ms) / 1000)
+        self._looked_ms = self._clock()
         while True:
             try:
                 return self._view.look(known)
@@ -248,20 +240,9 @@ class StreamPlan:
                 if self._options.when_down == "fail" or (patient and self._clock() >= until_ms):
                     raise BrokerDown(f"no answer from the name servers: {error}") from None
                 self._warn(f"no name server answers, the query waits: {error}")
-                if not patient:
-                    return None
+            if not patient:
+                return None
             self._sleep(LOOK_PAUSE_S)
-
-    def _pause(self) -> None:
-        """Delay the next snapshot to LOOK_EVERY_MS after the last one, if that found nothing.
-
-        Spark calls `advance` every 10 ms while there is nothing to read; brokers are asked less
-        often.
-        """
-        passed_ms = self._clock() - self._looked_ms
-        if self._rests and passed_ms < LOOK_EVERY_MS:
-            self._sleep((LOOK_EVERY_MS - passed_ms) / 1000)
-        self._looked_ms = self._clock()
 
     def _note(self, seen: TopicSnapshot) -> None:
         self._known = dict(sorted({**self._known, **seen.ends}.items()))
@@ -276,51 +257,38 @@ class StreamPlan:
             raise BrokerDown("; ".join(f"no answer from {name}: {why}" for name, why in down.items()))
         for name, why in down.items():
             self._warn(f"nothing is read from {name} until it answers: {why}")
-        ends: Ends = {}
-        for key, offset in begins.items():
-            if key in seen.ends:
-                ends[key] = self._end(key, offset, seen)
-                continue
-            ends[key] = offset
-            if seen.closed.get(key, 0) > offset:
-                self._lose(bounds.QueueClosed(*key, offset, seen.closed[key], bounds.FEWER))
+        ends = {key: self._end(key, offset, seen) for key, offset in begins.items()}
         for key, cap in self._end_caps(seen).items():
             if key in begins:
                 ends[key] = min(ends[key], max(cap, begins[key]))
-        return dict(sorted({**{key: offset for key, offset in seen.begins.items() if key not in begins}, **ends}.items()))
+        return dict(sorted({**seen.begins, **ends}.items()))
 
     def _end(self, key: QueueKey, offset: int, seen: TopicSnapshot) -> int:
-        first, last = seen.begins[key], seen.ends[key]
-        if (key.topic, key.broker) not in seen.by_master:
-            # A slave may be behind its master, so an end below our offset is not a loss.
-            return max(offset, last)
-        if last < offset:
-            self._lose(bounds.OffsetBeyond(*key, offset, last, bounds.SHORTER))
-            return first
-        if first > offset:
-            self._lose(DataLoss(*key, offset, first, bounds.GONE))
-            return first
-        return last
+        if key not in seen.ends:
+            if seen.closed.get(key, 0) > offset:
+                self._lose(QueueClosed(*key, offset, seen.closed[key], bounds.FEWER))
+            return offset
+        error = bounds.loss_at(seen, key, offset)
+        if error is not None:
+            self._lose(error)
+            return seen.begins[key]
+        # The end of a slave may be below our offset, because it is behind its master.
+        return max(offset, seen.ends[key])
 
     def _end_caps(self, seen: TopicSnapshot) -> Ends:
-        options = self._options
-        if options.ending_timestamp is not None:
-            reached = {
-                key: newest
-                for key, newest in seen.newest_ms.items()
-                if newest >= options.ending_timestamp and key not in self._caps
-            }
-            try:
-                self._caps |= self._view.at_time(reached, options.ending_timestamp) if reached else {}
-            except PeerUnreachable as error:
-                if options.when_down == "fail" or self._frozen:
-                    raise BrokerDown(f"endingTimestamp cannot be looked up: {error}") from None
-                self._warn(f"endingTimestamp cannot be looked up now, the affected queues wait: {error}")
-                return self._caps | dict.fromkeys(reached, 0)
-            return self._caps
-        if isinstance(options.ending_offsets, str):
-            return {}
-        return {key: offset for key, offset in options.ending_offsets.items() if offset >= 0}
+        options, end_ms = self._options, self._options.ending_timestamp
+        if end_ms is None:
+            ends = options.ending_offsets
+            return {} if isinstance(ends, str) else {key: offset for key, offset in ends.items() if offset >= 0}
+        reached = [key for key, newest in seen.newest_ms.items() if newest >= end_ms and key not in self._caps]
+        try:
+            self._caps |= self._view.at_time(reached, end_ms) if reached else {}
+        except PeerUnreachable as error:
+            if options.when_down == "fail" or self._frozen:
+                raise BrokerDown(f"endingTimestamp cannot be looked up: {error}") from None
+            self._warn(f"endingTimestamp cannot be looked up now, the affected queues wait: {error}")
+            return self._caps | dict.fromkeys(reached, 0)
+        return self._caps
 
     def _holds_back(self, messages: int) -> bool:
         least = self._options.min_messages_per_trigger
@@ -329,12 +297,12 @@ class StreamPlan:
         return self._clock() - self._batch_ms < self._options.max_trigger_delay
 
     def _allowed(self, ready: list[OffsetRange]) -> list[OffsetRange]:
-        options = self._options
-        limits = [options.max_messages_per_trigger] if options.max_messages_per_trigger else []
-        if options.max_bytes_per_trigger and ready:
+        limit, bytes_max = self._options.max_messages_per_trigger, self._options.max_bytes_per_trigger
+        if bytes_max and ready:
             largest = sorted(ready, key=lambda each: -each.size)[:MEASURED_MAX]
-            limits.append(messages_for(options.max_bytes_per_trigger, ready, self._view.sizes(largest)))
-        return share(ready, min(limits)) if limits else ready
+            found = messages_for(bytes_max, ready, self._view.sizes(largest))
+            limit = min(limit or found, found)
+        return share(ready, limit) if limit else ready
 
     def _lose(self, error: DataLoss) -> None:
         if self._options.fail_on_data_loss:
@@ -343,7 +311,7 @@ class StreamPlan:
 
     def _warn(self, text: str) -> None:
         if text not in self._warned:
-            self._warned[text] = None
+            self._warned.add(text)
             log.warning("%s", text)
 
     # --- checkpoints

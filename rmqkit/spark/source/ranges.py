@@ -11,7 +11,8 @@ again after a restart. A queue never leaves the offsets. It goes back only if lo
 (`failOnDataLoss=false`).
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 Offsets = dict[str, dict[str, dict[str, int]]]
@@ -23,6 +24,11 @@ class QueueKey(NamedTuple):
     topic: str
     broker: str
     queue: int
+
+    @property
+    def group(self) -> tuple[str, str]:
+        """The topic and the broker."""
+        return self.topic, self.broker
 
     def __str__(self) -> str:
         return f"{self.topic} {self.broker}:{self.queue}"
@@ -131,11 +137,11 @@ def share_out(sizes: Sequence[int], amount: int, *, turn: int = 0) -> list[int]:
     if amount < len(sizes):
         given = {(turn + step) % len(sizes) for step in range(amount)}
         return [1 if place in given else 0 for place in range(len(sizes))]
+    # One each, and of the rest the whole parts, then one more to those with the largest remainders.
     left, wanted = amount - len(sizes), total - len(sizes)
     shares = [divmod((size - 1) * left, wanted) for size in sizes]
     extra = left - sum(whole for whole, _ in shares)
-    by_rest = sorted(range(len(sizes)), key=lambda place: (-shares[place][1], place))[:extra]
-    lucky = dict.fromkeys(by_rest)
+    lucky = set(sorted(range(len(sizes)), key=lambda place: -shares[place][1])[:extra])
     return [1 + whole + (place in lucky) for place, (whole, _) in enumerate(shares)]
 
 
@@ -146,16 +152,11 @@ def split(ranges: Sequence[OffsetRange], *, partitions_min: int = 0, messages_ma
     means no limit. There are fewer pieces if there are fewer messages.
     """
     pieces = [1 if not messages_max else -(-each.size // messages_max) for each in ranges]
-    while sum(pieces) < partitions_min:
-        # Split the range with the largest pieces once more. Pieces shrink, so the loop ends.
-        place = max(range(len(ranges)), key=lambda place: ranges[place].size / pieces[place], default=None)
-        if place is None or ranges[place].size <= pieces[place]:
-            break
-        pieces[place] += 1
-    return [piece for each, number in zip(ranges, pieces, strict=True) for piece in _cut(each, number)]
-
-
-def _cut(whole: OffsetRange, pieces: int) -> Iterator[OffsetRange]:
-    for place in range(pieces):
-        begin = whole.begin + whole.size * place // pieces
-        yield whole._replace(begin=begin, end=whole.begin + whole.size * (place + 1) // pieces)
+    # Split the range with the largest pieces once more. A piece has at least one message.
+    while sum(pieces) < min(partitions_min, count(ranges)):
+        pieces[max(range(len(ranges)), key=lambda place: ranges[place].size / pieces[place])] += 1
+    found = []
+    for each, parts in zip(ranges, pieces, strict=True):
+        ends = [each.begin + each.size * place // parts for place in range(parts + 1)]
+        found += [each._replace(begin=begin, end=end) for begin, end in pairwise(ends)]
+    return found

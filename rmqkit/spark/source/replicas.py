@@ -20,12 +20,13 @@ import time
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from rmqkit.client.routes import MASTER_ID, Route, read_route
 from rmqkit.errors import NoRoute, PeerUnreachable, RemoteProtocolError, RmqkitError
 from rmqkit.runtime.connection import Address
 from rmqkit.spark.link import Link, give, take
 from rmqkit.spark.options import SourceOptions
 from rmqkit.wire.bodies import TopicRoute
-from rmqkit.wire.codes import PermName, RequestCode, ResponseCode
+from rmqkit.wire.codes import RequestCode, ResponseCode
 from rmqkit.wire.schemas.nameserver import GetRouteInfoRequest
 
 PAUSE_FIRST_MS = 100
@@ -48,7 +49,7 @@ class ReadReplica(NamedTuple):
 
     @property
     def is_master(self) -> bool:
-        return self.broker_id == 0 and not self.is_acting
+        return self.broker_id == MASTER_ID and not self.is_acting
 
 
 def members_of(namesrv: Sequence[str], topic: str, broker: str, timeout_s: float) -> list[ReadReplica]:
@@ -59,13 +60,9 @@ def members_of(namesrv: Sequence[str], topic: str, broker: str, timeout_s: float
     """
     last: RmqkitError = NoRoute("no name server is configured: set option namesrv")
     for text in namesrv:
+        link = None
         try:
-            address = Address.parse(text)
-            link = take(address, timeout_s)
-        except (ValueError, PeerUnreachable) as error:
-            last = PeerUnreachable(f"name server {text}: {error}", kind="connect", address=text)
-            continue
-        try:
+            link = take(Address.parse(text), timeout_s)
             answer, body = link.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, GetRouteInfoRequest(topic=topic))
             give(link)
             if answer.code != 0:
@@ -73,28 +70,25 @@ def members_of(namesrv: Sequence[str], topic: str, broker: str, timeout_s: float
                 if answer.code == ResponseCode.TOPIC_NOT_EXIST:
                     why = f"has no route for topic {topic}: it was deleted, or all its brokers are down"
                 last = NoRoute(f"name server {text} {why}", code=answer.code, remark=answer.remark)
-            elif found := _members(TopicRoute.decode(body), broker):
+            elif found := _members(read_route(topic, TopicRoute.decode(body)), broker):
                 return found
             else:
                 last = NoRoute(f"the route of {topic} at name server {text} has no broker {broker}")
         except (PeerUnreachable, RemoteProtocolError, ValueError) as error:
-            link.close()
-            last = PeerUnreachable(f"name server {text}: {error}", kind="lost", address=text)
+            if link is not None:
+                link.close()
+            last = PeerUnreachable(f"name server {text}: {error}", kind="lost" if link else "connect", address=text)
     raise last
 
 
-def _members(route: TopicRoute, broker: str) -> list[ReadReplica]:
-    is_writable = any(each.broker_name == broker and each.perm & PermName.PERM_WRITE for each in route.queue_datas)
+def _members(route: Route, broker: str) -> list[ReadReplica]:
     now_s = time.monotonic()
-    found = [
-        ReadReplica(broker_id, Address.parse(text), data.enable_acting_master and not is_writable and broker_id == 0)
-        for data in route.broker_datas
-        if data.broker_name == broker
-        for broker_id, text in data.broker_addrs.items()
-    ]
     # The route lists an acting master under its own id, too.
-    seen = {member.address: member for member in sorted(found, key=lambda member: -member.broker_id)}
-    return sorted(seen.values(), key=lambda member: (_silent_until_s.get(member.address, 0) > now_s, member.broker_id))
+    members = {
+        address: ReadReplica(broker_id, address, broker_id == MASTER_ID and broker in route.acting)
+        for broker_id, address in sorted(route.brokers.get(broker, {}).items(), reverse=True)
+    }
+    return sorted(members.values(), key=lambda each: (_silent_until_s.get(each.address, 0) > now_s, each.broker_id))
 
 
 class Replicas:
@@ -104,11 +98,8 @@ class Replicas:
         self.link: Link | None = None
         self.member: ReadReplica | None = None
         self.round = 0
-        self._namesrv = options.namesrv
-        self._topic = topic
-        self._broker = broker
-        self._may_wait = options.when_down == "wait"
-        self._wait_s = options.max_wait_for_broker / 1000
+        self._topic, self._broker = topic, broker
+        self._options = options
         self._timeout_s = options.request_timeout / 1000
         self._left: list[ReadReplica] = []
         #: Since when there is no progress (monotonic seconds); None while there is.
@@ -128,7 +119,7 @@ class Replicas:
         if self.member is None or not self.member.is_master:
             return False
         try:
-            members = members_of(self._namesrv, self._topic, self._broker, self._timeout_s)
+            members = self._members()
         except NoRoute as error:
             return or_is_forgotten and error.code == ResponseCode.TOPIC_NOT_EXIST
         except PeerUnreachable:
@@ -160,9 +151,7 @@ class Replicas:
                 self.link.allow(self._timeout_s)
                 self.member = member
             except PeerUnreachable as error:
-                self.stuck_s()
-                self._why = error
-                _silent_until_s[member.address] = time.monotonic() + SILENT_S
+                self._stalled(error, silent=member.address)
         return self.link
 
     def progressed(self) -> None:
@@ -173,18 +162,21 @@ class Replicas:
 
     def failed(self, error: RmqkitError) -> None:
         """Record that the member did not respond or violated the protocol; close its connection."""
-        self.stuck_s()
-        self._why = error
-        if self.link is not None:
-            _silent_until_s[self.link.address] = time.monotonic() + SILENT_S
-            self.link.close()
-            self.link = None
+        assert self.link is not None
+        self._stalled(error, silent=self.link.address)
+        self.link.close()
+        self.link = None
 
     def turn(self, why: RmqkitError) -> None:
         """Turn to the next member, because this one responded that it lacks the messages."""
+        self._stalled(why)
+        self.release()
+
+    def _stalled(self, why: RmqkitError, silent: Address | None = None) -> None:
         self.stuck_s()
         self._why = why
-        self.release()
+        if silent is not None:
+            _silent_until_s[silent] = time.monotonic() + SILENT_S
 
     def release(self) -> None:
         """Give the connection back for the next range."""
@@ -198,19 +190,21 @@ class Replicas:
         Raises NoRoute or PeerUnreachable if there is no waiting time left.
         """
         if self.round:
-            waited_s = self.stuck_s()
+            waited_s, may_wait = self.stuck_s(), self._options.when_down == "wait"
             pause_s = min(PAUSE_FIRST_MS * 2 ** min(self.round - 1, 10), PAUSE_MAX_MS) / 1000
-            if not self._may_wait or waited_s + pause_s > self._wait_s:
-                raise self._given_up(waited_s)
+            if not may_wait or waited_s + pause_s > self._options.max_wait_for_broker / 1000:
+                raise self._given_up(f"after {waited_s:.0f} s" if may_wait else "without waiting (whenDown=fail)")
             time.sleep(pause_s)
         self.round += 1
         try:
-            self._left = members_of(self._namesrv, self._topic, self._broker, self._timeout_s)
+            self._left = self._members()
         except (NoRoute, PeerUnreachable) as error:
             self._why = error
 
-    def _given_up(self, waited_s: float) -> RmqkitError:
-        wait = f"after {waited_s:.0f} s" if self._may_wait else "without waiting (whenDown=fail)"
+    def _members(self) -> list[ReadReplica]:
+        return members_of(self._options.namesrv, self._topic, self._broker, self._timeout_s)
+
+    def _given_up(self, wait: str) -> RmqkitError:
         text = f"no broker of group {self._broker} can be read for topic {self._topic}, {wait}: {self._why}"
         if isinstance(self._why, NoRoute):
             return NoRoute(text, code=self._why.code, remark=self._why.remark)

@@ -9,7 +9,7 @@ One pass over all bytes finds the separators. The text between two `\\x02` is a 
 name, a `\\x01` and a value (`wire.properties`).
 """
 
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from itertools import pairwise
 from typing import Any, Self, TypeAlias
 
@@ -21,10 +21,6 @@ Ints: TypeAlias = "NDArray[np.int64]"
 Bytes: TypeAlias = "NDArray[np.uint8]"
 
 INT32_MAX = 2**31 - 1
-#: With more distinct names than this in a batch, duplicates are found by sorting.
-_FEW_NAMES = 64
-#: Size of a name in bytes -> the integer type in which names of this size are compared.
-_AS_NUMBER: dict[int, np.dtype[Any]] = {1: np.dtype("u1"), 2: np.dtype("u2"), 4: np.dtype("u4"), 8: np.dtype("u8")}
 
 
 def gather(data: Bytes, positions: Ints, dtype: np.dtype[Any]) -> NDArray[Any]:
@@ -74,7 +70,7 @@ class AlikeProperties:
     value.
     """
 
-    def __init__(self, texts: Bytes, separators: Ints, names: list[bytes]) -> None:
+    def __init__(self, texts: Bytes, separators: Ints, names: list[str]) -> None:
         self._texts = texts
         self._separators = separators
         self._names = names
@@ -103,11 +99,11 @@ class AlikeProperties:
                 return None
             if (gather(texts, begins, np.dtype(f"S{size}")) != name.rstrip(b"\0")).any():
                 return None
-            names.append(name)
+            names.append(name.decode())
         return cls(texts, lines, names) if len(set(names)) == len(names) else None
 
-    def named(self, name: bytes) -> pa.Array:
-        """Return each record's last value of a name (of 1, 2, 4 or 8 bytes), or null."""
+    def named(self, name: str) -> pa.Array:
+        """Return each record's last value of a name, or null."""
         lines = self._separators
         if name not in self._names:
             return pa.nulls(len(lines), pa.string())
@@ -127,73 +123,46 @@ class AlikeProperties:
 
 
 @lru_cache(maxsize=4)
-def _repeated(names: tuple[bytes, ...], count: int) -> pa.Array:
-    every = pa.array([name.decode() for name in names], pa.string())
-    return every.take(pa.array(np.tile(np.arange(len(names)), count)))
+def _repeated(names: tuple[str, ...], count: int) -> pa.Array:
+    return pa.array(names, pa.string()).take(pa.array(np.tile(np.arange(len(names)), count)))
 
 
 class MixedProperties:
     """Properties of records with any names; used like `AlikeProperties`.
 
-    Pair `i` has the name `texts[name_begins[i]:name_ends[i]]` and the value
-    `texts[value_begins[i]:value_ends[i]]`. Record `r` has the pairs from `firsts[r]` up to
-    `firsts[r + 1]` (exclusive).
+    Record `r` has the pairs from `firsts[r]` up to `firsts[r + 1]` (exclusive).
     """
 
     def __init__(self, texts: Bytes, offsets: Ints, separators: Ints) -> None:
-        self.texts = texts
-        self.count = len(offsets) - 1
-        is_lead = np.zeros(texts.size, np.bool_)
-        is_lead[offsets[:-1]] = True
         # Add a separator behind the end, so that every pair has an end.
-        at = np.append(separators, texts.size)
-        kinds = np.append(texts[separators], np.uint8(2))
+        at, kinds = np.append(separators, texts.size), np.append(texts[separators], np.uint8(2))
         outer = np.flatnonzero(kinds == 2)
-        before, after = outer[:-1], outer[1:]
-        name_begins, name_ends, value_ends = at[before] + 1, at[before + 1], at[after]
-        is_pair = (kinds[before + 1] == 1) & (name_ends > name_begins) & (value_ends > name_ends + 1)
-        self.name_begins = name_begins[is_pair]
-        self.name_ends = name_ends[is_pair]
-        self.value_begins = self.name_ends + 1
-        self.value_ends = value_ends[is_pair]
-        ordinals = np.append(np.cumsum(is_pair) - is_pair, len(self.name_begins))
-        leads = np.flatnonzero(is_lead[at[before]])
-        self.firsts = np.append(ordinals[leads], ordinals[-1])
+        begins, name_ends, ends = at[outer[:-1]] + 1, at[outer[:-1] + 1], at[outer[1:]]
+        are_pairs = (kinds[outer[:-1] + 1] == 1) & (name_ends > begins) & (ends > name_ends + 1)
+        begins, name_ends, ends = begins[are_pairs], name_ends[are_pairs], ends[are_pairs]
+        self._names = slices(texts, begins, name_ends, pa.string()).dictionary_encode()
+        self._values = slices(texts, name_ends + 1, ends, pa.string())
+        self._firsts: Ints = np.searchsorted(begins, offsets)
+        self._codes = self._names.indices.to_numpy()
+        #: The record of each pair.
+        self._rows: Ints = np.repeat(np.arange(len(offsets) - 1), np.diff(self._firsts))
 
-    @cached_property
-    def rows(self) -> Ints:
-        """The record of each pair."""
-        return np.repeat(np.arange(self.count, dtype=np.int64), np.diff(self.firsts))
-
-    def named(self, name: bytes) -> pa.Array:
-        sizes = self.name_ends - self.name_begins
-        found = np.flatnonzero(sizes == len(name))
-        number = _AS_NUMBER[len(name)]
-        if found.size:
-            wanted = np.frombuffer(name, number)[0]
-            found = found[gather(self.texts, self.name_begins[found], number) == wanted]
-        pairs = np.full(self.count, -1, np.int64)
-        pairs[self.rows[found]] = found
-        there = pairs >= 0
-        if not there.any():
-            return pa.nulls(self.count, pa.string())
-        found = pairs[there]
-        values = slices(self.texts, self.value_begins[found], self.value_ends[found], pa.string())
-        if len(found) == self.count:
-            return values
-        return values.take(pa.array(np.cumsum(there) - 1, mask=~there))
+    def named(self, name: str) -> pa.Array:
+        found = np.flatnonzero(self._codes == self._names.dictionary.index(name).as_py())
+        pairs = np.full(len(self._firsts) - 1, -1)
+        pairs[self._rows[found]] = found
+        return self._values.take(pa.array(pairs, mask=pairs < 0))
 
     def maps(self, kind: pa.MapType) -> pa.Array:
-        names = slices(self.texts, self.name_begins, self.name_ends, pa.string())
-        values, firsts = np.arange(len(names), dtype=np.int64), self.firsts
-        kept = _kept(self.rows, names, self.count)
-        if kept is not None:
-            is_kept, values = kept
-            names = names.filter(pa.array(is_kept))
-            firsts = np.append(0, np.cumsum(is_kept))[firsts]
-            values = values[is_kept]
-        texts = slices(self.texts, self.value_begins[values], self.value_ends[values], pa.string())
-        return pa.MapArray.from_arrays(pa.array(firsts.astype(np.int32)), names, texts, type=kind)
+        firsts, names, values = self._firsts, self._names.dictionary_decode(), self._values
+        keys = self._rows * len(self._names.dictionary) + self._codes
+        if (np.diff(np.sort(keys, kind="stable")) == 0).any():
+            begins = np.unique(keys, return_index=True)[1]
+            lasts = len(keys) - 1 - np.unique(keys[::-1], return_index=True)[1]
+            order = np.argsort(begins)
+            firsts = np.searchsorted(begins[order], firsts)
+            names, values = names.take(pa.array(begins[order])), values.take(pa.array(lasts[order]))
+        return pa.MapArray.from_arrays(pa.array(firsts.astype(np.int32)), names, values, type=kind)
 
 
 def _joined(data: Bytes, begins: Ints, ends: Ints) -> tuple[Bytes, Ints]:
@@ -205,39 +174,12 @@ def _joined(data: Bytes, begins: Ints, ends: Ints) -> tuple[Bytes, Ints]:
     offsets = np.frombuffer(copied.buffers()[1], np.int32)[: len(begins) + 1].astype(np.int64)
     texts = np.frombuffer(copied.buffers()[2], np.uint8)[: offsets[-1]].copy()
     texts[offsets[:-1]] = 2
-    if (texts < 0x80).all():
-        return texts, offsets
     try:
-        texts.tobytes().decode()
-    except UnicodeDecodeError:
+        buffers = [None, copied.buffers()[1], pa.py_buffer(texts)]
+        pa.Array.from_buffers(pa.string(), len(begins), buffers).validate(full=True)
+    except pa.ArrowInvalid:
         # As in Java, each invalid byte becomes U+FFFD.
         each = [bytes(texts[a:b]).decode("utf-8", "replace").encode() for a, b in pairwise(offsets)]
         offsets = np.append(0, np.cumsum([len(text) for text in each]))
         texts = np.frombuffer(b"".join(each), np.uint8)
     return texts, offsets
-
-
-def _kept(rows: Ints, names: pa.Array, count: int) -> tuple[NDArray[np.bool_], Ints] | None:
-    """Return a mask of the pairs to keep, and for each pair the pair whose value it has.
-
-    Returns None if no record has a name twice.
-    """
-    encoded = names.dictionary_encode()
-    codes, width = encoded.indices.to_numpy().astype(np.int64), max(1, len(encoded.dictionary))
-    keys = rows * width + codes
-    if width <= _FEW_NAMES:
-        seen = np.zeros(count * width, np.bool_)
-        seen[keys] = True
-        if np.count_nonzero(seen) == len(keys):
-            return None
-    order = np.argsort(keys, kind="stable")
-    ordered = keys[order]
-    starts = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1])) if len(keys) else order
-    if len(starts) == len(keys):
-        return None
-    lasts = order[np.append(starts[1:], len(keys)) - 1]
-    kept = np.zeros(len(keys), np.bool_)
-    kept[order[starts]] = True
-    values = np.arange(len(keys), dtype=np.int64)
-    values[order[starts]] = lasts
-    return kept, values

@@ -5,7 +5,6 @@ it read in the workers. Therefore it connects only when Spark first asks for off
 no connection. Spark does not call `stop` when a query ends: it ends the streaming process.
 """
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -19,21 +18,19 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from rmqkit.spark.options import SourceOptions
-from rmqkit.spark.rows import row_schema, rows_of
+from rmqkit.spark.rows import PartitionReader
 from rmqkit.spark.source.query_plan import StreamPlan
 from rmqkit.spark.source.topics import Topics
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql.types import StructType
 
 
-class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Plans the batches of a stream on the driver, and reads their partitions in the workers."""
+class StreamReader(PartitionReader, DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Plans the batches of a stream on the driver."""
 
     def __init__(self, options: SourceOptions, schema: "StructType") -> None:
-        self._options = options
-        self._schema = row_schema(options, schema)
+        super().__init__(options, schema)
         self._topics: Topics | None = None
         self._plan: StreamPlan | None = None
 
@@ -66,9 +63,6 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         return [InputPartition(each) for each in self._planning.ranges(start, end)]
-
-    def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
-        return rows_of(partition.value, self._options, self._schema)
 
     def commit(self, end: dict[str, Any]) -> None:
         self._planning.done(end)

@@ -52,15 +52,9 @@ from rmqkit.spark.source.ranges import OffsetRange
 from rmqkit.spark.source.replicas import Replicas
 from rmqkit.wire.codes import MessageSysFlag, PullSysFlag, RequestCode, ResponseCode
 from rmqkit.wire.properties import PROPERTY_TAGS
-from rmqkit.wire.record import (
-    POSITION_QUEUE_OFFSET,
-    POSITION_SYS_FLAG,
-    Buffer,
-    Record,
-    encode_record,
-)
+from rmqkit.wire.record import POSITION_QUEUE_OFFSET, POSITION_SYS_FLAG, Buffer, encode_record
 from rmqkit.wire.remoting.frames import CODEC_ROCKETMQ, frame
-from rmqkit.wire.remoting.headers import encode_request
+from rmqkit.wire.remoting.headers import binary_fields, encode_request
 from rmqkit.wire.schema import from_ext, to_ext
 from rmqkit.wire.schemas.pull import PullMessageRequest, PullMessageResponse
 
@@ -77,19 +71,16 @@ CUT_WAIT_MS = 3000
 ANSWER_BYTES_MAX = 8 * 1024 * 1024
 _WRAPPED = MessageSysFlag.INNER_BATCH | MessageSysFlag.NEED_UNWRAP
 _FOUND = int(ResponseCode.SUCCESS)
-_NOTHING = {
-    int(code) for code in (ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_RETRY_IMMEDIATELY, ResponseCode.PULL_OFFSET_MOVED)
-}
+_NOTHING = frozenset({ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_RETRY_IMMEDIATELY, ResponseCode.PULL_OFFSET_MOVED})
 #: Response codes that neither another member nor a repeat will change.
-_FINAL = {
-    int(code)
-    for code in (
+_FINAL = frozenset(
+    {
         ResponseCode.NO_PERMISSION,
         ResponseCode.INVALID_PARAMETER,
         ResponseCode.SUBSCRIPTION_PARSE_FAILED,
         ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
-    )
-}
+    }
+)
 _i32 = Struct(">i").unpack_from
 _i64 = Struct(">q").unpack_from
 _opaque = Struct(">i").pack
@@ -133,16 +124,12 @@ class PullRequests:
         return _encoded(opaque, sign({**self._ext, "queueOffset": str(offset), "maxMsgNums": str(count)}, b""))
 
     def _made(self, offset_digits: int, count_digits: int) -> bytes:
-        # No text of the request contains \0, the place of a digit.
-        offset, count = "\0" * offset_digits, "\0" * count_digits
-        text = _encoded(0, self._ext | {"queueOffset": offset, "maxMsgNums": count})
-        parts, rest = [text[:_OPAQUE_AT]], text[_OPAQUE_AT + 4 :]
-        for name, places in (("queueOffset", offset), ("maxMsgNums", count)):
-            field = name.encode() + len(places).to_bytes(4, "big")
-            before, _, rest = rest.partition(field + places.encode())
-            parts.append(before + field)
-        first, second, third, last = (part.replace(b"%", b"%%") for part in (*parts, rest))
-        return first + b"%b" + second + b"%d" + third + b"%d" + last
+        places = {"queueOffset": "1" * offset_digits, "maxMsgNums": "2" * count_digits}
+        fields = binary_fields(places)
+        before, _, after = _encoded(0, self._ext | places).partition(fields)
+        parts = [part.replace(b"%", b"%%") for part in (before[:_OPAQUE_AT], before[_OPAQUE_AT + 4 :], after)]
+        numbers = fields.replace(b"1" * offset_digits, b"%d").replace(b"2" * count_digits, b"%d")
+        return parts[0] + b"%b" + parts[1] + numbers + parts[2]
 
 
 def _encoded(opaque: int, ext: Mapping[str, str]) -> bytes:
@@ -210,21 +197,18 @@ class RangeReader:
                 else:
                     replicas.failed(trouble)
                 continue
-            is_enough = self._rows >= BATCH_ROWS or link.held >= BATCH_BYTES_MAX
-            if is_enough and pulls.is_whole:
+            if (self._rows >= BATCH_ROWS or link.held >= BATCH_BYTES_MAX) and pulls.is_whole:
                 yield from self._flush(link)
         if replicas.link is not None:
             yield from self._flush(replicas.link)
 
     def _send(self, link: Link) -> None:
-        due = self.pulls.due()
-        if not due:
-            return
         requests = []
-        for pull in due:
+        for pull in self.pulls.due():
             pull.opaque = link.opaque()
             requests.append(self._requests.frame(pull.opaque, pull.begin, pull.count, link.sign))
-        link.send(b"".join(requests), len(due))
+        if requests:
+            link.send(b"".join(requests), len(requests))
 
     def _receive(self, link: Link) -> None:
         answer = link.receive()
@@ -241,11 +225,9 @@ class RangeReader:
             self._refused(pull, answer)
 
     def _collect(self) -> None:
-        before = self.pulls.position
         for chunk in self.pulls.done():
             self._chunks.append(chunk)
             self._rows += len(chunk.starts)
-        if self.pulls.position > before:
             self.replicas.progressed()
 
     # --- what an answer means
@@ -299,19 +281,18 @@ class RangeReader:
     def _nothing(self, pull: Pull[Chunk], answer: LinkReply) -> None:
         """Handle a response without messages to the first pull in flight."""
         found = _offsets(answer)
-        is_master = self.replicas.read_from == "master"
         is_beyond = pull.begin >= found.max_offset
+        range_there = f"has offsets {found.min_offset} to {found.max_offset}"
         if not is_beyond and found.min_offset <= pull.begin:
             if found.next_begin_offset <= pull.begin:
-                raise _Elsewhere(self._lacks(f"has offsets {found.min_offset} to {found.max_offset}, but returns nothing"))
+                raise _Elsewhere(self._lacks(f"{range_there}, but returns nothing"))
             if self.tags:
                 self.pulls.brought(pull, Chunk(None, []), min(found.next_begin_offset, pull.end))
-                return
-            self._left_out(pull, answer, found.next_begin_offset)
-            return
-        if not is_master:
-            raise _Elsewhere(self._lacks(f"has offsets {found.min_offset} to {found.max_offset}"))
-        if is_beyond:
+            else:
+                self._left_out(pull, answer, found.next_begin_offset)
+        elif self.replicas.read_from != "master":
+            raise _Elsewhere(self._lacks(range_there))
+        elif is_beyond:
             self._wait_for_the_end()
             self._lost(pull.end, found.min_offset, _why_beyond(pull.begin, found))
         else:
@@ -319,19 +300,14 @@ class RangeReader:
             self._lost(min(found.min_offset, pull.end), found.min_offset, cause)
 
     def _refused(self, pull: Pull[Chunk], answer: LinkReply) -> None:
-        error = BrokerError(
-            f"{self.range.broker} refuses to return messages of {self._name} from offset {pull.begin}: "
-            f"{answer.remark or answer.code}",
-            code=answer.code,
-            remark=answer.remark,
-        )
-        if answer.code in _FINAL:
-            raise error
         if answer.code == ResponseCode.TOPIC_NOT_EXIST and self.replicas.read_from == "master":
             self._wait_for_the_end()
             self._lost(pull.end, 0, "the topic was deleted", or_is_forgotten=True)
             return
-        raise _Elsewhere(error)
+        why = answer.remark or answer.code
+        text = f"{self.range.broker} refuses to return messages of {self._name} from offset {pull.begin}: {why}"
+        error = BrokerError(text, code=answer.code, remark=answer.remark)
+        raise error if answer.code in _FINAL else _Elsewhere(error)
 
     def _left_out(self, pull: Pull[Chunk], answer: LinkReply, upto: int) -> None:
         offset, tries = self._missed
@@ -356,14 +332,14 @@ class RangeReader:
             raise _Elsewhere(self._lacks("is no longer master according to the name servers, and lacks messages"))
         wanted = self.pulls.position
         if self.options.fail_on_data_loss:
-            raise DataLoss(self.range.topic, self.range.broker, self.range.queue, wanted, smallest, cause)
+            raise DataLoss(*self.range.key, wanted, smallest, cause)
         log.warning("%s: offsets %d to %d are gone and skipped; likely cause: %s", self._name, wanted, upto - 1, cause)
         self.pulls.restart(upto)
         self.replicas.progressed()
 
     @property
     def _name(self) -> str:
-        return queue_name(self.range.topic, self.range.broker, self.range.queue)
+        return queue_name(*self.range.key)
 
     def _lacks(self, what: str) -> PeerUnreachable:
         member = self.replicas.member
@@ -411,13 +387,10 @@ class RangeReader:
         for row in np.flatnonzero(are_broken).tolist():
             offset, why = int(records.head(POSITION_QUEUE_OFFSET)[row]), records.damage(row)
             if not self.replicas.is_master_now():
-                who = str(self.replicas.member.address) if self.replicas.member else ""
-                text = (
-                    f"{who} has a damaged record at offset {offset} of {self._name}; the group's master may have it intact"
-                )
-                raise PeerUnreachable(text, kind="behind", address=who)
+                what = f"has a damaged record at offset {offset} of {self._name}; the group's master may have it intact"
+                raise self._lacks(what)
             if self.options.fail_on_data_loss:
-                raise DataLoss(self.range.topic, self.range.broker, self.range.queue, offset, offset + 1, why)
+                raise DataLoss(*self.range.key, offset, offset + 1, why)
             log.warning("%s: offset %d is skipped: %s", self._name, offset, why)
         return records.at(~are_broken)
 
@@ -472,14 +445,13 @@ def _apart(records: DecodedRecords) -> DecodedRecords:
 def _records_apart(body: bytes) -> bytes:
     from rmqkit.client.consumers.pull import unwrapped_records
 
-    return b"".join(encode_record(**_fields(record)) for record in unwrapped_records(body))
-
-
-def _fields(record: Record) -> dict[str, Any]:
-    fields = record._asdict()
-    for name in ("size", "magic", "body_crc"):
-        del fields[name]
-    return fields
+    made = []
+    for record in unwrapped_records(body):
+        fields = record._asdict()
+        for name in ("size", "magic", "body_crc"):
+            del fields[name]
+        made.append(encode_record(**fields))
+    return b"".join(made)
 
 
 def _offsets(answer: LinkReply) -> PullMessageResponse:

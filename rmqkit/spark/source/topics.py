@@ -19,7 +19,6 @@ from rmqkit.client.client import decoded, fields
 from rmqkit.client.consumers.offset_store import RemoteOffsets
 from rmqkit.client.consumers.pull import BATCH_SIZE, pull
 from rmqkit.client.flow import gather, start
-from rmqkit.client.message import MessageExt
 from rmqkit.client.routes import MASTER_ID, Route
 from rmqkit.errors import BrokerError, ClientError, NoRoute, PeerUnreachable
 from rmqkit.runtime.connection import Address
@@ -29,12 +28,7 @@ from rmqkit.spark.source.topic_reader import READER_GROUP
 from rmqkit.wire.bodies import TopicOffset, TopicStatsTable, parse_subscription
 from rmqkit.wire.codes import RequestCode, ResponseCode
 from rmqkit.wire.fastjson import MessageQueue
-from rmqkit.wire.schemas.offsets import (
-    GetMaxOffsetRequest,
-    GetMaxOffsetResponse,
-    GetMinOffsetRequest,
-    GetMinOffsetResponse,
-)
+from rmqkit.wire.schemas.offsets import GetMaxOffsetRequest, GetMaxOffsetResponse, GetMinOffsetRequest, GetMinOffsetResponse
 from rmqkit.wire.schemas.topics import GetTopicStatsInfoRequest
 
 if TYPE_CHECKING:
@@ -122,8 +116,11 @@ class Topics:
 
     def stored_ms(self, key: QueueKey, offset: int) -> int | None:
         """Return the message's store time in Unix ms, or None if the message cannot be read."""
-        messages = self._admin.io.wait("stored_ms", lambda: start(self._pull(key, offset, 1)))
-        return next((each.store_timestamp_ms for each in messages if each.queue_offset == offset), None)
+        try:
+            message = self._admin.message_at(_queue(key), offset)
+        except ClientError:
+            return None
+        return None if message is None else message.store_timestamp_ms
 
     def _of_each(
         self, name: str, keys: Iterable[QueueKey], ask: Callable[[QueueKey], Coroutine[Any, Any, T | None]]
@@ -143,13 +140,11 @@ class Topics:
         names = await self._names()
         routes = await gather([start(self._route(name)) for name in names])
         found = [route for route in routes if route is not None]
-        asked = [
-            (route, broker) for route in found for broker in route.brokers if selects(self._options, route.topic, broker)
-        ]
+        asked = [(route, name) for route in found for name in route.brokers if selects(self._options, route.topic, name)]
         answers = await gather([start(self._group(route, broker, known)) for route, broker in asked])
         queues: dict[QueueKey, TopicOffset] = {}
         closed: Ends = {}
-        masters: list[tuple[str, str]] = []
+        masters: set[tuple[str, str]] = set()
         silent: dict[tuple[str, str], str] = {}
         for (route, broker), answer in zip(asked, answers, strict=True):
             if isinstance(answer, str):
@@ -157,15 +152,13 @@ class Topics:
                 continue
             table, is_master = answer
             if is_master:
-                masters.append((route.topic, broker))
+                masters.add((route.topic, broker))
             readable = set(route.subscribe)
             for queue, offsets in table.items():
                 key = QueueKey(route.topic, broker, queue.queue_id)
-                if not selects(self._options, *key):
-                    continue
-                if queue in readable:
+                if queue in readable and selects(self._options, *key):
                     queues[key] = offsets
-                else:
+                elif selects(self._options, *key):
                     closed[key] = offsets.max_offset
         return TopicSnapshot(
             {key: queues[key].min_offset for key in sorted(queues)},
@@ -214,7 +207,9 @@ class Topics:
         failures = []
         for broker_id, address in sorted(route.brokers[broker].items()):
             try:
-                table = await self._stats(route.topic, address)
+                request = GetTopicStatsInfoRequest(topic=route.topic)
+                reply = await self._client.ask(address, RequestCode.GET_TOPIC_STATS_INFO, request)
+                table = decoded(reply, TopicStatsTable.decode).offset_table
                 # The tables of old brokers lack queues that are readable but no longer writable.
                 wanted = [queue for queue in route.subscribe if queue.broker_name == broker]
                 wanted += [_queue(key) for key in known if key.topic == route.topic and key.broker == broker]
@@ -227,15 +222,10 @@ class Topics:
                 self._client.routes.refresh_soon(route.topic)
         return "; ".join(failures) or "the name servers have no address for it"
 
-    async def _stats(self, topic: str, address: Address) -> dict[MessageQueue, TopicOffset]:
-        reply = await self._client.ask(address, RequestCode.GET_TOPIC_STATS_INFO, GetTopicStatsInfoRequest(topic=topic))
-        return decoded(reply, TopicStatsTable.decode).offset_table
-
     async def _ends_of(self, queue: MessageQueue, address: Address) -> TopicOffset:
-        smallest = GetMinOffsetRequest(topic=queue.topic, queue_id=queue.queue_id)
-        first = await self._client.ask(address, RequestCode.GET_MIN_OFFSET, smallest)
-        largest = GetMaxOffsetRequest(topic=queue.topic, queue_id=queue.queue_id)
-        last = await self._client.ask(address, RequestCode.GET_MAX_OFFSET, largest)
+        ask, topic, queue_id = self._client.ask, queue.topic, queue.queue_id
+        first = await ask(address, RequestCode.GET_MIN_OFFSET, GetMinOffsetRequest(topic=topic, queue_id=queue_id))
+        last = await ask(address, RequestCode.GET_MAX_OFFSET, GetMaxOffsetRequest(topic=topic, queue_id=queue_id))
         return TopicOffset(
             min_offset=max(0, fields(first, GetMinOffsetResponse).offset),
             max_offset=max(0, fields(last, GetMaxOffsetResponse).offset),
@@ -258,28 +248,23 @@ class Topics:
         return [str(error) for error in errors]
 
     async def _size(self, queue_range: OffsetRange) -> float | None:
-        messages = await self._pull(queue_range.key, queue_range.begin, min(BATCH_SIZE, queue_range.size))
-        return sum(message.record.size for message in messages) / len(messages) if messages else None
-
-    async def _pull(self, key: QueueKey, offset: int, count: int) -> list[MessageExt]:
-        """Return the messages that the broker returns at once; none if it does not respond."""
-        every = parse_subscription(key.topic, "*")
         try:
             pulled = await pull(
                 self._client,
                 READER_GROUP,
-                _queue(key),
-                offset,
-                every,
-                batch_size=count,
+                _queue(queue_range.key),
+                queue_range.begin,
+                parse_subscription(queue_range.topic, "*"),
+                batch_size=min(BATCH_SIZE, queue_range.size),
                 suspend_ms=0,
                 timeout_ms=PULL_TIMEOUT_MS,
                 send_subscription=True,
             )
         except ClientError:
-            return []
-        return pulled.messages
+            return None
+        sizes = [message.record.size for message in pulled.messages]
+        return sum(sizes) / len(sizes) if sizes else None
 
 
 def _queue(key: QueueKey) -> MessageQueue:
-    return MessageQueue(key.topic, key.broker, key.queue)
+    return MessageQueue(*key)

@@ -38,28 +38,26 @@ class StoreDataSource(DataSource):
 
     def schema(self) -> str:
         from rmqkit.spark import tables
+        from rmqkit.spark.columns import STORE_COLUMNS, ddl
         from rmqkit.spark.options import parse
-        from rmqkit.spark.store.columns import STORE_COLUMNS
 
-        columns = parse(self.options, "store").columns
-        return tables.kept(", ".join(f"`{name}` {STORE_COLUMNS[name].ddl}" for name in columns), self.options)
+        return tables.kept(ddl(parse(self.options, "store").columns, STORE_COLUMNS), self.options)
 
     def reader(self, schema: StructType) -> StoreReader:
         from rmqkit.errors import ConfigError
         from rmqkit.spark import tables
+        from rmqkit.spark.columns import STORE_COLUMNS
         from rmqkit.spark.options import parse
-        from rmqkit.spark.store.columns import STORE_COLUMNS
 
         given = tables.options_of(self.options, schema, "store")
         options = parse(given, "store")
         path = given.get("path", "")
         if not path:
             raise ConfigError(f'{FORMAT} needs a path: .load("/data/store")')
-        for name in schema.names:
-            if name not in STORE_COLUMNS:
-                raise ConfigError(
-                    f"{name!r} of the schema is not a column of {FORMAT}; choose from {', '.join(STORE_COLUMNS)}"
-                )
+        unknown = [name for name in schema.names if name not in STORE_COLUMNS]
+        if unknown:
+            known = ", ".join(STORE_COLUMNS)
+            raise ConfigError(f"{unknown[0]!r} of the schema is not a column of {FORMAT}; choose from {known}")
         return StoreReader(path, replace(options, columns=tuple(schema.names)))
 
 

@@ -90,26 +90,22 @@ def log_files(folders: Sequence[Path], patterns: Sequence[str] = ()) -> list[Log
     same part of the log, if there are more than FILES_MAX, or if no name matches.
     """
     found: dict[int, Path] = {}
-    unknown = []
-    for folder in folders:
-        for path in sorted(folder.iterdir()):
-            if path.name.startswith(".") or not path.is_file():
-                continue
-            if not _is_name(path.name):
-                unknown.append(path)
-            elif int(path.name) in found:
-                raise ConfigError(f"path: {found[int(path.name)]} and {path} are the same part of a log; pass only one")
-            else:
-                found[int(path.name)] = path
+    strange = []
+    for path in (path for folder in folders for path in sorted(folder.iterdir())):
+        if path.name.startswith(".") or not path.is_file():
+            continue
+        if not _is_name(path.name):
+            why = "does not belong in a folder of commit-log files"
+            strange.append(LogFile(str(path), -1, path.stat().st_size, 0, False, why))
+        elif (other := found.setdefault(int(path.name), path)) is not path:
+            raise ConfigError(f"path: {other} and {path} are the same part of a log; pass only one")
     if len(found) > FILES_MAX:
         raise ConfigError(f"{len(found)} commit-log files exceed the limit of {FILES_MAX}: select some with option files")
-    files = _chain(found)
-    files += [
-        LogFile(str(path), -1, path.stat().st_size, 0, False, "does not belong in a folder of commit-log files")
-        for path in unknown
-    ]
-    chosen = [file for file in files if not patterns or any(fnmatchcase(Path(file.path).name, p) for p in patterns)]
-    if patterns and not chosen:
+    files = _chain(found) + strange
+    if not patterns:
+        return files
+    chosen = [file for file in files if any(fnmatchcase(Path(file.path).name, pattern) for pattern in patterns)]
+    if not chosen:
         raise ConfigError(f"files: no commit-log file is named {' or '.join(patterns)}")
     return chosen
 
@@ -119,18 +115,14 @@ def _chain(found: dict[int, Path]) -> list[LogFile]:
     common = Counter(size for size in sizes.values() if size).most_common()
     full_size = max((size for size, count in common if count == common[0][1]), default=0)
     files: list[LogFile] = []
-    is_followed = False
-    after = -1
+    is_followed, after = False, -1
     for base in sorted(found, reverse=True):
-        if 0 <= base + full_size < after and full_size:
-            missing = found[base].with_name(f"{base + full_size:0{NAME_DIGITS}d}")
-            size = after - base - full_size
-            files.append(
-                LogFile(str(missing), base + full_size, size, size, True, "missing, with all files up to the next one")
-            )
+        end = base + full_size
+        if full_size and end < after:
+            size, why = after - end, "missing, with all files up to the next one"
+            files.append(LogFile(str(found[base].with_name(f"{end:0{NAME_DIGITS}d}")), end, size, size, True, why))
         files.append(LogFile(str(found[base]), base, sizes[base], full_size, is_followed))
-        is_followed = is_followed or _holds_anything(found[base], sizes[base])
-        after = base
+        is_followed, after = is_followed or _holds_anything(found[base], sizes[base]), base
     return files[::-1]
 
 

@@ -13,10 +13,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from rmqkit.spark.columns import STORE_COLUMNS, arrow_schema
 from rmqkit.spark.decode import DecodedRecords, batches_of
 from rmqkit.spark.options import SourceOptions
 from rmqkit.spark.source.patterns import selects
-from rmqkit.spark.store.columns import STORE_COLUMNS
 from rmqkit.spark.store.files import LogFile
 from rmqkit.spark.store.scan import Bytes, Gap, RecordSlice, Scan
 
@@ -26,7 +26,7 @@ def read_file(file: LogFile, options: SourceOptions) -> Iterator[pa.RecordBatch]
 
     Raises OSError if it cannot be opened.
     """
-    schema = pa.schema([pa.field(name, STORE_COLUMNS[name].arrow_type) for name in options.columns])
+    schema = arrow_schema(options.columns, STORE_COLUMNS)
     if file.problem:
         yield _damage_row(file, Gap(0, file.size, file.problem), schema)
         return

@@ -58,6 +58,7 @@ _HEAD_MAX = _BODY_SIZE_AT + 2 * _V6_MORE + 4
 #: Limit of the bytes behind a body: topic and properties, each up to 32767, and their sizes.
 _REST_MAX = 2 * (2 + 32767)
 _SIZE_MAGIC = Struct(">ii")
+_I32_OF = Struct(">i").unpack_from
 _I32, _U32 = np.dtype(">i4"), np.dtype(">u4")
 _MARKS = re.compile(rb"\xda\xa3\x20[\xa7\xab]|\xcb\xd4\x31\x94")
 #: Properties never contain so many zeroes in a row: these come from a page that was not written.
@@ -115,16 +116,15 @@ class _Look(NamedTuple):
 class Bytes:
     """Reads an open file and holds one window of it in memory.
 
-    `data` is the window and `at` its position in the file. `unreadable` lists the byte ranges
-    [from, to) that the disk could not read, and `error` has the last reason.
+    `data` is the window and `at` its position in the file.
     """
 
     def __init__(self, fd: int, size: int, window_size: int = WINDOW_SIZE) -> None:
-        self.size = size
+        #: Ranges [from, to) that the disk could not read, and the last reason.
         self.unreadable: list[tuple[int, int]] = []
         self.error = ""
-        self.data = b""
-        self.at = 0
+        self.size = size
+        self.data, self.at = b"", 0
         self._fd = fd
         self.window_size = window_size
 
@@ -138,9 +138,8 @@ class Bytes:
     def peek(self, at: int, size: int) -> bytes:
         """Return a few bytes, from the window if it has them; the window stays."""
         index = at - self.at
-        if index >= 0 and index + size <= len(self.data):
-            return self.data[index : index + size]
-        return self.read(at, size)
+        is_held = 0 <= index <= len(self.data) - size
+        return self.data[index : index + size] if is_held else self.read(at, size)
 
     def read(self, at: int, size: int) -> bytes:
         """Return bytes of the file; sectors that cannot be read are zeroes."""
@@ -183,7 +182,7 @@ class Bytes:
             used = self.read(start, position - start).rstrip(b"\0")
             ends = [min(high, position) for low, high in self.unreadable if low < position and start < high]
             if used or ends:
-                return max(start + len(used), *ends) if ends else start + len(used)
+                return max(start + len(used), *ends, 0)
             position = start
         return 0
 
@@ -208,10 +207,8 @@ class Scan:
         rows_max: int = ROWS_MAX,
     ) -> None:
         self._source = source
-        self._base = base
-        self._full_size = full_size
-        self._is_followed = is_followed
-        self._is_live = is_live
+        self._base, self._full_size = base, full_size
+        self._is_followed, self._is_live = is_followed, is_live
         self._rows_max = rows_max
         self._topics: set[bytes] = set()
 
@@ -227,12 +224,9 @@ class Scan:
 
     def _next(self, at: int) -> list[RecordSlice | Gap | Filler]:
         source = self._source
-        run = self._run(source.hold(at, RECORD_SIZE_MIN))
-        if run is not None:
-            return [run]
-        filler = self._filler(at)
-        if filler is not None:
-            return [filler]
+        plain = self._run(source.hold(at, RECORD_SIZE_MIN)) or self._filler(at)
+        if plain is not None:
+            return [plain]
         look = self._look(at)
         if look.size and not look.why:
             # The record is too large for the rest of the window.
@@ -299,14 +293,12 @@ class Scan:
     # --- everything else
 
     def _filler(self, at: int) -> Filler | None:
-        source = self._source
-        left = source.size - at
-        head = source.peek(at, min(BLANK_SIZE, left))
+        left = self._source.size - at
+        head = self._source.peek(at, min(BLANK_SIZE, left))
         if self._is_blank(at, head):
             return Filler(at, left, "blank")
-        if any(head) or self._is_followed or source.data_end > at:
-            return None
-        return Filler(at, left, "zeroes")
+        is_end = not any(head) and not self._is_followed and self._source.data_end <= at
+        return Filler(at, left, "zeroes") if is_end else None
 
     def _is_blank(self, at: int, head: bytes) -> bool:
         return len(head) >= BLANK_SIZE and _SIZE_MAGIC.unpack_from(head) == (self._full_size - at, MAGIC_BLANK)
@@ -316,14 +308,13 @@ class Scan:
 
         If so, the size that the previous record states is right.
         """
-        if at >= self._source.size or self._filler(at) is not None:
-            return True
-        return self._look(at).size > 0
+        return at >= self._source.size or self._filler(at) is not None or self._look(at).size > 0
 
     def _look(self, at: int) -> _Look:
         """Examine the record at `at`. Reads the record only if its size and its body's agree."""
         source = self._source
-        head = source.peek(at, min(_HEAD_MAX, source.size - at))
+        left = source.size - at
+        head = source.peek(at, min(_HEAD_MAX, left))
         if len(head) < BLANK_SIZE:
             return _Look(0, f"{len(head)} bytes are too few for a record")
         size, magic = _SIZE_MAGIC.unpack_from(head)
@@ -333,29 +324,29 @@ class Scan:
             return _Look(0, "zeroes where a record should be")
         if magic not in (MAGIC_V1, MAGIC_V2):
             return _Look(0, f"magic {magic & 0xFFFFFFFF:#010x} is not a record's")
-        if not RECORD_SIZE_MIN <= size <= source.size - at:
-            return _Look(0, f"a record of {size} bytes where {source.size - at} are left")
+        if not RECORD_SIZE_MIN <= size <= left:
+            return _Look(0, f"a record of {size} bytes where {left} are left")
         flags = head[POSITION_SYS_FLAG + 3]
         body = _BODY_SIZE_AT + _V6_MORE * ((flags >> 4 & 1) + (flags >> 5 & 1)) + 4
-        body_size = int.from_bytes(head[body - 4 : body], "big", signed=True)
+        body_size = _I32_OF(head, body - 4)[0]
         rest = size - body - body_size
         if body_size < 0 or rest < 3:
             return _Look(0, f"a body of {body_size} bytes in a record of {size}")
+        unsound = _Look(0, f"the parts of a record of {size} bytes do not add up to its size")
         if rest > _REST_MAX:
-            return _Look(0, f"the parts of a record of {size} bytes do not add up to its size")
+            return unsound
         record = source.peek(at, size)
-        parts = DecodedRecords(record, [0]).parts
-        topic_at, properties = int(parts.topics[0]), int(parts.properties[0])
+        records = DecodedRecords(record, [0])
+        topic_at, properties = int(records.parts.topics[0]), int(records.parts.properties[0])
         topic_size = properties - 2 - topic_at
         if topic_size < 0 or properties > size:
             return _Look(0, f"a topic of {topic_size} bytes in a record of {size}")
-        if not parts.ok[0]:
-            return _Look(0, f"the parts of a record of {size} bytes do not add up to its size")
+        if not records.parts.ok[0]:
+            return unsound
         if source.is_unreadable(at, size):
             return _Look(size, f"some of its bytes could not be read ({source.error})", False)
-        crc = int.from_bytes(head[POSITION_BODY_CRC : POSITION_BODY_CRC + 4], "big")
+        crc, place = int(records.head(POSITION_BODY_CRC, _U32)[0]), int(records.head(POSITION_PHY_OFFSET)[0])
         why = self._problem(record, 0, crc, body, body + body_size, topic_at, properties, size)
-        place = int.from_bytes(head[POSITION_PHY_OFFSET : POSITION_PHY_OFFSET + 8], "big", signed=True)
         if not why and place != self._base + at:
             why = f"it states physical offset {place}, which is not its own"
         if not why and (head[POSITION_QUEUE_ID] | head[POSITION_QUEUE_OFFSET]) & 0x80:
@@ -365,16 +356,16 @@ class Scan:
     def _gap(self, at: int, why: str) -> list[RecordSlice | Gap | Filler]:
         """Return the unreadable bytes from `at` to the position where the scan can continue."""
         source = self._source
-        if self._source.is_unreadable(at, BLANK_SIZE):
-            why = f"could not be read ({self._source.error})"
+        if source.is_unreadable(at, BLANK_SIZE):
+            why = f"could not be read ({source.error})"
         position = self._next_sound(at + 1)
         if position is not None:
             return [Gap(at, position - at, why)]
-        end = source.size if self._is_followed else source.data_end
         if self._is_live and not self._is_followed:
             return [Filler(at, source.size - at, "tail")]
+        end = source.size if self._is_followed else source.data_end
         gap = Gap(at, end - at, f"{why}; no intact record up to the end of the written part")
-        return [gap, *([Filler(end, source.size - end, "zeroes")] if end < source.size else [])]
+        return [gap, Filler(end, source.size - end, "zeroes")] if end < source.size else [gap]
 
     def _next_sound(self, at: int) -> int | None:
         """Return where the first intact record, or the file's blank record, begins from `at` on."""

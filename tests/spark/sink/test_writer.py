@@ -1,6 +1,7 @@
 """The sink with real brokers: rows become messages; a repeated task or batch uses the same keys."""
 
 import json
+import os
 import pickle
 import re
 import time
@@ -17,11 +18,17 @@ from rmqkit.spark.sink.row_sender import WriteFailed
 from tests.spark.lakes import stored
 
 
+def close_kept():
+    """Close the producers of this process, which continues without Spark."""
+    for key in [key for key in row_sender._KEPT if key[0] == os.getpid()]:
+        row_sender._KEPT.pop(key).producer.close()
+
+
 @pytest.fixture(scope="module", autouse=True)
 def producers_end():
     """Close the producers of tests that act as a worker in this process."""
     yield
-    row_sender.close_kept()
+    close_kept()
 
 
 def schema(ddl):
@@ -121,10 +128,10 @@ def test_a_process_keeps_one_producer_of_its_own(own, monkeypatch):
     monkeypatch.setattr(row_sender.os, "getpid", lambda: -1)
     child = row_sender.kept(settings)
     assert child is not first
-    row_sender.close_kept()
+    close_kept()
     monkeypatch.undo()
     assert row_sender.kept(settings) is first
-    row_sender.close_kept()
+    close_kept()
 
 
 def batch(*columns, names):

@@ -6,8 +6,8 @@ from rmqkit.errors import ConfigError, NoRoute
 from rmqkit.spark.options import parse
 from rmqkit.spark.source import query_plan
 from rmqkit.spark.source.batch import plan
-from rmqkit.spark.source.bounds import OffsetBeyond, begins_of, ends_of
-from rmqkit.spark.source.loss import DataLoss
+from rmqkit.spark.source.bounds import begins_of, ends_of
+from rmqkit.spark.source.loss import DataLoss, OffsetBeyond
 from rmqkit.spark.source.query_plan import BrokerDown
 from rmqkit.spark.source.ranges import OffsetRange, QueueKey
 from tests.spark.views import FakeView

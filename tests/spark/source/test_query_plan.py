@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from rmqkit.errors import ConfigError, NoRoute, PeerUnreachable
 from rmqkit.spark.options import parse
-from rmqkit.spark.source.bounds import OffsetBeyond, QueueClosed
-from rmqkit.spark.source.loss import DataLoss
+from rmqkit.spark.source.loss import DataLoss, OffsetBeyond, QueueClosed
 from rmqkit.spark.source.patterns import chosen
 from rmqkit.spark.source.query_plan import BrokerDown, StreamPlan, messages_for
 from rmqkit.spark.source.ranges import OffsetRange, QueueKey, count, flat
