@@ -15,6 +15,7 @@ become the error if the JVM does not start.
 
 import atexit
 import contextlib
+import functools
 import os
 import re
 import shutil
@@ -23,15 +24,16 @@ import sys
 import tempfile
 import threading
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from rmqkit.errors import ConfigError, PeerUnreachable, RmqkitError
-from rmqkit.spark import package
+from rmqkit.spark import fork_server, package
 from rmqkit.spark.java import JavaMissing, find_java
 from rmqkit.spark.sink.pace import serve_pace
+from rmqkit.spark.spark_home import lean_home
 
 if TYPE_CHECKING:
     from pyspark.conf import SparkConf
@@ -50,6 +52,10 @@ LATE_COMPILER = (
     "-XX:+IgnoreUnrecognizedVMOptions -XX:Tier4InvocationThreshold=50000 -XX:Tier4MinInvocationThreshold=6000 "
     "-XX:Tier4CompileThreshold=150000 -XX:Tier4BackEdgeThreshold=400000"
 )
+#: If "true", the JVM of a local master starts sooner: without the jars that `spark_home` names, and
+#: without the check of the byte code of its jars. `rmqkit pipeline` sets it: all jars are Spark's.
+LEAN_KEY = "spark.rmqkit.lean"
+UNCHECKED = "-XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
 #: Beginnings of the lines that a JVM writes at every start.
 NOISE = (
     "WARNING: Using incubator modules:",
@@ -60,6 +66,8 @@ NOISE = (
 )
 #: What Spark takes as a master. A plug-in of Spark may know further schemes.
 MASTERS = re.compile(r"local(\[(\d+|\*)(\s*,\s*\d+)?\]|-cluster\[.*\])?|yarn|\w+://.+")
+#: Masters whose executor is in the driver's JVM.
+ONE_JVM = re.compile(r"local(\[.*\])?")
 #: How long a standalone cluster's master may take to accept a connection, in seconds.
 REACH_S = 5.0
 #: Environment variable: if set, another program started the JVM (spark-submit, a notebook server).
@@ -194,6 +202,8 @@ def _settings(master: str | None, given: Mapping[str, str]) -> dict[str, str]:
         found["spark.master"] = master or given.get("spark.master") or MASTER
         if found["spark.master"].startswith("local"):
             found |= _local()
+            if given.get(LEAN_KEY) == "true":
+                found[JAVA_OPTIONS] += f" {UNCHECKED}"
     elif master:
         found["spark.master"] = master
     found |= given
@@ -230,7 +240,6 @@ def _local() -> dict[str, str]:
         # Tables of an in-memory catalog end with the session, so their files can be deleted too.
         "spark.sql.warehouse.dir": _temporary_folder(),
         "spark.sql.shuffle.partitions": str(2 * (os.cpu_count() or 1)),
-        "spark.python.daemon.module": "rmqkit.spark.worker_daemon",
         JAVA_OPTIONS: LATE_COMPILER,
     }
 
@@ -247,20 +256,48 @@ def _temporary_folder() -> str:
 def _start(app: str, settings: Mapping[str, str]) -> None:
     from pyspark.conf import SparkConf
     from pyspark.core.context import SparkContext
+    from pyspark.find_spark_home import _find_spark_home
 
     # By default Spark's workers run `python3` from the PATH. If the virtual environment is not
     # activated, that is another Python.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    if settings.get("spark.master", "").startswith("spark://"):
-        _check_reachable(settings["spark.master"])
+    master = settings.get("spark.master", "")
+    if master.startswith("spark://"):
+        _check_reachable(master)
     conf = SparkConf(loadDefaults=SparkContext._jvm is not None)
     for key, value in settings.items():
         conf.set(key, value)
     conf.set("spark.app.name", app)
-    gateway = None
-    if GATEWAY not in os.environ and SparkContext._gateway is None:
-        gateway = _launch(conf)
-    SparkContext(conf=conf, gateway=gateway)
+    is_ours = GATEWAY not in os.environ
+    for_start = {}
+    if is_ours and master.startswith("local") and os.environ["PYSPARK_PYTHON"] == sys.executable:
+        forking = _forking_python()
+        for_start |= {"PYSPARK_PYTHON": str(forking.program)} if forking else {}
+    if settings.get(LEAN_KEY) == "true" and ONE_JVM.fullmatch(master):
+        lean = lean_home(Path(_find_spark_home()))
+        for_start |= {"SPARK_HOME": str(lean)} if lean else {}
+    # The JVM takes PYSPARK_PYTHON for the Python of planners, and PySpark for that of functions.
+    with _environment(for_start):
+        gateway = _launch(conf) if is_ours and SparkContext._gateway is None else None
+        SparkContext(conf=conf, gateway=gateway)
+
+
+@contextlib.contextmanager
+def _environment(changes: Mapping[str, str]) -> Iterator[None]:
+    before = {name: os.environ.get(name) for name in changes}
+    os.environ |= changes
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            del os.environ[name]
+            os.environ |= {} if value is None else {name: value}
+
+
+@functools.cache
+def _forking_python() -> fork_server.ForkingPython | None:
+    """Return the fork server of this process; started by the first call."""
+    return fork_server.start()
 
 
 def _launch(conf: "SparkConf") -> Any:

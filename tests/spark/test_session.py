@@ -42,6 +42,23 @@ def test_what_is_given_overrides_what_is_set(monkeypatch):
     assert sessions._settings(None, {JAVA_OPTIONS: mine})[JAVA_OPTIONS] == mine
 
 
+def test_a_lean_jvm_does_not_check_byte_code(monkeypatch):
+    monkeypatch.delenv(sessions.GATEWAY, raising=False)
+    lean = {sessions.LEAN_KEY: "true"}
+    assert sessions.UNCHECKED in sessions._settings("local[2]", lean)[JAVA_OPTIONS]
+    assert sessions.UNCHECKED not in sessions._settings("local[2]", {})[JAVA_OPTIONS]
+    assert sessions.UNCHECKED not in sessions._settings("spark://host:7077", lean)[JAVA_OPTIONS]
+
+
+def test_the_environment_of_the_start_does_not_stay(monkeypatch):
+    monkeypatch.setenv("SPARK_HOME", "mine")
+    monkeypatch.delenv("NEW_NAME", raising=False)
+    with sessions._environment({"SPARK_HOME": "other", "NEW_NAME": "x"}):
+        assert (os.environ["SPARK_HOME"], os.environ["NEW_NAME"]) == ("other", "x")
+    assert os.environ["SPARK_HOME"] == "mine"
+    assert "NEW_NAME" not in os.environ
+
+
 def test_the_master_of_spark_submit_stays(monkeypatch):
     monkeypatch.setenv(sessions.GATEWAY, "1")
     found = sessions._settings(None, {})

@@ -47,9 +47,9 @@ def running(app: str, master: str | None, conf: Sequence[str] | None) -> "Iterat
 
     Raises SparkFailed, with one line, for an error of Spark inside the block.
     """
-    from rmqkit.spark.sessions import check_installed, session
+    from rmqkit.spark.sessions import LEAN_KEY, check_installed, session
 
-    settings = pairs(conf, "--conf")
+    settings = {LEAN_KEY: "true", **pairs(conf, "--conf")}
     check_installed()
     from py4j.protocol import Py4JJavaError
     from pyspark.core.context import SparkContext
