@@ -3,8 +3,8 @@
     python -m tests.soak.audit [--histories 500] [--sends 1000000] [--seed 1] [--memory 3g]
 
 1. Two audits of random histories (`tests/spark/histories.py`), with planted defects and false
-   answers: one as it is, and one that treats every run as too large for a process, so that SQL
-   checks the promises of messages. For each promise of each run, both must have the judgement,
+   answers: one as it is, and one that treats every run as too large for a process, so that the
+   promises of messages are checked in parts. For each promise of each run, both must have the judgement,
    facts and violations of the checker. Each promise must be broken by some of the histories.
 2. One audit of a drill with many sends, ten rows per send, generated with Spark (`audit_rows.py`).
    It must find exactly the planted violations. A drill of a tenth of the size also goes through the
@@ -120,7 +120,7 @@ def main(arguments: list[str]) -> int:
     if asked.histories:
         given = [*histories.mutated(histories.recorded(), asked.histories, asked.seed), *histories.elections()]
         found["agree"] = agree(spark, given, audit.PROCESS_ROWS)
-        found["agree, in SQL"] = agree(spark, given, 0)
+        found["agree, in parts"] = agree(spark, given, 0)
         print(json.dumps(found), file=sys.stderr, flush=True)
     if asked.sends:
         with tempfile.TemporaryDirectory(prefix="rmqkit-audit-") as folder:

@@ -22,16 +22,16 @@ does not change the order within a queue.
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Mapping, Sequence
 
 from pyspark.sql import Column, DataFrame, Observation, Window
 from pyspark.sql import functions as F
 
 from rmqkit.api import Admin, Producer
-from rmqkit.errors import ConfigError, NoRoute
+from rmqkit.errors import BrokerError, ConfigError, NoRoute
 from rmqkit.spark.sink.pace import serve_pace
 from rmqkit.spark.source.ranges import QueueKey
+from rmqkit.wire.codes import ResponseCode
 from rmqkit.wire.fastjson import MessageQueue
 from rmqkit.wire.properties import PROPERTY_SHARDING_KEY
 
@@ -79,10 +79,15 @@ def create_topic(topic: str, sources: Sequence[QueueKey], namesrv: str) -> bool:
 
     Return whether the topic exists then; a source without queues creates none.
     """
-    with contextlib.suppress(NoRoute):
-        target_queues(topic, namesrv)
-        return True
     with Admin(namesrv) as admin:
+        try:
+            admin.route(topic)
+            return True
+        except NoRoute:
+            pass
+        except BrokerError as error:
+            if error.code != ResponseCode.TOPIC_NOT_EXIST:
+                raise
         counts = queue_counts(sources, sorted(admin.masters()))
         for broker, count in counts.items():
             admin.create_topic(topic, queue_nums=count, broker=broker)

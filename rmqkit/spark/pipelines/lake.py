@@ -12,17 +12,18 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
-from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F
 
 from rmqkit.spark.delta import coverage
 from rmqkit.spark.delta.errors import LakeMissing
 from rmqkit.spark.delta.lake_table import Filters, LakeTable, files_of
 from rmqkit.spark.delta.storage import LakeStorage
 from rmqkit.spark.delta.times import HOUR_MS, NO_HOUR, Time, hour_name, millis, wall_ms
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 __all__ = ["HOUR_MS", "Time", "describe", "files", "hour_name", "is_lake", "millis", "read", "vacuum", "wall_ms"]
 
@@ -145,6 +146,8 @@ def time_bounds(since: Time | None, until: Time | None) -> Filters:
 
 def hour_column(moment: Column) -> Column:
     """Return `hour_name` as a column expression; the session's time zone has no influence."""
+    from pyspark.sql import functions as F
+
     hours = F.floor(F.unix_millis(moment) / HOUR_MS)
     day = F.date_add(F.lit("1970-01-01").cast("date"), F.floor(hours / 24).cast("int")).cast("string")
     name = F.concat(day, F.lit("-"), F.lpad(F.pmod(hours, F.lit(24)).cast("string"), 2, "0"))
@@ -153,6 +156,8 @@ def hour_column(moment: Column) -> Column:
 
 def stored_in(rows: DataFrame, since: Time | None, until: Time | None) -> DataFrame:
     """Return the rows with a store time in [since, until)."""
+    from pyspark.sql import functions as F
+
     if since is not None:
         rows = rows.where(F.col("store_time") >= F.timestamp_millis(F.lit(millis(since))))
     if until is not None:

@@ -96,7 +96,7 @@ class ProgressMetrics:
         progress, at_s = self._last
         yield family("rows", "messages since the start", {(): progress.rows}, kind=CounterMetricFamily)
         offsets = [((key.topic, key.broker, str(key.queue)), each) for key, each in ranges.flat(progress.offsets).items()]
-        shown = dict(offsets[:QUEUES_MAX])
+        shown: Labelled = dict(offsets[:QUEUES_MAX])
         yield family("offset", "offset of a queue that is read next", shown, "topic", "broker", "queue")
         for name, text, value in (
             ("rows_per_second", "messages per second of the last micro-batch", progress.rows_per_s),

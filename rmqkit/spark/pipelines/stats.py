@@ -11,9 +11,9 @@ latency. Percentiles of more than ACCURACY values are approximate (Spark's `perc
 
 from __future__ import annotations
 
+import importlib.util
 import os
 from collections.abc import Callable, Mapping, Sequence
-from importlib.util import find_spec
 from pathlib import Path
 
 import msgspec
@@ -127,7 +127,7 @@ def check_plot(path: Path) -> None:
     """Raise ConfigError if no plot can be drawn to this path. Needs no Spark."""
     if path.suffix.lower() not in PLOT_TYPES:
         raise ConfigError(f"{path}: a plot is one of {', '.join(PLOT_TYPES)}")
-    if find_spec("matplotlib") is None:
+    if importlib.util.find_spec("matplotlib") is None:
         raise ConfigError("a plot needs matplotlib: pip install 'rmqkit[report]'")
     if not path.absolute().parent.is_dir():
         raise ConfigError(f"{path}: the folder {path.parent} does not exist")
