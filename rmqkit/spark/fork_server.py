@@ -184,7 +184,8 @@ class ForkServer:
         try:
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            for each in (self._listener, self._woken, self._waking, self._polled, *self._clients.values()):
+            self._polled.close()
+            for each in (self._listener, self._woken, self._waking, *self._clients.values()):
                 each.close()
             for number, stream in enumerate(streams):
                 os.dup2(stream, number)
@@ -197,6 +198,7 @@ class ForkServer:
             if words[0] == DAEMON:
                 serve_workers()
             else:
+                sys.modules.pop(words[0], None)  # else runpy warns of a second copy
                 runpy.run_module(words[0], run_name="__main__", alter_sys=True)
             code = 0
         except SystemExit as end:

@@ -269,7 +269,7 @@ def _start(app: str, settings: Mapping[str, str]) -> None:
         conf.set(key, value)
     conf.set("spark.app.name", app)
     is_ours = GATEWAY not in os.environ
-    for_start = {}
+    for_start: dict[str, str] = {}
     if is_ours and master.startswith("local") and os.environ["PYSPARK_PYTHON"] == sys.executable:
         forking = _forking_python()
         for_start |= {"PYSPARK_PYTHON": str(forking.program)} if forking else {}
