@@ -30,7 +30,8 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from rmqkit.errors import ConfigError, PeerUnreachable, RmqkitError
-from rmqkit.spark import fork_server, package
+from rmqkit.spark import package
+from rmqkit.spark.forks import fork_server
 from rmqkit.spark.java import JavaMissing, find_java
 from rmqkit.spark.sink.pace import serve_pace
 from rmqkit.spark.spark_home import lean_home

@@ -40,7 +40,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rmqkit.spark import fork_client
+from rmqkit.spark.forks import fork_client
 
 #: What Spark's processes import. Not the module of a stream's planner: it runs as `__main__`.
 IMPORTED = (
