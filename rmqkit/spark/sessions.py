@@ -30,7 +30,8 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from rmqkit.errors import ConfigError, PeerUnreachable, RmqkitError
-from rmqkit.spark import fork_server, package
+from rmqkit.spark import package
+from rmqkit.spark.forks import fork_server
 from rmqkit.spark.java import JavaMissing, find_java
 from rmqkit.spark.sink.pace import serve_pace
 from rmqkit.spark.spark_home import lean_home
@@ -269,7 +270,7 @@ def _start(app: str, settings: Mapping[str, str]) -> None:
         conf.set(key, value)
     conf.set("spark.app.name", app)
     is_ours = GATEWAY not in os.environ
-    for_start = {}
+    for_start: dict[str, str] = {}
     if is_ours and master.startswith("local") and os.environ["PYSPARK_PYTHON"] == sys.executable:
         forking = _forking_python()
         for_start |= {"PYSPARK_PYTHON": str(forking.program)} if forking else {}

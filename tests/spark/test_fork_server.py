@@ -15,12 +15,13 @@ pytest.importorskip("pyspark")
 
 from pyspark import daemon
 
-from rmqkit.spark import fork_server, sessions
+from rmqkit.spark import sessions
+from rmqkit.spark.forks import fork_server
 
 #: The server of a test: it serves `forked_*` modules and prints what it has before it serves.
 PROGRAM = """
 import os, sys
-from rmqkit.spark import fork_server
+from rmqkit.spark.forks import fork_server
 
 fork_server.SERVED = "forked_"
 if sys.argv[2:]:
@@ -35,7 +36,7 @@ sys.exit(7)
 """
 LOOK = """
 import os, sys
-from rmqkit.spark.fork_server import IMPORTED
+from rmqkit.spark.forks.fork_server import IMPORTED
 
 threads = os.listdir(f"/proc/{os.getppid()}/task")
 print(len(threads), set(IMPORTED) <= set(sys.modules), os.getppid())
@@ -154,5 +155,5 @@ def test_workers_are_forked_from_it(spark):
 
     assert sessions._forking_python() is not None
     assert os.environ["PYSPARK_PYTHON"] == sys.executable
-    there = udf(lambda _number: "rmqkit.spark.fork_server" in sys.modules["__main__"].__spec__.name, "boolean")
+    there = udf(lambda _number: "rmqkit.spark.forks.fork_server" in sys.modules["__main__"].__spec__.name, "boolean")
     assert {row[0] for row in spark.range(4).select(there("id")).collect()} == {True}

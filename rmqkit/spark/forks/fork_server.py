@@ -40,7 +40,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rmqkit.spark import fork_client
+from rmqkit.spark.forks import fork_client
 
 #: What Spark's processes import. Not the module of a stream's planner: it runs as `__main__`.
 IMPORTED = (
@@ -184,7 +184,8 @@ class ForkServer:
         try:
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            for each in (self._listener, self._woken, self._waking, self._polled, *self._clients.values()):
+            self._polled.close()
+            for each in (self._listener, self._woken, self._waking, *self._clients.values()):
                 each.close()
             for number, stream in enumerate(streams):
                 os.dup2(stream, number)
@@ -197,6 +198,7 @@ class ForkServer:
             if words[0] == DAEMON:
                 serve_workers()
             else:
+                sys.modules.pop(words[0], None)  # else runpy warns of a second copy
                 runpy.run_module(words[0], run_name="__main__", alter_sys=True)
             code = 0
         except SystemExit as end:
