@@ -4,8 +4,9 @@
 
 1. Two audits of random histories (`tests/spark/histories.py`), with planted defects and false
    answers: one as it is, and one that treats every run as too large for a process, so that the
-   promises of messages are checked in parts. For each promise of each run, both must have the judgement,
-   facts and violations of the checker. Each promise must be broken by some of the histories.
+   promises of messages are checked in parts. For each promise of each run, both must have the
+   judgement, facts and violations of the checker. Each promise must be broken by some of the
+   histories.
 2. One audit of a drill with many sends, ten rows per send, generated with Spark (`audit_rows.py`).
    It must find exactly the planted violations. A drill of a tenth of the size also goes through the
    checkers in this process. They must agree, and their time is printed beside the audit's.

@@ -1,11 +1,11 @@
 """Checks the promises about messages in runs that no process could hold, one part of a run a task.
 
-    rows about messages → parts by message key → `acknowledged-survive`, `nothing-unsent`, `Found`
+    rows about messages → parts by message key → `acknowledged-survive`, `nothing-unsent`, `PartFacts`
                         → parts by message key → `everything-delivered`
                         → parts by queue       → `offsets-stable`
 
 The checkers are those that judge a drill. Each part has all events, polls of nodes and ends of
-queues of its run (`LargeRun`). What a checker needs to know of other parts besides is in `Found`,
+queues of its run (`LargeRun`). What a checker needs to know of other parts besides is in `PartFacts`,
 which the first pass collects. A finding about a run is the sum of those about its parts.
 """
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 #: approximate number of rows per part
 PART_ROWS = 300_000
-#: checks a part of a run: its name, rows about messages → findings, or `Found`
+#: checks a part of a run: its name, rows about messages → findings, or `PartFacts`
 PartCheck = Callable[[str, list[HistoryRow]], Iterable[Any]]
 
 
@@ -46,7 +46,7 @@ class LargeRun(NamedTuple):
     context: Sequence[HistoryRow]
 
 
-class Found(NamedTuple):
+class PartFacts(NamedTuple):
     """What a part of a run has that the checks of other parts need to know."""
 
     run: str
@@ -65,7 +65,7 @@ def check_parts(rows: DataFrame, runs: Mapping[str, LargeRun], parts: int) -> li
     kept = rows.where("kind IN ('send', 'deliver', 'read', 'end')").persist(StorageLevel.DISK_ONLY)
     by_key = kept.where("kind <> 'end'").repartition(parts, "run", "key")
     findings: dict[tuple[str, str], list[PromiseAudit]] = {}
-    known = {run: Found(run, set(), set(), set(), []) for run in runs}
+    known = {run: PartFacts(run, set(), set(), set(), []) for run in runs}
 
     def keep(found: Iterable[Any]) -> None:
         for each in found:
@@ -103,7 +103,7 @@ def _in_tasks(rows: DataFrame, runs: Iterable[str], check: PartCheck) -> Iterato
         yield from pickle.loads(row.found)
 
 
-def _survival(runs: Mapping[str, LargeRun], run: str, rows: list[HistoryRow]) -> Iterator[PromiseAudit | Found]:
+def _survival(runs: Mapping[str, LargeRun], run: str, rows: list[HistoryRow]) -> Iterator[PromiseAudit | PartFacts]:
     plan, context = runs[run]
     history = History([*context, *rows])
     for promise in (Survival(), NothingUnsent()):
@@ -111,11 +111,11 @@ def _survival(runs: Mapping[str, LargeRun], run: str, rows: list[HistoryRow]) ->
     unanswered = unanswered_copies(history)
     groups = {_group(row) for row in history.deliveries}
     passed = [row for row in history.deliveries if copy_of(row) in unanswered]
-    yield Found(run, given_up(history, plan), unanswered, groups, passed)
+    yield PartFacts(run, given_up(history, plan), unanswered, groups, passed)
 
 
 def _delivery(
-    runs: Mapping[str, LargeRun], known: Mapping[str, Found], run: str, rows: list[HistoryRow]
+    runs: Mapping[str, LargeRun], known: Mapping[str, PartFacts], run: str, rows: list[HistoryRow]
 ) -> Iterator[PromiseAudit]:
     plan, context = runs[run]
     # A delivery of no message: the group is known in parts of which it received nothing.
@@ -125,7 +125,7 @@ def _delivery(
 
 
 def _offsets(
-    runs: Mapping[str, LargeRun], known: Mapping[str, Found], run: str, rows: list[HistoryRow]
+    runs: Mapping[str, LargeRun], known: Mapping[str, PartFacts], run: str, rows: list[HistoryRow]
 ) -> Iterator[PromiseAudit]:
     # The end of no queue: the last reading has ended, although the queues of this part have no end.
     ends = [row for row in runs[run].context if row.kind == "end" and row.outcome == OK]

@@ -37,7 +37,7 @@ class Entries(NamedTuple):
     times_ms: Numbers
 
 
-class Order(NamedTuple):
+class SlotOrder(NamedTuple):
     """Entries sorted by slot, those of one slot in log order."""
 
     slots: Numbers
@@ -60,7 +60,7 @@ class EntryBatch:
         self._slot_count = slot_count
         self._parts: list[Entries] = []
         self.entries = Entries(*[np.empty(0, np.int64)] * 3)
-        self._order = Order(*[np.empty(0, np.int64)] * 2)
+        self._order = SlotOrder(*[np.empty(0, np.int64)] * 2)
         #: where the entries of each block of slots begin in `_order`, and one past the last entry
         self._bounds: list[int] = []
         self._previous = np.empty(0, np.int64)
@@ -91,12 +91,12 @@ class EntryBatch:
         """
         bounds = self._bounds[self._blocks_done : self._blocks_done + block_count + 1]
         first, last = bounds[0], bounds[-1]
-        part = Order(self._order.slots[first:last], self._order.positions[first:last])
+        part = SlotOrder(self._order.slots[first:last], self._order.positions[first:last])
         numbers = part.slots[np.array(bounds[:-1]) - first] // SLOTS_PER_BLOCK
         table = np.frombuffer(bytearray().join([file.block(number) for number in numbers.tolist()]), SLOT_TYPE)
         # Only the last block of a file is smaller than the others, and it comes last here too.
         begins = np.repeat(np.arange(len(numbers)) - numbers, np.diff(bounds)) * SLOTS_PER_BLOCK
-        used = chain(Order(part.slots + begins, part.positions), file.count, table, self._previous)
+        used = chain(SlotOrder(part.slots + begins, part.positions), file.count, table, self._previous)
         content = table.tobytes()
         for at, number in enumerate(numbers.tolist()):
             file.write_block(number, content[at * BLOCK_SIZE : (at + 1) * BLOCK_SIZE])
@@ -119,13 +119,13 @@ class EntryBatch:
         return encoded.tobytes()
 
 
-def in_order(slots: Numbers) -> Order:
+def in_order(slots: Numbers) -> SlotOrder:
     """Return the order of entries with these slots."""
     both = np.sort(slots << _NUMBER_BITS | np.arange(len(slots)))
-    return Order(both >> _NUMBER_BITS, both & ((1 << _NUMBER_BITS) - 1))
+    return SlotOrder(both >> _NUMBER_BITS, both & ((1 << _NUMBER_BITS) - 1))
 
 
-def chain(order: Order, first: int, table: NDArray[np.int32], previous: Numbers) -> int:
+def chain(order: SlotOrder, first: int, table: NDArray[np.int32], previous: Numbers) -> int:
     """Point slots of `table` to their newest entries. Return how many pointed to no entry before.
 
     Entry n of the batch becomes number `first` + n of the file. Its number of the previous entry is
