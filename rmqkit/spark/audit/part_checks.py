@@ -1,12 +1,12 @@
 """Checks the promises about messages in runs that no process could hold, one part of a run a task.
 
-    rows about messages → parts by message key → `acknowledged-survive`, `nothing-unsent`, `PartFacts`
-                        → parts by message key → `everything-delivered`
-                        → parts by queue       → `offsets-stable`
+    rows of messages → parts by message key → `acknowledged-survive`, `nothing-unsent`, `PartFacts`
+                     → parts by message key → `everything-delivered`
+                     → parts by queue       → `offsets-stable`
 
 The checkers are those that judge a drill. Each part has all events, polls of nodes and ends of
-queues of its run (`LargeRun`). What a checker needs to know of other parts besides is in `PartFacts`,
-which the first pass collects. A finding about a run is the sum of those about its parts.
+queues of its run (`LargeRun`). What a checker needs to know of other parts besides is in
+`PartFacts`, which the first pass collects. A finding about a run is the sum of those about its parts.
 """
 
 from __future__ import annotations
