@@ -6,7 +6,8 @@
 
 The checkers are those that judge a drill. Each part has all events, polls of nodes and ends of
 queues of its run (`LargeRun`). What a checker needs to know of other parts besides is in
-`PartFacts`, which the first pass collects. A finding about a run is the sum of those about its parts.
+`PartFacts`, which the first pass collects. A finding about a run is the sum of those about its
+parts.
 """
 
 from __future__ import annotations
