@@ -3,9 +3,9 @@
     build("rmqkit-package.tar.gz")                        # on the driver's machine
     session(master="spark://…", conf={"spark.rmqkit.package": "rmqkit-package.tar.gz"})
 
-The package is a folder of installed distributions: rmqkit, what it requires, pyarrow, numpy, and
-the compressions that are installed. Some have compiled modules, which Python cannot import from a
-zip (`--py-files`). So Spark unpacks the archive in the working folder of each executor
+The package is a folder of installed distributions: rmqkit, what it requires, pyarrow, and the
+compressions that are installed. Some have compiled modules, which Python cannot import from a zip
+(`--py-files`). So Spark unpacks the archive in the working folder of each executor
 (`spark.archives`), and the executors' PYTHONPATH leads there. The compiled modules fit one minor
 version of Python and one platform; the archive's first file, MARK, names both, and the release of
 rmqkit.
@@ -43,7 +43,7 @@ OWN = "rmqkit"
 #: The packages of this distribution. They are found by import: an editable install lists no files.
 OWN_PACKAGES = ("rmqkit", "pyspark_rmqkit", "pyspark_rmqkit_store")
 #: Distributions beside those that rmqkit requires: the rows' format, and bodies' compressions.
-NEEDED, OPTIONAL = ("pyarrow", "numpy"), ("lz4", "zstandard")
+NEEDED, OPTIONAL = ("pyarrow",), ("lz4", "zstandard")
 #: Parts of distributions that nobody imports in an executor; they are a third of the size.
 OMITTED = frozenset({"__pycache__", "include", "tests"})
 #: gzip's level: higher ones take minutes and save a few percent.

@@ -103,7 +103,7 @@ def session(
         The session. It is shared by the whole process and ends with it, or with its `stop()`.
 
     Raises:
-        SparkMissing: pyspark, pyarrow or numpy is not installed, or Spark's JVM did not start.
+        SparkMissing: pyspark, pyarrow or deltalake is not installed, or Spark's JVM did not start.
         JavaMissing: No Java that Spark can run on was found.
         ConfigError: `master` and `spark.master` differ, the running session has another master, or
             a Spark Connect address or no master at all was given.
@@ -138,7 +138,7 @@ def session(
 
 def check_installed() -> None:
     """Raise SparkMissing unless the packages of the extra `spark` can be imported."""
-    missing = [name for name in ("pyspark", "pyarrow", "numpy", "deltalake") if find_spec(name) is None]
+    missing = [name for name in ("pyspark", "pyarrow", "deltalake") if find_spec(name) is None]
     if missing:
         are = "is" if len(missing) == 1 else "are"
         raise SparkMissing(f"{' and '.join(missing)} {are} not installed: pip install 'rmqkit[spark]'")
