@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from rmqkit.store.index.file import BLOCK_SIZE, SLOTS_PER_BLOCK, IndexFile
 
 Numbers = NDArray[np.int64]
-Slots = NDArray[np.int32]
 
 #: one entry of a file
 ENTRY_TYPE = np.dtype([("hash", ">i4"), ("phy_offset", ">i8"), ("seconds", ">i4"), ("previous", ">i4")])

@@ -1,9 +1,9 @@
 """The index: finds records by topic and key. It is updated after the puts, in small steps.
 
 During a turn, records are only appended to a list (`extend`). A duty processes the list in batches.
-One step hashes `RECORDS_PER_STEP` records or changes `BLOCKS_PER_STEP` blocks of the slot table,
-and takes about a millisecond. A query first processes the whole list, so it finds every record that
-was readable before it.
+One step hashes `RECORDS_PER_STEP` records, or `COLUMN_GAIN` times as many by column, or changes
+`BLOCKS_PER_STEP` blocks of the slot table. It takes about a millisecond. A query first processes
+the whole list, so it finds every record that was readable before it.
 
 So nobody waits for the duty, but the senders of a burst wait for the broker. A batch begins once no
 record has arrived for `_QUIET_MS`, the first record has waited for `_WAIT_MAX_MS`, or
@@ -33,7 +33,7 @@ from rmqkit.store.contract import IndexHits
 from rmqkit.store.index.entry_batch import Entries
 from rmqkit.store.index.file import IndexFile
 from rmqkit.store.index.files import IndexFiles, Repair
-from rmqkit.store.index.key_hashes import TAG_KEY, batch_hashes, key_hashes, run_hashes
+from rmqkit.store.index.key_hashes import TAG_KEY, batch_hashes, batch_keys, key_hashes, run_hashes
 from rmqkit.store.log.commit_log import CommitLog
 from rmqkit.store.log.scan import ScanResult, scan
 from rmqkit.store.log.walk import LogWalk
@@ -51,11 +51,11 @@ BATCH_RECORDS = 32_768
 BURST_RECORDS = 49_152
 #: maximum number of waiting records; above it, the turn itself processes them
 WAITING_MAX = 65_536
-RECORDS_PER_STEP = 2048
+RECORDS_PER_STEP = 512
+#: so many records are hashed by column in the time of one by itself
+COLUMN_GAIN = 4
 #: fewer records are not worth a look at their columns
 RUN_MIN = 16
-#: more are looked at in parts: a part is hashed by column only if all its records are alike
-RUN_MAX = 512
 BLOCKS_PER_STEP = 64
 #: maximum steps of one query while the index catches up with an old log
 _STEPS_PER_QUERY = 400
@@ -356,37 +356,40 @@ class Index:
         while left > 0 and self._waiting and self._rest is None:
             first = self._waiting[0]
             if isinstance(first, RunPut):
-                self._waiting.popleft()
-                self._waiting.extendleft(reversed(list(first.rows())))
+                self._replace_first(first)
                 continue
             size = self.files.batch_size
-            done = (
-                self._take_batches(room) if isinstance(first, BatchPut) else self._take_run(room) or self._take_rows(room)
-            )
+            by_column = self._take_batches(first, room) if isinstance(first, BatchPut) else self._take_run(room)
+            done = by_column or self._take_rows(room)
             room -= self.files.batch_size - size
-            left -= done
+            left -= -(-by_column // COLUMN_GAIN) if by_column else done
             self._waiting_count -= done
         if self._rest is not None:
             self._add(*self._rest)
 
-    def _take_batches(self, room: int) -> int:
+    def _replace_first(self, put: ColumnPut) -> None:
+        """Put the records of the first waiting item in its place."""
+        self._waiting.popleft()
+        self._waiting.extendleft(reversed(list(put.rows())))
+
+    def _take_batches(self, first: BatchPut, room: int) -> int:
         """Take the next batches that are alike, by column. Return how many records that are.
 
         Replaces the first batch by its records, and takes none, if that is impossible.
         """
-        first: BatchPut = self._waiting[0]  # type: ignore[assignment]
-        shape = _shape(first)
+        keys = batch_keys(first.queue.topic, first.properties)
         puts: list[BatchPut] = []
         count = 0
         for put in self._waiting:
-            if count >= RUN_MAX or not isinstance(put, BatchPut) or _shape(put) != shape:
+            if count >= RECORDS_PER_STEP or not isinstance(put, BatchPut):
+                break
+            if keys is None or batch_keys(put.queue.topic, put.properties) != keys:
                 break
             puts.append(put)
             count += len(put.phy_offsets)
-        found = batch_hashes(first.queue.topic, [put.properties for put in puts])
+        found = None if keys is None else batch_hashes(keys, [put.properties for put in puts])
         if found is None or room < found.keys * count or first.phy_offsets[0] <= self._last_phy:
-            self._waiting.popleft()
-            self._waiting.extendleft(reversed(list(first.rows())))
+            self._replace_first(first)
             return 0
         phy_offsets = np.concatenate([np.array(put.phy_offsets, np.int64) for put in puts])
         times_ms = np.repeat([put.store_ms for put in puts], [len(put.phy_offsets) for put in puts])
@@ -398,7 +401,7 @@ class Index:
 
     def _take_run(self, room: int) -> int:
         """Take the next records by column, like `_take_rows`; none if they are not alike."""
-        rows: list[Any] = list(islice(self._waiting, RUN_MAX))
+        rows: list[Any] = list(islice(self._waiting, RECORDS_PER_STEP))
         count = len(rows)
         if count < RUN_MIN or set(map(len, rows)) != {7}:
             return 0
@@ -422,7 +425,7 @@ class Index:
         take = waiting.popleft
         keyed: list[tuple[int, int, int]] = []
         done = 0
-        for done in range(1, min(len(waiting), RUN_MAX) + 1):
+        for done in range(1, min(len(waiting), RECORDS_PER_STEP) + 1):
             row: Any = take()
             size = len(row)
             if size == 7:
@@ -520,12 +523,6 @@ class Index:
             return record
         tags = find(scanned.properties, _TAGS)
         return record if tags is not None and key == TAG_KEY + tags.decode("utf-8", "replace") else None
-
-
-def _shape(put: BatchPut) -> tuple[str, int, int, bytes, bool]:
-    """Return what batches that are hashed together have in common."""
-    properties = put.properties
-    return put.queue.topic, properties.own_size, properties.id_at, properties.behind, properties.is_keyed
 
 
 def _row(record: ScanResult) -> Row:

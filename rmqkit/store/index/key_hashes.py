@@ -76,22 +76,35 @@ def key_hashes(topic: str, properties: bytes) -> list[int]:
     return _all_hashes(topic, properties)
 
 
-def batch_hashes(topic: str, batches: Sequence[BatchProperties]) -> ColumnHashes | None:
-    """Return what `key_hashes` returns for each record of uniform batches of one shape.
+class BatchKeys(NamedTuple):
+    """What uniform batches must have in common for their keys to be hashed together."""
 
-    None if that cannot be said by column: the records have KEYS, which may differ, or their ids are
-    not ASCII.
-    """
-    first = batches[0]
-    if first.is_keyed:
+    topic: str
+    own_size: int
+    id_at: int
+    #: the hashes that each record has besides that of its unique id
+    others: tuple[int, ...]
+
+
+def batch_keys(topic: str, properties: BatchProperties) -> BatchKeys | None:
+    """Return the `BatchKeys` of a batch; None if its records have KEYS, which may differ."""
+    if properties.is_keyed:
         return None
-    if first.id_at == _UNIQ_KEY_PAIR_SIZE and len(first.behind) <= BEHIND_SIZE_MAX:
-        others = _other_hashes(topic, first.behind[1:])
+    if properties.id_at == _UNIQ_KEY_PAIR_SIZE and len(properties.behind) <= BEHIND_SIZE_MAX:
+        others = _other_hashes(topic, properties.behind[1:])
     else:
-        others = tuple(_all_hashes(topic, first[0])[1:])
-    own = _rows([batch.own for batch in batches], first.own_size)
-    hashes = None if others is None else _id_hashes(topic, own[:, first.id_at :])
-    return None if others is None or hashes is None else ColumnHashes(hashes, others)
+        others = tuple(_all_hashes(topic, properties[0])[1:])
+    return None if others is None else BatchKeys(topic, properties.own_size, properties.id_at, others)
+
+
+def batch_hashes(keys: BatchKeys, batches: Sequence[BatchProperties]) -> ColumnHashes | None:
+    """Return what `key_hashes` returns for each record of uniform batches with these keys.
+
+    None if their ids are not ASCII.
+    """
+    ids = _rows([batch.own for batch in batches], keys.own_size)[:, keys.id_at :]
+    hashes = _id_hashes(keys.topic, ids)
+    return None if hashes is None else ColumnHashes(hashes, keys.others)
 
 
 def run_hashes(topic: str, properties: Sequence[bytes]) -> ColumnHashes | None:
@@ -112,7 +125,7 @@ def run_hashes(topic: str, properties: Sequence[bytes]) -> ColumnHashes | None:
     if (rows[:, :id_at] != rows[0, :id_at]).any() or (rows[:, end:] != rows[0, end:]).any() or (ids == _PAIR_END).any():
         return None
     others = _other_hashes(topic, first[end + 1 :])
-    hashes = None if others is None else _id_hashes(topic, ids)
+    hashes = _id_hashes(topic, ids)
     return None if others is None or hashes is None else ColumnHashes(hashes, others)
 
 

@@ -107,6 +107,7 @@ ODD_MESSAGES = (
     "all-special",
     "all-id-utf8",
     "all-key-value",
+    "all-tag",
 )
 
 
@@ -287,6 +288,12 @@ def test_both_paths_write_the_same_in_many_lives(turns, overrides, waits):
 @pytest.mark.parametrize("style", ["java", "java-keys", "spark"])
 def test_both_paths_write_the_same_if_one_message_is_odd(style):
     compare([[Op("batch", Spec(style, odd=odd))] for odd in (*ODD, *ODD_MESSAGES)])
+
+
+@pytest.mark.parametrize("style", ["java-tags", "spark", "ours-tags"])
+def test_the_index_has_the_tags_of_each_batch(style):
+    """Batches that look alike, but have other tags, wait for the index together."""
+    compare([[Op("batch", Spec(style)), Op("batch", Spec(style, odd="all-tag")), Op("batch", Spec(style))]])
 
 
 @pytest.mark.parametrize(
