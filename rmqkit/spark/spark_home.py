@@ -3,8 +3,7 @@
 Spark's class path is the folder `jars` of its home. A session asks all jars for extensions, and the
 one of `spark-mllib` answers: its functions for SQL make Spark load Scala's reflection, a thousand
 classes. No setting prevents that. So the home is a folder of links to the real one, except for
-these jars. It is in the user's cache folder, under a name that depends on what it links to, and is
-made once.
+these jars. It is made once, in the user's cache folder. Its name depends on what it links to.
 """
 
 import hashlib

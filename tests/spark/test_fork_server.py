@@ -18,7 +18,7 @@ from pyspark import daemon
 from rmqkit.spark import sessions
 from rmqkit.spark.forks import fork_server
 
-#: The server of a test: it serves `forked_*` modules and prints what it has before it serves.
+#: The server of a test. It may run modules named `forked_*`; its arguments name what it imports.
 PROGRAM = """
 import os, sys
 from rmqkit.spark.forks import fork_server

@@ -63,8 +63,10 @@ def check_parts(rows: DataFrame, runs: Mapping[str, LargeRun], parts: int) -> li
     """Check the four promises of these runs. `rows` are those of `tables.read`."""
     from pyspark import StorageLevel
 
-    kept = rows.where("kind IN ('send', 'deliver', 'read', 'end')").persist(StorageLevel.DISK_ONLY)
-    by_key = kept.where("kind <> 'end'").repartition(parts, "run", "key")
+    # Stored by key, since two of the three passes want it so.
+    kept = rows.where("kind IN ('send', 'deliver', 'read', 'end')").repartition(parts, "run", "key")
+    kept = kept.persist(StorageLevel.DISK_ONLY)
+    by_key = kept.where("kind <> 'end'")
     findings: dict[tuple[str, str], list[PromiseAudit]] = {}
     known = {run: PartFacts(run, set(), set(), set(), []) for run in runs}
 

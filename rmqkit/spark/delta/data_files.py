@@ -118,6 +118,7 @@ class _OpenFile:
         self._sink = storage.create(self._path)
         self._writer: parquet.ParquetWriter | None = None
         self._waiting: list[pa.Table] = []
+        self._waiting_bytes = 0
         #: (broker, queue) -> lowest offset
         self._queues: dict[tuple[str, int], int] = {}
 
@@ -128,7 +129,8 @@ class _OpenFile:
             key, offset = (each["broker"], each["queue"]), each["offset_min"]
             self._queues[key] = min(offset, self._queues.get(key, offset))
         self._waiting.append(rows)
-        if sum(each.nbytes for each in self._waiting) >= ROW_GROUP_BYTES:
+        self._waiting_bytes += rows.nbytes
+        if self._waiting_bytes >= ROW_GROUP_BYTES:
             self._write()
         return int(self._sink.tell())
 
@@ -137,7 +139,7 @@ class _OpenFile:
         if self._writer is None:
             self._writer = parquet.ParquetWriter(self._sink, rows.schema, compression=COMPRESSION)
         self._writer.write_table(rows, row_group_size=max(1, rows.num_rows))
-        self._waiting = []
+        self._waiting, self._waiting_bytes = [], 0
 
     def close(self) -> FileReport:
         if self._waiting:
