@@ -15,6 +15,8 @@ import java.util.concurrent.ConcurrentLinkedQueue;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
+import org.apache.rocketmq.client.consumer.store.ReadOffsetType;
+import org.apache.rocketmq.client.impl.consumer.DefaultMQPushConsumerImpl;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageExt;
@@ -62,6 +64,14 @@ final class ConsumeChecks {
                 }
             }
             return queues;
+        }
+
+        /** The number of messages whose end the client has noted: the sum of the offsets that it commits next. */
+        long finished() {
+            DefaultMQPushConsumerImpl inner = consumer.getDefaultMQPushConsumerImpl();
+            return inner.getRebalanceImpl().getProcessQueueTable().keySet().stream()
+                .filter(queue -> queue.getTopic().equals(topic))
+                .mapToLong(queue -> Math.max(0, inner.getOffsetStore().readOffset(queue, ReadOffsetType.READ_FROM_MEMORY))).sum();
         }
     }
 
@@ -151,7 +161,8 @@ final class ConsumeChecks {
         Member before = new Member(scene, "*", MessageModel.CLUSTERING);
         scene.send(producer, "early", 40);
         await("the early ones", () -> before.got.containsAll(Scene.bodies("early", 40)), before.got::size);
-        // A shut-down consumer commits what it has finished.
+        // A shut-down consumer commits what it has finished. It notes the end of a message after the listener has returned.
+        await("all early ones are finished", () -> before.finished() == 40, before::finished);
         before.consumer.shutdown();
         scene.send(producer, "late", 40);
         Member after = new Member(scene, "*", MessageModel.CLUSTERING);
