@@ -62,7 +62,7 @@ Preset = Annotated[
     str | None,
     typer.Option(
         "--preset",
-        help="Named sets of options, separated by commas: fast-failover, crosswise, secure.",
+        help="Named sets of options, separated by commas: fast-failover, controller, secure, crosswise.",
         autocompletion=preset_names,
     ),
 ]
