@@ -191,11 +191,6 @@ class Link:
         self.buffer[:rest] = self.buffer[self._at : self._filled]
         self._at, self._filled = 0, rest
 
-    def shrink(self) -> None:
-        """Replace a buffer above BUFFER_KEPT_MAX by a small one, if its content fits."""
-        if len(self.buffer) > BUFFER_KEPT_MAX and self._filled <= BUFFER_SIZE:
-            self._resize(BUFFER_SIZE)
-
     def _cut(self) -> LinkReply | None:
         at, filled = self._at, self._filled
         if filled - at < 8:
@@ -232,12 +227,9 @@ class Link:
     def _make_room(self, size: int) -> None:
         """Grow the buffer to at least `size` bytes, and at least to twice its size."""
         if len(self.buffer) < size:
-            self._resize(max(size, 2 * len(self.buffer)))
-
-    def _resize(self, size: int) -> None:
-        buffer = bytearray(size)
-        buffer[: self._filled] = self.buffer[: self._filled]
-        self.buffer = buffer
+            buffer = bytearray(max(size, 2 * len(self.buffer)))
+            buffer[: self._filled] = self.buffer[: self._filled]
+            self.buffer = buffer
 
     def _lost(self, error: OSError) -> PeerUnreachable:
         if isinstance(error, TimeoutError):
@@ -264,22 +256,15 @@ def take(address: Address, timeout_s: float) -> Link:
 def give(link: Link) -> None:
     """Keep a connection for the next `take` of its address.
 
-    It is closed instead if responses are outstanding, if another process opened it, or if there is
-    an idle connection to the address already.
+    It is closed instead if responses are outstanding, if another process opened it, if its buffer
+    is above BUFFER_KEPT_MAX, or if there is an idle connection to the address already.
     """
     now_s = time.monotonic()
     for address in [address for address, each in _idle.items() if now_s - each.idle_since_s > IDLE_S]:
         _idle.pop(address).close()
-    if link.waiting or link.pid != os.getpid() or link.address in _idle:
+    if link.waiting or link.pid != os.getpid() or len(link.buffer) > BUFFER_KEPT_MAX or link.address in _idle:
         link.close()
         return
     link.forget()
-    link.shrink()
     link.idle_since_s = now_s
     _idle[link.address] = link
-
-
-def close_idle() -> None:
-    """Close all idle connections."""
-    while _idle:
-        _idle.popitem()[1].close()

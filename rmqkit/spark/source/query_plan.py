@@ -113,7 +113,7 @@ class StreamPlan:
         clock: Callable[[], int] = now_ms,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        self._options, self._view = options, view
+        self._options, self.view = options, view
         self._clock, self._sleep = clock, sleep
         #: Whether the checkpoint, if there is one, was checked.
         self._accepted = False
@@ -141,8 +141,8 @@ class StreamPlan:
         Raises NoRoute, ConfigError, DataLoss or BrokerDown.
         """
         seen = self._whole_look(())
-        bounds.check_topics(self._options, seen, self._view)
-        begins = bounds.begins_of(self._options, self._view, seen)
+        bounds.check_topics(self._options, seen, self.view)
+        begins = bounds.begins_of(self._options, self.view, seen)
         self._accepted = True
         self._note(seen)
         return self._offsets(begins, seen, {})
@@ -220,7 +220,7 @@ class StreamPlan:
         return seen
 
     def _whole_look(self, known: Sequence[QueueKey]) -> TopicSnapshot:
-        return whole_look(self._options, self._view, known, clock=self._clock, sleep=self._sleep)
+        return whole_look(self._options, self.view, known, clock=self._clock, sleep=self._sleep)
 
     def _look(self, known: Sequence[QueueKey], *, patient: bool) -> TopicSnapshot | None:
         """Return a snapshot, or None if no name server responds.
@@ -235,7 +235,7 @@ class StreamPlan:
         self._looked_ms = self._clock()
         while True:
             try:
-                return self._view.look(known)
+                return self.view.look(known)
             except PeerUnreachable as error:
                 if self._options.when_down == "fail" or (patient and self._clock() >= until_ms):
                     raise BrokerDown(f"no answer from the name servers: {error}") from None
@@ -266,7 +266,7 @@ class StreamPlan:
     def _end(self, key: QueueKey, offset: int, seen: TopicSnapshot) -> int:
         if key not in seen.ends:
             if seen.closed.get(key, 0) > offset:
-                self._lose(QueueClosed(*key, offset, seen.closed[key], bounds.FEWER))
+                self._lose(QueueClosed(key, offset, seen.closed[key], bounds.FEWER))
             return offset
         error = bounds.loss_at(seen, key, offset)
         if error is not None:
@@ -282,7 +282,7 @@ class StreamPlan:
             return {} if isinstance(ends, str) else {key: offset for key, offset in ends.items() if offset >= 0}
         reached = [key for key, newest in seen.newest_ms.items() if newest >= end_ms and key not in self._caps]
         try:
-            self._caps |= self._view.at_time(reached, end_ms) if reached else {}
+            self._caps |= self.view.at_time(reached, end_ms) if reached else {}
         except PeerUnreachable as error:
             if options.when_down == "fail" or self._frozen:
                 raise BrokerDown(f"endingTimestamp cannot be looked up: {error}") from None
@@ -300,7 +300,7 @@ class StreamPlan:
         limit, bytes_max = self._options.max_messages_per_trigger, self._options.max_bytes_per_trigger
         if bytes_max and ready:
             largest = sorted(ready, key=lambda each: -each.size)[:MEASURED_MAX]
-            found = messages_for(bytes_max, ready, self._view.sizes(largest))
+            found = messages_for(bytes_max, ready, self.view.sizes(largest))
             limit = min(limit or found, found)
         return share(ready, limit) if limit else ready
 
@@ -318,7 +318,7 @@ class StreamPlan:
 
     def _check_cluster(self, start: Mapping[str, Any], seen: TopicSnapshot) -> None:
         try:
-            check_cluster(self._options, self._view, start, seen)
+            check_cluster(self._options, self.view, start, seen)
         except OtherLog as error:
             if self._options.fail_on_data_loss:
                 raise
@@ -336,7 +336,7 @@ class StreamPlan:
             return
         changed = {key: offset for key, offset in begins.items() if self._committed.get(key) != offset}
         try:
-            problems = self._view.commit(group, changed)
+            problems = self.view.commit(group, changed)
         except RmqkitError as error:
             problems = [str(error)]
         if problems:

@@ -30,6 +30,11 @@ class QueueKey(NamedTuple):
         """The topic and the broker."""
         return self.topic, self.broker
 
+    @property
+    def name(self) -> str:
+        """The queue's name in errors and warnings."""
+        return f"queue {self.queue} of topic {self.topic} on {self.broker}"
+
     def __str__(self) -> str:
         return f"{self.topic} {self.broker}:{self.queue}"
 
@@ -56,16 +61,19 @@ class OffsetRange(NamedTuple):
 Ends = dict[QueueKey, int]
 
 
-def flat(offsets: Mapping[str, Any]) -> Ends:
-    """Return the offsets by queue, sorted. Raises ValueError if `offsets` is malformed."""
+def flat(offsets: Mapping[str, Any], smallest: int = 0) -> Ends:
+    """Return the offsets by queue, sorted.
+
+    Raises ValueError if `offsets` is malformed, or has one below `smallest`.
+    """
     ends: Ends = {}
     for topic, brokers in offsets.items():
         if topic.startswith("@"):
             continue
         for broker, queues in brokers.items():
             for queue, offset in queues.items():
-                if isinstance(offset, bool) or not isinstance(offset, int):
-                    raise ValueError(f"offset {offset!r} of {topic} {broker}:{queue} is not a number")
+                if not queue.isdecimal() or type(offset) is not int or offset < smallest:
+                    raise ValueError(f"{topic} {broker}: queue {queue!r} with offset {offset!r} is not valid here")
                 ends[QueueKey(topic, broker, int(queue))] = offset
     return dict(sorted(ends.items()))
 

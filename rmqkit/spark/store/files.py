@@ -15,11 +15,10 @@ from collections import Counter
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from rmqkit.errors import ConfigError, RmqkitError
-from rmqkit.spark.store.scan import Bytes
+from rmqkit.spark.store.scan import Bytes, LogFile
 
 LOG_FOLDER = "commitlog"
 NAME_DIGITS = 20
@@ -28,23 +27,6 @@ FILES_MAX = 100_000
 
 class StoreInUse(RmqkitError):
     """A running broker has the store folder open."""
-
-
-class LogFile(NamedTuple):
-    """One file of a commit log.
-
-    `base` is the physical offset of its first byte (-1 for a file without one). `size` is its size
-    and `full_size` the regular size of this log's files, both in bytes. `is_followed`: a later file
-    holds data. With a `problem` there is nothing to scan: its `size` bytes are missing or do not
-    belong to the log.
-    """
-
-    path: str
-    base: int
-    size: int
-    full_size: int
-    is_followed: bool
-    problem: str = ""
 
 
 def log_folders(path: str) -> list[Path]:

@@ -50,9 +50,9 @@ def test_offsets_are_plain_sorted_dicts():
     )
 
 
-@pytest.mark.parametrize("offset", ["5", 1.5, None, True])
+@pytest.mark.parametrize("offset", ["5", 1.5, None, True, -1])
 def test_offsets_that_are_no_numbers_are_refused(offset):
-    with pytest.raises(ValueError, match="T broker-a:0 is not a number"):
+    with pytest.raises(ValueError, match=f"T broker-a: queue '0' with offset {offset!r} is not valid"):
         flat({"T": {"broker-a": {"0": offset}}})
 
 
