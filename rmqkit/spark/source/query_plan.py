@@ -65,8 +65,7 @@ def whole_look(
     """
     until_ms = clock() + options.max_wait_for_broker
     has_warned = False
-    seen = view.look(known)
-    while absent := absences(options, seen, known):
+    while absent := absences(options, seen := view.look(known), known):
         why = "; ".join(f"{name}: {reason}" for name, reason in absent.items())
         if options.when_down == "fail" or clock() >= until_ms:
             raise BrokerDown(
@@ -76,30 +75,23 @@ def whole_look(
             log.warning("waiting for %s", why)
         has_warned = True
         sleep(LOOK_PAUSE_S)
-        seen = view.look(known)
     return seen
 
 
-def absences(options: SourceOptions, seen: TopicSnapshot, known: Sequence[QueueKey] = ()) -> dict[str, str]:
+def absences(options: SourceOptions, seen: TopicSnapshot, known: Sequence[QueueKey]) -> dict[str, str]:
     """Return the groups that are missing in a snapshot (broker and topic), with the reasons.
 
     A topic without any route may have been deleted. If loss is allowed, its groups are not missing.
     """
     routed = {key.topic for key in [*seen.ends, *seen.closed]} | {topic for topic, _ in seen.silent}
-    absent = {_group_name(*group): why for group, why in sorted(seen.silent.items())}
+    absent = dict(sorted(seen.silent.items()))
     for key in known:
         if key not in seen.ends and key not in seen.closed and key.group not in seen.silent:
             if key.topic in routed:
-                absent[_group_name(*key.group)] = "the name servers show no such broker for this topic"
+                absent[key.group] = "the name servers show no such broker for this topic"
             elif options.fail_on_data_loss:
-                absent[_group_name(*key.group)] = (
-                    "no name server knows the topic (if it was deleted, set failOnDataLoss=false)"
-                )
-    return absent
-
-
-def _group_name(topic: str, broker: str) -> str:
-    return f"broker {broker} (topic {topic})"
+                absent[key.group] = "no name server knows the topic (if it was deleted, set failOnDataLoss=false)"
+    return {f"broker {broker} (topic {topic})": why for (topic, broker), why in absent.items()}
 
 
 class StreamPlan:
