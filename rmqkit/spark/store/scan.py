@@ -25,6 +25,7 @@ import os
 import re
 from collections.abc import Iterator
 from functools import cached_property
+from itertools import pairwise
 from struct import Struct
 from typing import NamedTuple
 from zlib import crc32
@@ -163,19 +164,14 @@ class Bytes:
         size = max(0, min(size, self.size - at))
         try:
             return self._whole(at, size)
-        except OSError:
-            return b"".join(
-                self._sector(start, min(SECTOR_SIZE - start % SECTOR_SIZE, at + size - start))
-                for start in (at, *range(at - at % SECTOR_SIZE + SECTOR_SIZE, at + size, SECTOR_SIZE))
-            )
-
-    def _sector(self, at: int, size: int) -> bytes:
-        try:
-            return self._whole(at, size)
         except OSError as error:
+            end = at + size
+            sectors = range(at - at % SECTOR_SIZE + SECTOR_SIZE, end, SECTOR_SIZE)
+            if sectors:
+                return b"".join(self.read(low, high - low) for low, high in pairwise((at, *sectors, end)))
             self.error = error.strerror or str(error)
-            if (at, at + size) not in self.unreadable:
-                self.unreadable.append((at, at + size))
+            if (at, end) not in self.unreadable:
+                self.unreadable.append((at, end))
             return bytes(size)
 
     def _whole(self, at: int, size: int) -> bytes:
@@ -284,7 +280,7 @@ class Scan:
             return WRONG_CRC
         topic = data[topic_at : properties - 2]
         if topic not in self._topics:
-            if not _is_text(topic):
+            if not {"\0", "\ufffd"}.isdisjoint(topic.decode("utf-8", "replace")):
                 return "its topic is not text"
             self._topics.add(topic)
         if data.find(_HOLE, properties, end) >= 0 or (end > properties and data[end - 1] == 0):
@@ -390,10 +386,3 @@ class Scan:
                 return None
             at += len(data) - BLANK_SIZE + 1
         return None
-
-
-def _is_text(topic: bytes) -> bool:
-    try:
-        return "\0" not in topic.decode()
-    except UnicodeDecodeError:
-        return False
