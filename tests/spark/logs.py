@@ -66,9 +66,9 @@ def pieces_of(
 ) -> list[RecordSlice | Gap | Filler]:
     fd = os.open(path, os.O_RDONLY)
     try:
-        size = os.fstat(fd).st_size
-        file = LogFile(str(path), base, size, full_size or size, is_followed)
-        return list(Scan(Bytes(fd, size, window_size), file, **settings).pieces())
+        source = Bytes(fd, window_size)
+        file = LogFile(str(path), base, source.size, full_size or source.size, is_followed)
+        return list(Scan(source, file, **settings).pieces())
     finally:
         os.close(fd)
 

@@ -104,23 +104,20 @@ def _chain(found: dict[int, Path]) -> list[LogFile]:
             size, why = after - end, "missing, with all files up to the next one"
             files.append(LogFile(str(found[base].with_name(f"{end:0{NAME_DIGITS}d}")), end, size, size, True, why))
         files.append(LogFile(str(found[base]), base, sizes[base], full_size, is_followed))
-        is_followed, after = is_followed or _holds_anything(found[base], sizes[base]), base
+        is_followed, after = is_followed or _holds_anything(found[base]), base
     return files[::-1]
 
 
-def _holds_anything(path: Path, size: int) -> bool:
-    fd = os.open(path, os.O_RDONLY)
-    try:
-        if any(os.pread(fd, 8, 0)):
+def _holds_anything(path: Path) -> bool:
+    with path.open("rb", buffering=0) as log:
+        if any(log.read(8)):
             return True
         try:
             if hasattr(os, "SEEK_DATA"):
-                os.lseek(fd, 0, os.SEEK_DATA)
+                log.seek(0, os.SEEK_DATA)
         except OSError:
             return False  # the whole file is a hole
-        return Bytes(fd, size).data_end > 0
-    finally:
-        os.close(fd)
+        return Bytes(log.fileno()).data_end > 0
 
 
 def _is_name(name: str) -> bool:

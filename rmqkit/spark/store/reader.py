@@ -7,7 +7,6 @@ is always reported, because its topic and time are unknown. `rmqkit.spark.decode
 that `rocketmq` has too.
 """
 
-import os
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -67,16 +66,12 @@ def read_file(file: LogFile, options: SourceOptions) -> Iterator[pa.RecordBatch]
     if file.problem:
         yield _damage_row(file, Gap(0, file.size, file.problem), schema)
         return
-    fd = os.open(file.path, os.O_RDONLY)
-    try:
-        source = Bytes(fd, os.fstat(fd).st_size)
-        for piece in Scan(source, file, is_live=options.allow_running).pieces():
+    with open(file.path, "rb", buffering=0) as log:
+        for piece in Scan(Bytes(log.fileno()), file, is_live=options.allow_running).pieces():
             if isinstance(piece, RecordSlice):
                 yield from _rows(file, piece, options, schema)
             elif isinstance(piece, Gap):
                 yield _damage_row(file, piece, schema)
-    finally:
-        os.close(fd)
 
 
 def _rows(file: LogFile, piece: RecordSlice, options: SourceOptions, schema: pa.Schema) -> Iterator[pa.RecordBatch]:

@@ -137,11 +137,11 @@ class Bytes:
     `data` is the window and `at` its position in the file.
     """
 
-    def __init__(self, fd: int, size: int, window_size: int = WINDOW_SIZE) -> None:
+    def __init__(self, fd: int, window_size: int = WINDOW_SIZE) -> None:
         #: Ranges [from, to) that the disk could not read, and the last reason.
         self.unreadable: list[tuple[int, int]] = []
         self.error = ""
-        self.size = size
+        self.size = os.fstat(fd).st_size
         self.data, self.at = b"", 0
         self._fd = fd
         self.window_size = window_size
@@ -382,7 +382,5 @@ class Scan:
                     look = self._look(place)
                     if look.size and not look.why:
                         return place
-            if at + len(data) >= source.size:
-                return None
             at += len(data) - BLANK_SIZE + 1
         return None
