@@ -213,8 +213,7 @@ class Link:
         return LinkReply(opaque, code, begin, end, codec, header)
 
     def _read(self) -> None:
-        if len(self.buffer) - self._filled < READ_SIZE_MIN:
-            self._make_room(self._filled + READ_SIZE_MIN)
+        self._make_room(self._filled + READ_SIZE_MIN)
         try:
             with memoryview(self.buffer) as every, every[self._filled :] as room:
                 size = self._socket.recv_into(room)

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from rmqkit.errors import ConfigError
@@ -80,17 +79,17 @@ def _rows(file: LogFile, piece: RecordSlice, options: SourceOptions, schema: pa.
     if piece.damage:
         # The record may state another offset.
         constants["physical_offset"] = file.base + piece.at + int(records.starts[0])
-    elif (mask := _chosen(records, options)) is not None:
-        records = records.at(mask)
+    else:
+        records = _chosen(records, options)
     if records.count:
         yield from batches_of(records, schema, constants)
 
 
-def _chosen(records: DecodedRecords, options: SourceOptions) -> NDArray[np.bool_] | None:
-    """Return a mask of the records that the options select; None for all."""
+def _chosen(records: DecodedRecords, options: SourceOptions) -> DecodedRecords:
+    """Return the records that the options select."""
     begin_ms, end_ms = options.starting_timestamp, options.ending_timestamp
     if not (options.subscribe or options.subscribe_pattern or begin_ms is not None or end_ms is not None):
-        return None
+        return records
     mask = np.ones(records.count, np.bool_)
     if begin_ms is not None:
         mask &= records.store_ms >= begin_ms
@@ -100,7 +99,7 @@ def _chosen(records: DecodedRecords, options: SourceOptions) -> NDArray[np.bool_
         topics = records.topics()
         wanted = [topic for topic in pc.unique(topics).to_pylist() if options.selects(topic)]
         mask &= pc.is_in(topics, pa.array(wanted, pa.string())).to_numpy(zero_copy_only=False)
-    return mask
+    return records.at(mask)
 
 
 def _damage_row(file: LogFile, gap: Gap, schema: pa.Schema) -> pa.RecordBatch:
