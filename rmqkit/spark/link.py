@@ -110,9 +110,11 @@ class Link:
         #: Number of requests without a response so far.
         self.waiting = 0
         self.buffer = bytearray(BUFFER_SIZE)
+        #: Number of received bytes in the buffer.
+        self.held = 0
         self._opaque = 0
         self._timeout_s = timeout_s
-        self._at = self._filled = 0
+        self._at = 0
         keys = choose_keys()
         #: Signs extFields. None: requests are not signed.
         self.sign = Credentials(*keys).sign if keys is not None else None
@@ -143,11 +145,6 @@ class Link:
             return not select.select([self._socket], [], [], 0)[0]
         except (OSError, ValueError):
             return False
-
-    @property
-    def held(self) -> int:
-        """Number of received bytes in the buffer."""
-        return self._filled
 
     def opaque(self) -> int:
         """Return the request id for the next request."""
@@ -187,20 +184,20 @@ class Link:
 
     def forget(self) -> None:
         """Drop the bytes of all responses that `receive` has returned."""
-        rest = self._filled - self._at
-        self.buffer[:rest] = self.buffer[self._at : self._filled]
-        self._at, self._filled = 0, rest
+        rest = self.held - self._at
+        self.buffer[:rest] = self.buffer[self._at : self.held]
+        self._at, self.held = 0, rest
 
     def _cut(self) -> LinkReply | None:
-        at, filled = self._at, self._filled
-        if filled - at < 8:
+        at, held = self._at, self.held
+        if held - at < 8:
             return None
         length, mark = _HEAD(self.buffer, at)
         header_size = mark & 0xFFFFFF
         if not 4 + header_size <= length <= ANSWER_SIZE_MAX:
             raise RemoteProtocolError(f"{self.address} sent a frame of {length} bytes with a header of {header_size}")
         end = at + 4 + length
-        if end > filled:
+        if end > held:
             self._make_room(end)
             return None
         self._at = end
@@ -213,21 +210,21 @@ class Link:
         return LinkReply(opaque, code, begin, end, codec, header)
 
     def _read(self) -> None:
-        self._make_room(self._filled + READ_SIZE_MIN)
+        self._make_room(self.held + READ_SIZE_MIN)
         try:
-            with memoryview(self.buffer) as every, every[self._filled :] as room:
+            with memoryview(self.buffer) as every, every[self.held :] as room:
                 size = self._socket.recv_into(room)
         except OSError as error:
             raise self._lost(error) from None
         if not size:
             raise PeerUnreachable(f"{self.address} closed the connection", kind="lost", address=str(self.address))
-        self._filled += size
+        self.held += size
 
     def _make_room(self, size: int) -> None:
         """Grow the buffer to at least `size` bytes, and at least to twice its size."""
         if len(self.buffer) < size:
             buffer = bytearray(max(size, 2 * len(self.buffer)))
-            buffer[: self._filled] = self.buffer[: self._filled]
+            buffer[: self.held] = self.buffer[: self.held]
             self.buffer = buffer
 
     def _lost(self, error: OSError) -> PeerUnreachable:

@@ -40,15 +40,11 @@ _silent_until_s: dict[Address, float] = {}
 
 
 class ReadReplica(NamedTuple):
-    """A broker of a group. `is_acting`: it is a slave that has its master's id in the route."""
+    """A broker of a group. A slave that has its master's id in the route is no master."""
 
     broker_id: int
     address: Address
-    is_acting: bool
-
-    @property
-    def is_master(self) -> bool:
-        return self.broker_id == MASTER_ID and not self.is_acting
+    is_master: bool
 
 
 def members_of(options: SourceOptions, topic: str, broker: str) -> list[ReadReplica]:
@@ -84,7 +80,7 @@ def _members(route: Route, broker: str) -> list[ReadReplica]:
     now_s = time.monotonic()
     # The route lists an acting master under its own id, too.
     members = {
-        address: ReadReplica(broker_id, address, broker_id == MASTER_ID and broker in route.acting)
+        address: ReadReplica(broker_id, address, broker_id == MASTER_ID and broker not in route.acting)
         for broker_id, address in sorted(route.brokers.get(broker, {}).items(), reverse=True)
     }
     return sorted(members.values(), key=lambda each: (_silent_until_s.get(each.address, 0) > now_s, each.broker_id))
