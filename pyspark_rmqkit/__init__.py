@@ -4,6 +4,6 @@ Spark imports every top-level module named `pyspark_*` and registers its `Defaul
 not import this module.
 """
 
-from rmqkit.spark.source.data_source import RocketMQSource as DefaultSource
+from rmqkit.spark.data_sources import RocketMQSource as DefaultSource
 
 __all__ = ["DefaultSource"]

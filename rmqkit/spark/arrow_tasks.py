@@ -31,7 +31,7 @@ def map_in_arrow(rows: DataFrame, function: TaskFunction, schema: StructType | s
 
 
 def read_in_tasks(
-    spark: SparkSession, sources: Sequence[T], read: Callable[[T], Iterator[pa.RecordBatch]], schema: StructType
+    spark: SparkSession, sources: Sequence[T], read: Callable[[T], Iterator[pa.RecordBatch]], schema: StructType | str
 ) -> DataFrame:
     """Return the rows that `read` yields for each source, a task each. No plan shows a source."""
 

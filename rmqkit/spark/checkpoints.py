@@ -12,8 +12,6 @@ from typing import Any
 
 from rmqkit.errors import ConfigError
 from rmqkit.spark.options import SourceOptions
-from rmqkit.spark.source.loss import queue_name
-from rmqkit.spark.source.patterns import selects
 from rmqkit.spark.source.ranges import QueueKey, clusters, flat, topics
 from rmqkit.spark.source.topics import Topics, TopicSnapshot
 
@@ -36,9 +34,9 @@ def witness_of(ends: Mapping[QueueKey, int], seen: TopicSnapshot) -> dict[str, A
 
 def check_choice(options: SourceOptions, start: Mapping[str, Any]) -> None:
     """Raise ConfigError if the checkpoint has topics or queues that the options do not select."""
-    foreign = [str(key) for key in flat(start) if not selects(options, *key)]
+    foreign = [str(key) for key in flat(start) if not options.selects(*key)]
     if foreign:
-        asked = ", ".join(options.subscribe or options.assign) or f"subscribePattern={options.subscribe_pattern}"
+        asked = ", ".join(options.topics) or f"subscribePattern={options.subscribe_pattern}"
         raise ConfigError(
             f"the checkpoint has topics {', '.join(topics(start))}, the query reads {asked}: it leaves out {foreign[0]}. "
             "Select that as well, or start with a new checkpointLocation"
@@ -72,7 +70,7 @@ def check_cluster(options: SourceOptions, view: Topics, start: Mapping[str, Any]
         if stored_ms is not None and stored_ms != witness["storeTime"]:
             raise OtherLog(
                 "the checkpoint is of another cluster, or of a topic that was deleted and recreated: the message at "
-                f"offset {offset} of {queue_name(*key)} was stored at {witness['storeTime']} according to the checkpoint "
+                f"offset {offset} of {key.name} was stored at {witness['storeTime']} according to the checkpoint "
                 f"(cluster {', '.join(there)}), but at {stored_ms} in the cluster that the query reads "
                 f"({', '.join(here)}, {at}). Start with a new checkpointLocation"
             )

@@ -3,20 +3,35 @@
 Every column is nullable for Spark, as in Kafka's source. The Arrow types are those that
 `pyspark.sql.pandas.types.to_arrow_schema` makes of the same DDL (time zone UTC), because Spark
 compares a batch's schema with its own field by field.
+
+With `decode=json` the fields of the JSON bodies and `_corrupt` follow the columns of a message. A
+schema that the user gives (`.schema(...)`) names message columns and JSON fields in any order. Its
+types must match. A column that can be null must not be NOT NULL, because Spark trusts that without
+checking.
 """
 
+from __future__ import annotations
+
+from collections import Counter
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 
 from rmqkit.errors import ConfigError
-from rmqkit.suggestions import suggest
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+    from rmqkit.spark.options import SourceOptions
 
 TIME = pa.timestamp("us", tz="UTC")
 TEXT_MAP = pa.map_(pa.string(), pa.field("value", pa.string(), nullable=True))
 #: Column with the body that `decode=json` could not decode; it follows the columns of the schema.
 CORRUPT = "_corrupt"
+#: Columns that can be null: not every message has keys and tags, and a time may be beyond the range
+#: of Spark's timestamps.
+NULLABLE = frozenset({"keys", "tags", "born_time", "store_time"})
 
 
 class Column(NamedTuple):
@@ -66,17 +81,6 @@ STORE_COLUMNS = {each.name: each for each in (*_TABLE, *_STORE_TABLE) if each.na
 """Name -> column of `rocketmq-store`, in the order of a query's columns."""
 
 
-def checked(names: Iterable[str], table: Mapping[str, Column] = COLUMNS) -> tuple[str, ...]:
-    """Return the names in the table's order. Raises ConfigError for an unknown or repeated name."""
-    wanted = list(names)
-    for name in wanted:
-        if name not in table:
-            raise ConfigError(f"{name!r} is not a column of a message{suggest(name, table, 'choose from {known}')}")
-        if wanted.count(name) > 1:
-            raise ConfigError(f"the column {name} is named twice")
-    return tuple(name for name in table if name in wanted)
-
-
 def arrow_schema(names: Iterable[str], table: Mapping[str, Column] = COLUMNS) -> pa.Schema:
     """Return Arrow's schema of these columns, in the given order."""
     return pa.schema([pa.field(name, table[name].arrow_type) for name in names])
@@ -85,3 +89,54 @@ def arrow_schema(names: Iterable[str], table: Mapping[str, Column] = COLUMNS) ->
 def ddl(names: Iterable[str], table: Mapping[str, Column] = COLUMNS) -> str:
     """Return Spark's schema (DDL) of these columns, in the given order."""
     return ", ".join(f"`{name}` {table[name].ddl}" for name in names)
+
+
+def schema_ddl(options: SourceOptions) -> str:
+    """Return the schema (DDL) of a query without a schema of the user. Raises ConfigError."""
+    parts = [ddl(options.columns)]
+    if options.decode == "json":
+        if not options.decode_schema:
+            raise ConfigError("option decode=json needs the fields of the bodies: set decodeSchema, or use .schema(...)")
+        parts += [options.decode_schema, f"`{CORRUPT}` string"]
+    return ", ".join(part for part in parts if part)
+
+
+def row_schema(options: SourceOptions, schema: StructType) -> pa.Schema:
+    """Return the schema of the rows. Raises ConfigError for an unknown column or a wrong type."""
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    twice = [name for name, count in Counter(schema.names).items() if count > 1]
+    if twice:
+        raise ConfigError(f"the column {twice[0]} occurs twice: leave the message's own column out with option columns")
+    wanted = to_arrow_schema(schema, timezone="UTC")
+    others = []
+    for field in schema.fields:
+        if (field.name in NULLABLE or field.name not in COLUMNS) and _is_strict(field.jsonValue()):
+            raise ConfigError(f"the column {field.name} can be null: remove NOT NULL from the schema")
+        if field.name not in COLUMNS:
+            others.append(field)
+        elif not wanted.field(field.name).type.equals(COLUMNS[field.name].arrow_type):
+            raise ConfigError(
+                f"the column {field.name} is {COLUMNS[field.name].ddl}, not {field.dataType.simpleString()}: "
+                "cast it in the query"
+            )
+    if options.decode == "none" and others:
+        known = ", ".join(COLUMNS)
+        raise ConfigError(f"{others[0].name} is not a column of a message; use {known}, or decode=json for fields")
+    if options.decode == "json":
+        if all(field.name == CORRUPT for field in others):
+            raise ConfigError("option decode=json needs the fields of the bodies, in decodeSchema or in .schema(...)")
+        from rmqkit.spark.decode_json import JsonBodies
+
+        JsonBodies(wanted)
+    return wanted
+
+
+def _is_strict(kind: Any) -> bool:
+    """Whether a type, given as Spark's JSON, or any part of it, forbids nulls."""
+    if not isinstance(kind, dict):
+        return False
+    if not all(kind.get(mark, True) for mark in ("nullable", "containsNull", "valueContainsNull")):
+        return True
+    parts = [kind.get("type"), kind.get("elementType"), kind.get("valueType"), *kind.get("fields", ())]
+    return any(_is_strict(part) for part in parts)

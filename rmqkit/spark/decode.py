@@ -78,12 +78,12 @@ def batches_of(
         body = records.inflated(row) if records.are_compressed[row] else None
         row_size = int(sizes[row]) if body is None else len(body)
         if size + row_size > bytes_max and row > begin:
-            yield _batch(records.part(begin, row, inflated), schema, constants)
+            yield _batch(DecodedRecords(records.data, records.starts[begin:row], inflated), schema, constants)
             inflated, begin, size = {}, row, 0
         if body is not None:
-            inflated[row] = body
+            inflated[row - begin] = body
         size += row_size
-    yield _batch(records.part(begin, records.count, inflated), schema, constants)
+    yield _batch(DecodedRecords(records.data, records.starts[begin:], inflated), schema, constants)
 
 
 def _batch(records: "DecodedRecords", schema: pa.Schema, constants: Mapping[str, Any]) -> pa.RecordBatch:
@@ -113,9 +113,10 @@ class DecodedRecords:
     """The fields of many records. Each field is decoded for all records when it is first used.
 
     Records that are broken (`are_broken`) have no right values; other records can be used.
+    `inflated` maps each row with a compressed body to that body, decompressed.
     """
 
-    def __init__(self, buffer: Any, starts: "Ints | Sequence[int]", inflated: Mapping[int, bytes] | None = None) -> None:
+    def __init__(self, buffer: Any, starts: "Ints | Sequence[int]", inflated: Mapping[int, bytes] = {}) -> None:
         self.data: Bytes = np.frombuffer(buffer, np.uint8)
         self.starts = np.asarray(starts, np.int64)
         self.count = len(self.starts)
@@ -127,11 +128,6 @@ class DecodedRecords:
     def at(self, mask: NDArray[np.bool_]) -> "DecodedRecords":
         """Return the records that the mask selects."""
         return DecodedRecords(self.data, self.starts[mask])
-
-    def part(self, begin: int, end: int, inflated: Mapping[int, bytes]) -> "DecodedRecords":
-        """Return rows [begin, end). `inflated` maps a row here to its decompressed body."""
-        of_part = {row - begin: body for row, body in inflated.items()}
-        return DecodedRecords(self.data, self.starts[begin:end], of_part)
 
     def are_broken(self, names: Collection[str]) -> NDArray[np.bool_]:
         """Return which records have a wrong magic, or cannot yield these columns."""
@@ -259,12 +255,9 @@ class DecodedRecords:
         return pa.array(texts, pa.string())
 
     def bodies(self) -> pa.Array:
-        begins, ends = self.parts.bodies, self.parts.body_ends
-        if not self.are_compressed.any():
+        begins, ends, inflated = self.parts.bodies, self.parts.body_ends, self._inflated
+        if not inflated:
             return slices(self.data, begins, ends, pa.binary())
-        inflated = self._inflated
-        if inflated is None:
-            inflated = {int(row): self.inflated(int(row)) for row in np.flatnonzero(self.are_compressed)}
         plain = slices(self.data, begins, np.where(self.are_compressed, begins, ends), pa.binary())
         rows = np.arange(self.count, dtype=np.int64)
         rows[list(inflated)] = self.count + np.arange(len(inflated))

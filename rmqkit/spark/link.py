@@ -110,9 +110,11 @@ class Link:
         #: Number of requests without a response so far.
         self.waiting = 0
         self.buffer = bytearray(BUFFER_SIZE)
+        #: Number of received bytes in the buffer.
+        self.held = 0
         self._opaque = 0
         self._timeout_s = timeout_s
-        self._at = self._filled = 0
+        self._at = 0
         keys = choose_keys()
         #: Signs extFields. None: requests are not signed.
         self.sign = Credentials(*keys).sign if keys is not None else None
@@ -143,11 +145,6 @@ class Link:
             return not select.select([self._socket], [], [], 0)[0]
         except (OSError, ValueError):
             return False
-
-    @property
-    def held(self) -> int:
-        """Number of received bytes in the buffer."""
-        return self._filled
 
     def opaque(self) -> int:
         """Return the request id for the next request."""
@@ -187,25 +184,20 @@ class Link:
 
     def forget(self) -> None:
         """Drop the bytes of all responses that `receive` has returned."""
-        rest = self._filled - self._at
-        self.buffer[:rest] = self.buffer[self._at : self._filled]
-        self._at, self._filled = 0, rest
-
-    def shrink(self) -> None:
-        """Replace a buffer above BUFFER_KEPT_MAX by a small one, if its content fits."""
-        if len(self.buffer) > BUFFER_KEPT_MAX and self._filled <= BUFFER_SIZE:
-            self._resize(BUFFER_SIZE)
+        rest = self.held - self._at
+        self.buffer[:rest] = self.buffer[self._at : self.held]
+        self._at, self.held = 0, rest
 
     def _cut(self) -> LinkReply | None:
-        at, filled = self._at, self._filled
-        if filled - at < 8:
+        at, held = self._at, self.held
+        if held - at < 8:
             return None
         length, mark = _HEAD(self.buffer, at)
         header_size = mark & 0xFFFFFF
         if not 4 + header_size <= length <= ANSWER_SIZE_MAX:
             raise RemoteProtocolError(f"{self.address} sent a frame of {length} bytes with a header of {header_size}")
         end = at + 4 + length
-        if end > filled:
+        if end > held:
             self._make_room(end)
             return None
         self._at = end
@@ -218,26 +210,22 @@ class Link:
         return LinkReply(opaque, code, begin, end, codec, header)
 
     def _read(self) -> None:
-        if len(self.buffer) - self._filled < READ_SIZE_MIN:
-            self._make_room(self._filled + READ_SIZE_MIN)
+        self._make_room(self.held + READ_SIZE_MIN)
         try:
-            with memoryview(self.buffer) as every, every[self._filled :] as room:
+            with memoryview(self.buffer) as every, every[self.held :] as room:
                 size = self._socket.recv_into(room)
         except OSError as error:
             raise self._lost(error) from None
         if not size:
             raise PeerUnreachable(f"{self.address} closed the connection", kind="lost", address=str(self.address))
-        self._filled += size
+        self.held += size
 
     def _make_room(self, size: int) -> None:
         """Grow the buffer to at least `size` bytes, and at least to twice its size."""
         if len(self.buffer) < size:
-            self._resize(max(size, 2 * len(self.buffer)))
-
-    def _resize(self, size: int) -> None:
-        buffer = bytearray(size)
-        buffer[: self._filled] = self.buffer[: self._filled]
-        self.buffer = buffer
+            buffer = bytearray(max(size, 2 * len(self.buffer)))
+            buffer[: self.held] = self.buffer[: self.held]
+            self.buffer = buffer
 
     def _lost(self, error: OSError) -> PeerUnreachable:
         if isinstance(error, TimeoutError):
@@ -264,22 +252,15 @@ def take(address: Address, timeout_s: float) -> Link:
 def give(link: Link) -> None:
     """Keep a connection for the next `take` of its address.
 
-    It is closed instead if responses are outstanding, if another process opened it, or if there is
-    an idle connection to the address already.
+    It is closed instead if responses are outstanding, if another process opened it, if its buffer
+    is above BUFFER_KEPT_MAX, or if there is an idle connection to the address already.
     """
     now_s = time.monotonic()
     for address in [address for address, each in _idle.items() if now_s - each.idle_since_s > IDLE_S]:
         _idle.pop(address).close()
-    if link.waiting or link.pid != os.getpid() or link.address in _idle:
+    if link.waiting or link.pid != os.getpid() or len(link.buffer) > BUFFER_KEPT_MAX or link.address in _idle:
         link.close()
         return
     link.forget()
-    link.shrink()
     link.idle_since_s = now_s
     _idle[link.address] = link
-
-
-def close_idle() -> None:
-    """Close all idle connections."""
-    while _idle:
-        _idle.popitem()[1].close()

@@ -1,8 +1,8 @@
-"""How an option is declared, and the parsers for the kinds of options.
+"""How an option is declared, and the kinds of options: types of values with their parsers.
 
 A parser takes the text of an option and returns its value. For the empty text it returns the value
-of an option that is not set. It raises ValueError for a wrong text. The error says what is wrong,
-and does not name the option.
+of an option that is not set. It raises ValueError or ClientError for a wrong text. The error says
+what is wrong, and does not name the option.
 """
 
 import re
@@ -13,8 +13,7 @@ from typing import Annotated, Any, NamedTuple
 
 import msgspec
 
-from rmqkit.errors import ClientError
-from rmqkit.spark.source.ranges import Ends, QueueKey
+from rmqkit.spark.source.ranges import Ends, QueueKey, flat
 
 #: Special offsets in JSON, with the numbers that Kafka's source uses.
 LATEST, EARLIEST = -1, -2
@@ -26,17 +25,17 @@ _QueueIds = Annotated[list[Annotated[int, msgspec.Meta(ge=0)]], msgspec.Meta(min
 class Option(NamedTuple):
     """A row of the table of options.
 
-    `parse` is a parser of this module, and `where` has the places where it applies. `default` is
-    written as a user would write it, and so is `in_batch`, the default of a batch if that is
-    another one; "" means none.
+    `where` has the places where it applies. `default` is written as a user would write it, and so
+    is `in_batch`, the default of a batch if that is another one; "" means none. `name` and `parse`
+    follow from the field that the option is declared as.
     """
 
-    parse: Callable[[str], Any]
     where: frozenset[str]
     doc: str
     default: str = ""
     in_batch: str = ""
     name: str = ""
+    parse: Callable[[str], Any] = str
 
     def default_in(self, where: str) -> str:
         return self.in_batch if where == "batch" and self.in_batch else self.default
@@ -68,25 +67,9 @@ def choice_of(*values: str) -> Callable[[str], str]:
     return parse
 
 
-def count_of(text: str) -> int:
-    if not text:
-        return 0
-    if not text.isdecimal() or not 0 < int(text) < 2**63:
-        raise ValueError(f"{text!r} is not a whole number above 0")
-    return int(text)
-
-
-def size_of(text: str) -> int:
-    return _with_unit(text, _SIZES, "bytes, as in 500000, 64m or 1g") if text else 0
-
-
-def duration_of(text: str) -> int:
-    return _with_unit(text, _DURATIONS_MS, "a time, as in 500ms, 30s, 15m or 1h")
-
-
 def _with_unit(text: str, units: Mapping[str, int], wanted: str) -> int:
     found = re.fullmatch(r"(\d+)\s*([a-z]*)", text.lower())
-    if not found or found[2] not in units or not int(found[1]):
+    if not found or found[2] not in units or not 0 < int(found[1]) < 2**63:
         raise ValueError(f"{text!r} is not {wanted}")
     return int(found[1]) * units[found[2]]
 
@@ -117,10 +100,7 @@ def group_of(text: str) -> str:
     from rmqkit.client.producers.outgoing_message import check_group
 
     if text:
-        try:
-            check_group(text)
-        except ClientError as error:
-            raise ValueError(str(error)) from None
+        check_group(text)
     return text
 
 
@@ -133,17 +113,17 @@ def _json(text: str, kind: Any, wanted: str) -> Any:
         raise ValueError(f"not valid JSON ({error}): {text}") from None
 
 
-def assignment_of(text: str) -> dict[str, dict[str, tuple[int, ...]]]:
-    if not text:
-        return {}
-    assigned = {
-        topic: {broker: tuple(sorted(set(queues))) for broker, queues in brokers.items()}
-        for topic, brokers in _json(text, _QueueIds, '{"topic": {"broker": [0, 1]}}').items()
-        if brokers
+def assignment_of(text: str) -> tuple[QueueKey, ...]:
+    named = _json(text, _QueueIds, '{"topic": {"broker": [0, 1]}}') if text else {}
+    keys = {
+        QueueKey(topic, broker, queue)
+        for topic, brokers in named.items()
+        for broker, queues in brokers.items()
+        for queue in queues
     }
-    if not assigned:
+    if text and not keys:
         raise ValueError("it names no queue")
-    return assigned
+    return tuple(sorted(keys))
 
 
 def _ends_of(text: str, words: tuple[str, ...], smallest: int) -> str | Ends:
@@ -151,19 +131,25 @@ def _ends_of(text: str, words: tuple[str, ...], smallest: int) -> str | Ends:
         return text.lower()
     if not text.startswith("{"):
         raise ValueError(f"{text!r} is not one of {', '.join(words)}, and not JSON")
-    ends: Ends = {}
-    for topic, brokers in _json(text, dict[str, Any], '{"topic": {"broker": {"0": 23}}}').items():
-        for broker, queues in brokers.items():
-            for queue, offset in queues.items():
-                if not queue.isdecimal() or type(offset) is not int or offset < smallest:
-                    raise ValueError(f"{topic} {broker}: queue {queue!r} with offset {offset!r} is not valid here")
-                ends[QueueKey(topic, broker, int(queue))] = offset
-    return ends
+    return flat(_json(text, dict[str, Any], '{"topic": {"broker": {"0": 23}}}'), smallest)
 
 
-def start_of(text: str) -> str | Ends:
-    return _ends_of(text, ("earliest", "latest", "group"), EARLIEST)
+def name_servers_of(text: str) -> tuple[str, ...]:
+    from rmqkit.api.identity import name_servers
+
+    return tuple(str(address) for address in name_servers(text or None))
 
 
-def end_of(text: str) -> str | Ends:
-    return _ends_of(text, ("latest",), LATEST)
+Texts = Annotated[tuple[str, ...], list_of]
+NameServers = Annotated[tuple[str, ...], name_servers_of]
+Pattern = Annotated[str, pattern_of]
+Group = Annotated[str, group_of]
+Switch = Annotated[bool, bool_of]
+Count = Annotated[int, lambda text: _with_unit(text, {"": 1}, "a whole number above 0") if text else 0]
+Size = Annotated[int, lambda text: _with_unit(text, _SIZES, "bytes, as in 500000, 64m or 1g") if text else 0]
+Duration = Annotated[int, lambda text: _with_unit(text, _DURATIONS_MS, "a time, as in 500ms, 30s, 15m or 1h")]
+Time = Annotated[int | None, time_of]
+Assignment = Annotated[tuple[QueueKey, ...], assignment_of]
+#: A word, or an offset per queue, which may be LATEST, and at the start EARLIEST.
+Start = Annotated[str | Ends, lambda text: _ends_of(text, ("earliest", "latest", "group"), EARLIEST)]
+End = Annotated[str | Ends, lambda text: _ends_of(text, ("latest",), LATEST)]

@@ -1,4 +1,4 @@
-"""Checks whether Spark works here: runs a real query over a small data source in Python.
+"""Checks whether Spark works here: runs a real query whose rows are made by workers.
 
     python -m rmqkit.spark.probe
 
@@ -9,49 +9,25 @@ prints one JSON object: `{"spark": "4.3.0", "java": "17.0.15", "from": "PATH", .
 import json
 import sys
 from collections.abc import Iterator, Mapping
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+import pyarrow as pa
 
 from rmqkit.errors import RmqkitError
+from rmqkit.spark.arrow_tasks import read_in_tasks
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import SparkSession
-    from pyspark.sql.types import StructType
 
 ROWS = 1000
-PARTITIONS = 2
+TASKS = 2
 
 
-class Numbers(DataSource):
-    """Data source whose rows are made by workers.
-
-    Each row has the worker's Python, whether that finds `format("rocketmq")`, and a number.
-    """
-
-    @classmethod
-    def name(cls) -> str:
-        return "rmqkit_probe"
-
-    def schema(self) -> str:
-        return "python string, is_found boolean, number bigint"
-
-    def reader(self, schema: "StructType") -> "NumbersReader":
-        return NumbersReader()
-
-
-class NumbersReader(DataSourceReader):
-    def partitions(self) -> list[InputPartition]:
-        return [InputPartition(number) for number in range(PARTITIONS)]
-
-    def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
-        from importlib.util import find_spec
-
-        import pyarrow as pa
-
-        row = {"python": sys.executable, "is_found": find_spec("pyspark_rmqkit") is not None}
-        yield pa.RecordBatch.from_pylist([row | {"number": number} for number in range(ROWS)])
+def _rows(_task: int) -> Iterator[pa.RecordBatch]:
+    """Yield a worker's Python, whether that finds `format("rocketmq")`, and numbers."""
+    row = {"python": sys.executable, "is_found": find_spec("pyspark_rmqkit") is not None}
+    yield pa.RecordBatch.from_pylist([row | {"number": number} for number in range(ROWS)])
 
 
 def probe(spark: "SparkSession") -> Mapping[str, Any]:
@@ -59,12 +35,11 @@ def probe(spark: "SparkSession") -> Mapping[str, Any]:
 
     Raises RmqkitError (one line) if the result is wrong, or whatever Spark raises.
     """
-    spark.dataSource.register(Numbers)
-    rows = spark.read.format(Numbers.name()).load()
+    rows = read_in_tasks(spark, range(TASKS), _rows, "python string, is_found boolean, number bigint")
     found = rows.groupBy("python", "is_found").agg({"number": "sum"}).collect()
     (python, is_found, total) = found[0]
-    if len(found) != 1 or total != PARTITIONS * sum(range(ROWS)):
-        raise RmqkitError(f"a test query returned {total} instead of {PARTITIONS * sum(range(ROWS))}")
+    if len(found) != 1 or total != TASKS * sum(range(ROWS)):
+        raise RmqkitError(f"a test query returned {total} instead of {TASKS * sum(range(ROWS))}")
     jvm: Any = spark.sparkContext._jvm
     version = jvm.java.lang.System.getProperty("java.version")
     return {"spark": spark.version, "java": version, "python": python, "is_found": is_found}
@@ -86,7 +61,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    # Workers unpickle the classes of this module by its name, so they must not be in `__main__`.
-    from rmqkit.spark import probe as module
-
-    sys.exit(module.main())
+    sys.exit(main())

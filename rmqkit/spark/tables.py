@@ -16,27 +16,21 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from rmqkit.errors import ConfigError
+from rmqkit.spark.options import OPTIONS, PREFIX, READ, SPARKS_OWN
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-#: Prefix that Spark adds to a table's options. On creation Spark also passes them without it.
-PREFIX = "option."
 #: Spark passes this key only when a table is created. `path` comes with it, without the prefix.
 PROVIDER = "provider"
 MARK = "rocketmq: "
-NOT_KEPT = (
-    "Spark keeps the options of a table only if it has no columns of its own: leave them out, or make a temporary view"
-)
 
 
 def of_table(given: Mapping[str, str]) -> dict[str, str]:
     """Return the options of a table that is being created; nothing for any other query."""
-    if not any(key.lower() == PROVIDER for key in given):
+    if PROVIDER not in given:
         return {}
-    found = {key[len(PREFIX) :]: value for key, value in given.items() if key.lower().startswith(PREFIX)}
-    path = next((value for key, value in given.items() if key.lower() == "path"), "")
-    return found | ({"path": path} if path else {})
+    return {key.removeprefix(PREFIX): value for key, value in given.items() if key.startswith(PREFIX) or key == "path"}
 
 
 def to_make(given: Mapping[str, str]) -> dict[str, str]:
@@ -68,8 +62,6 @@ def options_to_write(given: Mapping[str, str], schema: "StructType") -> dict[str
     Without an option `topic`, the target is the topic that the table reads. Raises ConfigError if
     the schema's options may belong either to the target or to the table that was read.
     """
-    from rmqkit.spark.options import SPARKS_OWN
-
     found = _found(schema)
     names = {key.lower() for key in given} - SPARKS_OWN
     if names and "namesrv" in found and "namesrv" not in names:
@@ -93,8 +85,6 @@ def _found(schema: "StructType") -> dict[str, str]:
 
 def _usable(given: Mapping[str, str], where: str) -> dict[str, str]:
     """Drop the known options that do not apply to `where`."""
-    from rmqkit.spark.options import OPTIONS, READ
-
     places = READ if where in READ else {where}
     others = {name.lower() for name, option in OPTIONS.items() if not option.where & places}
     return {key: value for key, value in given.items() if key.lower() not in others}

@@ -11,9 +11,9 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
+from rmqkit.spark.data_sources import RocketMQSource
 from rmqkit.spark.options import parse
-from rmqkit.spark.source.batch import BatchReader
-from rmqkit.spark.source.data_source import RocketMQSource
+from rmqkit.spark.source.readers import BatchReader
 
 
 class PrebuiltSource(RocketMQSource):

@@ -10,10 +10,10 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from rmqkit.client.message import MessageExt
+from rmqkit.spark.data_sources import RocketMQSource
 from rmqkit.spark.decode import DecodedRecords
 from rmqkit.spark.options import parse
-from rmqkit.spark.source.batch import BatchReader
-from rmqkit.spark.source.data_source import RocketMQSource
+from rmqkit.spark.source.readers import BatchReader
 from rmqkit.spark.source.topic_reader import RangeReader
 from rmqkit.wire.record import Record, decode_record
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
-from rmqkit.spark.store.scan import Bytes, Filler, Gap, RecordSlice, Scan
+from rmqkit.spark.store.scan import Bytes, Filler, Gap, LogFile, RecordSlice, Scan
 from rmqkit.wire.hosts import pack_host
 from rmqkit.wire.record import encode_blank, encode_record
 
@@ -61,11 +61,14 @@ def bodies_of(random: Random, count: int, size_max: int = 300) -> list[bytes]:
     return [random.randbytes(random.choice((0, random.randrange(size_max)))) for _ in range(count)]
 
 
-def pieces_of(path: Path, base: int, *, window_size: int = 4096, **settings) -> list[RecordSlice | Gap | Filler]:
+def pieces_of(
+    path: Path, base: int, *, window_size: int = 4096, full_size: int = 0, is_followed: bool = False, **settings
+) -> list[RecordSlice | Gap | Filler]:
     fd = os.open(path, os.O_RDONLY)
     try:
-        size = os.fstat(fd).st_size
-        return list(Scan(Bytes(fd, size, window_size), base, **{"full_size": size, **settings}).pieces())
+        source = Bytes(fd, window_size)
+        file = LogFile(str(path), base, source.size, full_size or source.size, is_followed)
+        return list(Scan(source, file, **settings).pieces())
     finally:
         os.close(fd)
 

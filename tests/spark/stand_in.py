@@ -9,6 +9,7 @@ import threading
 from collections.abc import Iterator, Mapping
 
 from rmqkit.runtime.connection import Address
+from rmqkit.spark import link
 from rmqkit.wire.bodies import TopicRoute
 from rmqkit.wire.bodies.route import BrokerData, QueueData
 from rmqkit.wire.codes import PermName, RequestCode, ResponseCode
@@ -19,6 +20,11 @@ from rmqkit.wire.remoting.headers import decode_head, encode_response
 
 TOPIC, BROKER = "T", "broker-a"
 HOST = pack_host("10.0.0.1", 10_911)
+
+
+def close_idle_links() -> None:
+    while link._idle:
+        link._idle.popitem()[1].close()
 
 
 def record(offset: int, body: bytes = b"", properties: bytes = b"", **fields) -> bytes:

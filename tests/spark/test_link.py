@@ -14,6 +14,7 @@ from rmqkit.wire.codes import RequestCode
 from rmqkit.wire.remoting.frames import CODEC_ROCKETMQ, frame
 from rmqkit.wire.remoting.headers import encode_request, encode_response
 from rmqkit.wire.schemas.nameserver import GetRouteInfoRequest
+from tests.spark.stand_in import close_idle_links
 
 ASKED = GetRouteInfoRequest(topic="T")
 
@@ -21,7 +22,7 @@ ASKED = GetRouteInfoRequest(topic="T")
 @pytest.fixture(autouse=True)
 def no_idle_links():
     yield
-    link.close_idle()
+    close_idle_links()
 
 
 @pytest.fixture

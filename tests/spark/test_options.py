@@ -92,7 +92,7 @@ def test_topics_are_chosen_in_one_way():
     with pytest.raises(ConfigError, match=r"option subscribe is missing.* make a temporary view"):
         parse({}, "batch")
     assigned = parse({"assign": '{"T": {"a": [1, 0]}}'}, "batch").assign
-    assert assigned == {"T": {"a": (0, 1)}}
+    assert assigned == (QueueKey("T", "a", 0), QueueKey("T", "a", 1))
     for wrong in ("[]", "{", '{"T": [0]}', '{"T": {"a": []}}', '{"T": {"a": ["0"]}}', "{}"):
         with pytest.raises(ConfigError, match="option assign: "):
             parse({"assign": wrong}, "batch")
@@ -163,6 +163,8 @@ def test_columns_come_in_the_order_of_the_table():
     assert "body" not in stream(includeBody="false").columns
     assert len(stream(includeBody="false").columns) == len(COLUMNS) - 1
     assert refused(columns="ofset") == "option columns: 'ofset' is not a column of a message; did you mean offset?"
+    assert "choose from topic, broker" in refused(columns="zzz")
+    assert stream(columns="offset,offset").columns == ("offset",)
     assert "names body, but includeBody is false" in refused(columns="body", includeBody="false")
     assert "physical_offset" in parse({"columns": "physical_offset"}, "store").columns
 

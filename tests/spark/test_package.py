@@ -70,7 +70,7 @@ def test_it_has_what_executors_import_and_no_more(made):
     names = [each.name for each in entries]
     assert names[0] == MARK
     assert names[1:] == sorted(set(names[1:]))
-    assert {"pyspark_rmqkit/__init__.py", "pyspark_rmqkit_store/__init__.py", "rmqkit/spark/rows.py"} <= set(names)
+    assert {"pyspark_rmqkit/__init__.py", "pyspark_rmqkit_store/__init__.py", "rmqkit/spark/columns.py"} <= set(names)
     assert not [name for name in names if name.startswith("/") or ".." in name or "__pycache__" in name]
     assert not [name for name in names if name.startswith(("pyspark/", "tests/", "pyarrow/"))]
     assert {each.mtime for each in entries} == {0}

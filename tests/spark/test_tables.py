@@ -7,9 +7,8 @@ import pytest
 from rmqkit import Message
 from rmqkit.errors import ConfigError
 from rmqkit.spark import tables
+from rmqkit.spark.data_sources import RocketMQSource, StoreDataSource
 from rmqkit.spark.sink import writer
-from rmqkit.spark.source.data_source import RocketMQSource
-from rmqkit.spark.store.data_source import StoreDataSource
 from tests.spark.logs import log_file
 
 pytest.importorskip("pyspark")

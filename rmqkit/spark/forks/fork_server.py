@@ -50,7 +50,7 @@ IMPORTED = (
     "pyspark.sql.worker.create_data_source",
     "pyspark.sql.worker.plan_data_source_read",
     "pyspark_rmqkit",
-    "rmqkit.spark.source.stream",
+    "rmqkit.spark.source.readers",
     "rmqkit.spark.source.topic_reader",
     "rmqkit.spark.delta.lake_files",
 )

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from rmqkit.errors import ConfigError, NoRoute
 from rmqkit.spark.option_kinds import EARLIEST, LATEST
 from rmqkit.spark.options import SourceOptions
-from rmqkit.spark.source.loss import DataLoss, OffsetBeyond, queue_name
+from rmqkit.spark.source.loss import DataLoss, OffsetBeyond
 from rmqkit.spark.source.ranges import Ends, QueueKey
 from rmqkit.spark.source.topics import Topics, TopicSnapshot
 from rmqkit.suggestions import suggest
@@ -30,15 +30,10 @@ def check_topics(options: SourceOptions, seen: TopicSnapshot, view: Topics) -> N
         raise NoRoute(f"there is no topic {topic} (name servers {';'.join(options.namesrv)}){hint}")
     if options.subscribe_pattern and options.where == "batch" and not seen.ends and not seen.silent:
         raise NoRoute(f"no topic matches subscribePattern {options.subscribe_pattern!r}")
-    for topic, brokers in options.assign.items():
-        for broker, queues in brokers.items():
-            for queue in queues:
-                key = QueueKey(topic, broker, queue)
-                if key not in seen.ends and key.group not in seen.silent:
-                    there = ", ".join(f"{each.broker}:{each.queue}" for each in seen.ends if each.topic == topic) or "none"
-                    raise NoRoute(
-                        f"option assign: {queue_name(*key)} does not exist or is not readable; readable queues: {there}"
-                    )
+    for key in options.assign:
+        if key not in seen.ends and key.group not in seen.silent:
+            there = ", ".join(f"{each.broker}:{each.queue}" for each in seen.ends if each.topic == key.topic) or "none"
+            raise NoRoute(f"option assign: {key.name} does not exist or is not readable; readable queues: {there}")
 
 
 def begins_of(options: SourceOptions, view: Topics, seen: TopicSnapshot) -> Ends:
@@ -58,9 +53,7 @@ def begins_of(options: SourceOptions, view: Topics, seen: TopicSnapshot) -> Ends
     for key, offset in where.items():
         if key in seen.ends:
             if offset > seen.ends[key] and key.group in seen.by_master:
-                raise ConfigError(
-                    f"option startingOffsets: {queue_name(*key)} ends at offset {seen.ends[key]}, before {offset}"
-                )
+                raise ConfigError(f"option startingOffsets: {key.name} ends at offset {seen.ends[key]}, before {offset}")
             begins[key] = seen.ends[key] if offset == LATEST else _within(options, seen, key, offset)
     return begins
 
@@ -79,10 +72,10 @@ def ends_of(options: SourceOptions, view: Topics, seen: TopicSnapshot, begins: M
             if offset == LATEST or key not in ends:
                 continue
             if offset > ends[key]:
-                raise ConfigError(f"option endingOffsets: {queue_name(*key)} ends at offset {ends[key]}, before {offset}")
+                raise ConfigError(f"option endingOffsets: {key.name} ends at offset {ends[key]}, before {offset}")
             if offset < begins.get(key, 0):
                 raise ConfigError(
-                    f"option endingOffsets: {queue_name(*key)} would end at offset {offset}, but begins at {begins[key]}"
+                    f"option endingOffsets: {key.name} would end at offset {offset}, but begins at {begins[key]}"
                 )
             ends[key] = offset
     return ends
@@ -126,8 +119,8 @@ def loss_at(seen: TopicSnapshot, key: QueueKey, offset: int) -> DataLoss | None:
     if key.group not in seen.by_master:
         return None
     if offset < seen.begins[key]:
-        return DataLoss(*key, offset, seen.begins[key], GONE)
-    return OffsetBeyond(*key, offset, seen.ends[key], SHORTER) if offset > seen.ends[key] else None
+        return DataLoss(key, offset, seen.begins[key], GONE)
+    return OffsetBeyond(key, offset, seen.ends[key], SHORTER) if offset > seen.ends[key] else None
 
 
 def _within(options: SourceOptions, seen: TopicSnapshot, key: QueueKey, offset: int) -> int:
@@ -146,4 +139,4 @@ def _check_known(name: str, offsets: Mapping[QueueKey, int], seen: TopicSnapshot
     for key in offsets:
         if key not in seen.ends and key.group not in seen.silent:
             there = ", ".join(f"{each.topic} {each.broker}:{each.queue}" for each in seen.ends) or "none"
-            raise ConfigError(f"option {name} names {queue_name(*key)}, which the query does not read; it reads: {there}")
+            raise ConfigError(f"option {name} names {key.name}, which the query does not read; it reads: {there}")

@@ -1,6 +1,7 @@
 """The errors of a query that would otherwise skip messages."""
 
 from rmqkit.errors import RmqkitError
+from rmqkit.spark.source.ranges import QueueKey
 
 
 class DataLoss(RmqkitError):
@@ -12,25 +13,23 @@ class DataLoss(RmqkitError):
     """
 
     TEXT = (
-        "{queue} no longer has the message at offset {wanted} (its smallest offset is {smallest}); likely cause: "
+        "{key.name} no longer has the message at offset {wanted} (its smallest offset is {smallest}); likely cause: "
         "{cause}. To continue without the lost messages, set failOnDataLoss=false"
     )
 
-    def __init__(self, topic: str, broker: str, queue: int, wanted: int, smallest: int, cause: str) -> None:
-        super().__init__(topic, broker, queue, wanted, smallest, cause)
-        self.topic, self.broker, self.queue = topic, broker, queue
-        self.wanted, self.smallest, self.cause = wanted, smallest, cause
+    def __init__(self, key: QueueKey, wanted: int, smallest: int, cause: str) -> None:
+        super().__init__(key, wanted, smallest, cause)
+        self.key, self.wanted, self.smallest, self.cause = key, wanted, smallest, cause
 
     def __str__(self) -> str:
-        queue = queue_name(self.topic, self.broker, self.queue)
-        return self.TEXT.format(queue=queue, wanted=self.wanted, smallest=self.smallest, cause=self.cause)
+        return self.TEXT.format(**vars(self))
 
 
 class OffsetBeyond(DataLoss):
     """A queue ends before the query's next offset. `smallest` is the end of the queue."""
 
     TEXT = (
-        "{queue} ends at offset {smallest}, but the query is at {wanted}; likely cause: {cause}. To continue with the "
+        "{key.name} ends at offset {smallest}, but the query is at {wanted}; likely cause: {cause}. To continue with the "
         "messages that exist, set failOnDataLoss=false"
     )
 
@@ -39,11 +38,6 @@ class QueueClosed(DataLoss):
     """A queue is no longer readable but has unread messages. `smallest` is the end of the queue."""
 
     TEXT = (
-        "{queue} has messages from offset {wanted} to {smallest} that can no longer be read: {cause}. To continue "
+        "{key.name} has messages from offset {wanted} to {smallest} that can no longer be read: {cause}. To continue "
         "without them, set failOnDataLoss=false"
     )
-
-
-def queue_name(topic: str, broker: str, queue: int) -> str:
-    """Return the name of a queue for errors and warnings."""
-    return f"queue {queue} of topic {topic} on {broker}"

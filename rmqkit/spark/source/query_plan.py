@@ -65,8 +65,7 @@ def whole_look(
     """
     until_ms = clock() + options.max_wait_for_broker
     has_warned = False
-    seen = view.look(known)
-    while absent := absences(options, seen, known):
+    while absent := absences(options, seen := view.look(known), known):
         why = "; ".join(f"{name}: {reason}" for name, reason in absent.items())
         if options.when_down == "fail" or clock() >= until_ms:
             raise BrokerDown(
@@ -76,30 +75,23 @@ def whole_look(
             log.warning("waiting for %s", why)
         has_warned = True
         sleep(LOOK_PAUSE_S)
-        seen = view.look(known)
     return seen
 
 
-def absences(options: SourceOptions, seen: TopicSnapshot, known: Sequence[QueueKey] = ()) -> dict[str, str]:
+def absences(options: SourceOptions, seen: TopicSnapshot, known: Sequence[QueueKey]) -> dict[str, str]:
     """Return the groups that are missing in a snapshot (broker and topic), with the reasons.
 
     A topic without any route may have been deleted. If loss is allowed, its groups are not missing.
     """
     routed = {key.topic for key in [*seen.ends, *seen.closed]} | {topic for topic, _ in seen.silent}
-    absent = {_group_name(*group): why for group, why in sorted(seen.silent.items())}
+    absent = dict(sorted(seen.silent.items()))
     for key in known:
         if key not in seen.ends and key not in seen.closed and key.group not in seen.silent:
             if key.topic in routed:
-                absent[_group_name(*key.group)] = "the name servers show no such broker for this topic"
+                absent[key.group] = "the name servers show no such broker for this topic"
             elif options.fail_on_data_loss:
-                absent[_group_name(*key.group)] = (
-                    "no name server knows the topic (if it was deleted, set failOnDataLoss=false)"
-                )
-    return absent
-
-
-def _group_name(topic: str, broker: str) -> str:
-    return f"broker {broker} (topic {topic})"
+                absent[key.group] = "no name server knows the topic (if it was deleted, set failOnDataLoss=false)"
+    return {f"broker {broker} (topic {topic})": why for (topic, broker), why in absent.items()}
 
 
 class StreamPlan:
@@ -113,7 +105,7 @@ class StreamPlan:
         clock: Callable[[], int] = now_ms,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        self._options, self._view = options, view
+        self._options, self.view = options, view
         self._clock, self._sleep = clock, sleep
         #: Whether the checkpoint, if there is one, was checked.
         self._accepted = False
@@ -141,8 +133,8 @@ class StreamPlan:
         Raises NoRoute, ConfigError, DataLoss or BrokerDown.
         """
         seen = self._whole_look(())
-        bounds.check_topics(self._options, seen, self._view)
-        begins = bounds.begins_of(self._options, self._view, seen)
+        bounds.check_topics(self._options, seen, self.view)
+        begins = bounds.begins_of(self._options, self.view, seen)
         self._accepted = True
         self._note(seen)
         return self._offsets(begins, seen, {})
@@ -220,7 +212,7 @@ class StreamPlan:
         return seen
 
     def _whole_look(self, known: Sequence[QueueKey]) -> TopicSnapshot:
-        return whole_look(self._options, self._view, known, clock=self._clock, sleep=self._sleep)
+        return whole_look(self._options, self.view, known, clock=self._clock, sleep=self._sleep)
 
     def _look(self, known: Sequence[QueueKey], *, patient: bool) -> TopicSnapshot | None:
         """Return a snapshot, or None if no name server responds.
@@ -235,7 +227,7 @@ class StreamPlan:
         self._looked_ms = self._clock()
         while True:
             try:
-                return self._view.look(known)
+                return self.view.look(known)
             except PeerUnreachable as error:
                 if self._options.when_down == "fail" or (patient and self._clock() >= until_ms):
                     raise BrokerDown(f"no answer from the name servers: {error}") from None
@@ -266,7 +258,7 @@ class StreamPlan:
     def _end(self, key: QueueKey, offset: int, seen: TopicSnapshot) -> int:
         if key not in seen.ends:
             if seen.closed.get(key, 0) > offset:
-                self._lose(QueueClosed(*key, offset, seen.closed[key], bounds.FEWER))
+                self._lose(QueueClosed(key, offset, seen.closed[key], bounds.FEWER))
             return offset
         error = bounds.loss_at(seen, key, offset)
         if error is not None:
@@ -282,7 +274,7 @@ class StreamPlan:
             return {} if isinstance(ends, str) else {key: offset for key, offset in ends.items() if offset >= 0}
         reached = [key for key, newest in seen.newest_ms.items() if newest >= end_ms and key not in self._caps]
         try:
-            self._caps |= self._view.at_time(reached, end_ms) if reached else {}
+            self._caps |= self.view.at_time(reached, end_ms) if reached else {}
         except PeerUnreachable as error:
             if options.when_down == "fail" or self._frozen:
                 raise BrokerDown(f"endingTimestamp cannot be looked up: {error}") from None
@@ -300,7 +292,7 @@ class StreamPlan:
         limit, bytes_max = self._options.max_messages_per_trigger, self._options.max_bytes_per_trigger
         if bytes_max and ready:
             largest = sorted(ready, key=lambda each: -each.size)[:MEASURED_MAX]
-            found = messages_for(bytes_max, ready, self._view.sizes(largest))
+            found = messages_for(bytes_max, ready, self.view.sizes(largest))
             limit = min(limit or found, found)
         return share(ready, limit) if limit else ready
 
@@ -318,7 +310,7 @@ class StreamPlan:
 
     def _check_cluster(self, start: Mapping[str, Any], seen: TopicSnapshot) -> None:
         try:
-            check_cluster(self._options, self._view, start, seen)
+            check_cluster(self._options, self.view, start, seen)
         except OtherLog as error:
             if self._options.fail_on_data_loss:
                 raise
@@ -336,7 +328,7 @@ class StreamPlan:
             return
         changed = {key: offset for key, offset in begins.items() if self._committed.get(key) != offset}
         try:
-            problems = self._view.commit(group, changed)
+            problems = self.view.commit(group, changed)
         except RmqkitError as error:
             problems = [str(error)]
         if problems:

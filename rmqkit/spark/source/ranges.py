@@ -12,7 +12,7 @@ again after a restart. A queue never leaves the offsets. It goes back only if lo
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Any, NamedTuple
 
 Offsets = dict[str, dict[str, dict[str, int]]]
@@ -29,6 +29,11 @@ class QueueKey(NamedTuple):
     def group(self) -> tuple[str, str]:
         """The topic and the broker."""
         return self.topic, self.broker
+
+    @property
+    def name(self) -> str:
+        """The queue's name in errors and warnings."""
+        return f"queue {self.queue} of topic {self.topic} on {self.broker}"
 
     def __str__(self) -> str:
         return f"{self.topic} {self.broker}:{self.queue}"
@@ -56,16 +61,19 @@ class OffsetRange(NamedTuple):
 Ends = dict[QueueKey, int]
 
 
-def flat(offsets: Mapping[str, Any]) -> Ends:
-    """Return the offsets by queue, sorted. Raises ValueError if `offsets` is malformed."""
+def flat(offsets: Mapping[str, Any], smallest: int = 0) -> Ends:
+    """Return the offsets by queue, sorted.
+
+    Raises ValueError if `offsets` is malformed, or has one below `smallest`.
+    """
     ends: Ends = {}
     for topic, brokers in offsets.items():
         if topic.startswith("@"):
             continue
         for broker, queues in brokers.items():
             for queue, offset in queues.items():
-                if isinstance(offset, bool) or not isinstance(offset, int):
-                    raise ValueError(f"offset {offset!r} of {topic} {broker}:{queue} is not a number")
+                if not queue.isdecimal() or type(offset) is not int or offset < smallest:
+                    raise ValueError(f"{topic} {broker}: queue {queue!r} with offset {offset!r} is not valid here")
                 ends[QueueKey(topic, broker, int(queue))] = offset
     return dict(sorted(ends.items()))
 
@@ -115,34 +123,23 @@ def count(ranges: Iterable[OffsetRange]) -> int:
 
 
 def share(ranges: Sequence[OffsetRange], messages_max: int) -> list[OffsetRange]:
-    """Return the first parts of the ranges, `messages_max` messages in all.
+    """Return the first parts of the ranges (none is empty), `messages_max` messages in all.
 
     They are divided in proportion to the sizes of the ranges. Every queue gets at least one
-    message. With more queues than messages, the queues take turns from batch to batch.
+    message. With more queues than messages, the queues take turns from batch to batch. The sum of
+    the begins of all queues says whose turn it is, because it grows by the size of each batch.
     """
-    sizes = share_out([each.size for each in ranges], messages_max, turn=sum(each.begin for each in ranges))
-    return [each._replace(end=each.begin + size) for each, size in zip(ranges, sizes, strict=True) if size]
-
-
-def share_out(sizes: Sequence[int], amount: int, *, turn: int = 0) -> list[int]:
-    """Divide `amount` among `sizes` (all above 0), in proportion, at least 1 each.
-
-    If `amount` suffices, each gets its whole size. If there are more sizes than `amount`, those
-    from index `turn` on get 1 each. The sum of the begins of all queues is a `turn` that starves no
-    queue, because it grows by the size of each batch.
-    """
-    total = sum(sizes)
-    if total <= amount:
-        return list(sizes)
-    if amount < len(sizes):
-        given = {(turn + step) % len(sizes) for step in range(amount)}
-        return [1 if place in given else 0 for place in range(len(sizes))]
-    # One each, and of the rest the whole parts, then one more to those with the largest remainders.
-    left, wanted = amount - len(sizes), total - len(sizes)
-    shares = [divmod((size - 1) * left, wanted) for size in sizes]
-    extra = left - sum(whole for whole, _ in shares)
-    lucky = set(sorted(range(len(sizes)), key=lambda place: -shares[place][1])[:extra])
-    return [1 + whole + (place in lucky) for place, (whole, _) in enumerate(shares)]
+    total, left = count(ranges), messages_max - len(ranges)
+    if total <= messages_max:
+        return list(ranges)
+    if left < 0:
+        turn = sum(each.begin for each in ranges)
+        chosen = {(turn + step) % len(ranges) for step in range(messages_max)}
+        return [each._replace(end=each.begin + 1) for place, each in enumerate(ranges) if place in chosen]
+    # One each. The sums of the shares of the rest are rounded, so that the shares add up to it.
+    sums = accumulate((each.size - 1 for each in ranges), initial=0)
+    rest = pairwise(each * left // (total - len(ranges)) for each in sums)
+    return [each._replace(end=each.begin + 1 + high - low) for each, (low, high) in zip(ranges, rest, strict=True)]
 
 
 def split(ranges: Sequence[OffsetRange], *, partitions_min: int = 0, messages_max: int = 0) -> list[OffsetRange]:

@@ -17,7 +17,6 @@ Source: `client/.../impl/factory/MQClientInstance.java` (`findBrokerAddressInSub
 """
 
 import time
-from collections.abc import Sequence
 from typing import NamedTuple
 
 from rmqkit.client.routes import MASTER_ID, Route, read_route
@@ -41,28 +40,24 @@ _silent_until_s: dict[Address, float] = {}
 
 
 class ReadReplica(NamedTuple):
-    """A broker of a group. `is_acting`: it is a slave that has its master's id in the route."""
+    """A broker of a group. A slave that has its master's id in the route is no master."""
 
     broker_id: int
     address: Address
-    is_acting: bool
-
-    @property
-    def is_master(self) -> bool:
-        return self.broker_id == MASTER_ID and not self.is_acting
+    is_master: bool
 
 
-def members_of(namesrv: Sequence[str], topic: str, broker: str, timeout_s: float) -> list[ReadReplica]:
+def members_of(options: SourceOptions, topic: str, broker: str) -> list[ReadReplica]:
     """Return the members of a broker group in the order in which to try them.
 
     Raises NoRoute if no name server knows the topic with a broker of that name, and PeerUnreachable
     if no name server responds.
     """
     last: RmqkitError = NoRoute("no name server is configured: set option namesrv")
-    for text in namesrv:
+    for text in options.namesrv:
         link = None
         try:
-            link = take(Address.parse(text), timeout_s)
+            link = take(Address.parse(text), options.request_timeout / 1000)
             answer, body = link.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, GetRouteInfoRequest(topic=topic))
             give(link)
             if answer.code != 0:
@@ -85,7 +80,7 @@ def _members(route: Route, broker: str) -> list[ReadReplica]:
     now_s = time.monotonic()
     # The route lists an acting master under its own id, too.
     members = {
-        address: ReadReplica(broker_id, address, broker_id == MASTER_ID and broker in route.acting)
+        address: ReadReplica(broker_id, address, broker_id == MASTER_ID and broker not in route.acting)
         for broker_id, address in sorted(route.brokers.get(broker, {}).items(), reverse=True)
     }
     return sorted(members.values(), key=lambda each: (_silent_until_s.get(each.address, 0) > now_s, each.broker_id))
@@ -119,7 +114,7 @@ class Replicas:
         if self.member is None or not self.member.is_master:
             return False
         try:
-            members = self._members()
+            members = members_of(self._options, self._topic, self._broker)
         except NoRoute as error:
             return or_is_forgotten and error.code == ResponseCode.TOPIC_NOT_EXIST
         except PeerUnreachable:
@@ -197,12 +192,9 @@ class Replicas:
             time.sleep(pause_s)
         self.round += 1
         try:
-            self._left = self._members()
+            self._left = members_of(self._options, self._topic, self._broker)
         except (NoRoute, PeerUnreachable) as error:
             self._why = error
-
-    def _members(self) -> list[ReadReplica]:
-        return members_of(self._options.namesrv, self._topic, self._broker, self._timeout_s)
 
     def _given_up(self, wait: str) -> RmqkitError:
         text = f"no broker of group {self._broker} can be read for topic {self._topic}, {wait}: {self._why}"

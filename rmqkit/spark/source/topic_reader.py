@@ -46,10 +46,11 @@ from rmqkit.spark.columns import COLUMNS, arrow_schema
 from rmqkit.spark.decode import BATCH_BYTES_MAX, RECORD_SIZE_MIN, DecodedRecords, batches_of
 from rmqkit.spark.link import Link, LinkReply
 from rmqkit.spark.options import SourceOptions
-from rmqkit.spark.source.loss import DataLoss, queue_name
+from rmqkit.spark.source.loss import DataLoss
 from rmqkit.spark.source.pulls import Pull, Pulls
 from rmqkit.spark.source.ranges import OffsetRange
 from rmqkit.spark.source.replicas import Replicas
+from rmqkit.wire.bodies.subscription import tags_of
 from rmqkit.wire.codes import MessageSysFlag, PullSysFlag, RequestCode, ResponseCode
 from rmqkit.wire.properties import PROPERTY_TAGS
 from rmqkit.wire.record import POSITION_QUEUE_OFFSET, POSITION_SYS_FLAG, Buffer, encode_record
@@ -91,20 +92,6 @@ _OPAQUE_AT = 13
 log = logging.getLogger("rmqkit.spark")
 
 
-def read_range(queue_range: OffsetRange, options: SourceOptions, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Yield the messages of a range by offset, in batches of about BATCH_ROWS rows.
-
-    `schema` is that of `rows.row_schema`. Raises DataLoss if messages are gone, NoRoute or
-    PeerUnreachable if no member of the broker group returns them in time, BrokerError if the broker
-    refuses, and CompressionMissing if a body's compression is not installed.
-    """
-    reader = RangeReader(queue_range, options, schema)
-    try:
-        yield from reader.batches()
-    finally:
-        reader.replicas.release()
-
-
 class PullRequests:
     """Builds the frames of pulls that differ only in request id (opaque), offset and count.
 
@@ -144,15 +131,18 @@ class Chunk(NamedTuple):
 
 
 class RangeReader:
-    """Reads one range: sends pulls, checks the responses, and builds batches."""
+    """Reads one range: sends pulls, checks the responses, and builds batches.
+
+    `schema` is that of `columns.row_schema`.
+    """
 
     def __init__(self, queue_range: OffsetRange, options: SourceOptions, schema: pa.Schema) -> None:
         self.range = queue_range
+        self._name = queue_range.key.name
         self.options = options
         self.schema = schema
         tags = options.tags.strip()
-        #: Parsed as brokers parse the expression (`FilterAPI.buildSubscriptionData`).
-        self.tags = [] if tags in ("", "*") else [tag.strip() for tag in tags.split("||") if tag.strip()]
+        self.tags = tags_of(tags)
         self.pulls: Pulls[Chunk] = Pulls(queue_range.begin, queue_range.end, is_filtered=bool(self.tags))
         self.replicas = Replicas(queue_range.topic, queue_range.broker, options)
         request = PullMessageRequest(
@@ -180,27 +170,36 @@ class RangeReader:
     # --- the loop
 
     def batches(self) -> Iterator[pa.RecordBatch]:
+        """Yield the messages by offset, in batches of about BATCH_ROWS rows.
+
+        Raises DataLoss if messages are gone, NoRoute or PeerUnreachable if no member of the broker
+        group returns them in time, BrokerError if the broker refuses, and CompressionMissing if a
+        body's compression is not installed.
+        """
         pulls, replicas = self.pulls, self.replicas
-        while pulls.position < pulls.end:
-            link = replicas.connected()
-            try:
-                self._send(link)
-                self._receive(link)
-                self._collect()
-            except (_Elsewhere, _Later, PeerUnreachable, RemoteProtocolError, CorruptRecord) as trouble:
-                yield from self._flush(link)
-                pulls.restart()
-                if isinstance(trouble, _Elsewhere):
-                    replicas.turn(trouble.why)
-                elif isinstance(trouble, _Later):
-                    time.sleep(PAUSE_MS / 1000)
-                else:
-                    replicas.failed(trouble)
-                continue
-            if (self._rows >= BATCH_ROWS or link.held >= BATCH_BYTES_MAX) and pulls.is_whole:
-                yield from self._flush(link)
-        if replicas.link is not None:
-            yield from self._flush(replicas.link)
+        try:
+            while pulls.position < pulls.end:
+                link = replicas.connected()
+                try:
+                    self._send(link)
+                    self._receive(link)
+                    self._collect()
+                except (_Elsewhere, _Later, PeerUnreachable, RemoteProtocolError, CorruptRecord) as trouble:
+                    yield from self._flush(link)
+                    pulls.restart()
+                    if isinstance(trouble, _Elsewhere):
+                        replicas.turn(trouble.why)
+                    elif isinstance(trouble, _Later):
+                        time.sleep(PAUSE_MS / 1000)
+                    else:
+                        replicas.failed(trouble)
+                    continue
+                if (self._rows >= BATCH_ROWS or link.held >= BATCH_BYTES_MAX) and pulls.is_whole:
+                    yield from self._flush(link)
+            if replicas.link is not None:
+                yield from self._flush(replicas.link)
+        finally:
+            replicas.release()
 
     def _send(self, link: Link) -> None:
         requests = []
@@ -332,14 +331,10 @@ class RangeReader:
             raise _Elsewhere(self._lacks("is no longer master according to the name servers, and lacks messages"))
         wanted = self.pulls.position
         if self.options.fail_on_data_loss:
-            raise DataLoss(*self.range.key, wanted, smallest, cause)
+            raise DataLoss(self.range.key, wanted, smallest, cause)
         log.warning("%s: offsets %d to %d are gone and skipped; likely cause: %s", self._name, wanted, upto - 1, cause)
         self.pulls.restart(upto)
         self.replicas.progressed()
-
-    @property
-    def _name(self) -> str:
-        return queue_name(*self.range.key)
 
     def _lacks(self, what: str) -> PeerUnreachable:
         member = self.replicas.member
@@ -390,7 +385,7 @@ class RangeReader:
                 what = f"has a damaged record at offset {offset} of {self._name}; the group's master may have it intact"
                 raise self._lacks(what)
             if self.options.fail_on_data_loss:
-                raise DataLoss(*self.range.key, offset, offset + 1, why)
+                raise DataLoss(self.range.key, offset, offset + 1, why)
             log.warning("%s: offset %d is skipped: %s", self._name, offset, why)
         return records.at(~are_broken)
 

@@ -22,7 +22,6 @@ from rmqkit.client.flow import gather, start
 from rmqkit.client.routes import MASTER_ID, Route
 from rmqkit.errors import BrokerError, ClientError, NoRoute, PeerUnreachable
 from rmqkit.runtime.connection import Address
-from rmqkit.spark.source.patterns import chosen, selects
 from rmqkit.spark.source.ranges import Ends, OffsetRange, QueueKey
 from rmqkit.spark.source.topic_reader import READER_GROUP
 from rmqkit.wire.bodies import TopicOffset, TopicStatsTable, parse_subscription
@@ -140,7 +139,7 @@ class Topics:
         names = await self._names()
         routes = await gather([start(self._route(name)) for name in names])
         found = [route for route in routes if route is not None]
-        asked = [(route, name) for route in found for name in route.brokers if selects(self._options, route.topic, name)]
+        asked = [(route, name) for route in found for name in route.brokers if self._options.selects(route.topic, name)]
         answers = await gather([start(self._group(route, broker, known)) for route, broker in asked])
         queues: dict[QueueKey, TopicOffset] = {}
         closed: Ends = {}
@@ -156,9 +155,9 @@ class Topics:
             readable = set(route.subscribe)
             for queue, offsets in table.items():
                 key = QueueKey(route.topic, broker, queue.queue_id)
-                if queue in readable and selects(self._options, *key):
+                if queue in readable and self._options.selects(*key):
                     queues[key] = offsets
-                elif selects(self._options, *key):
+                elif self._options.selects(*key):
                     closed[key] = offsets.max_offset
         return TopicSnapshot(
             {key: queues[key].min_offset for key in sorted(queues)},
@@ -174,7 +173,7 @@ class Topics:
     async def _names(self) -> list[str]:
         options = self._options
         if not options.subscribe_pattern:
-            return sorted(options.subscribe or options.assign)
+            return sorted(options.topics)
         try:
             info = await self._admin.core.cluster_info()
             others = info.cluster_addr_table.keys() | info.broker_addr_table.keys()
@@ -184,7 +183,7 @@ class Topics:
                 raise
             return self._matched
         # A name server that was just started knows few topics. So keep topics that matched before.
-        matched = [name for name in names if chosen(name, options.subscribe_pattern, others)]
+        matched = [name for name in names if name not in others and options.selects(name)]
         self._matched = sorted({*matched, *(self._matched or ())})
         return self._matched
 
@@ -214,7 +213,7 @@ class Topics:
                 wanted = [queue for queue in route.subscribe if queue.broker_name == broker]
                 wanted += [_queue(key) for key in known if key.topic == route.topic and key.broker == broker]
                 for queue in wanted:
-                    if queue not in table and selects(self._options, queue.topic, broker, queue.queue_id):
+                    if queue not in table and self._options.selects(queue.topic, broker, queue.queue_id):
                         table[queue] = await self._ends_of(queue, address)
                 return table, broker_id == MASTER_ID and broker not in route.acting
             except (PeerUnreachable, BrokerError) as error:

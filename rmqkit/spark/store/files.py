@@ -15,11 +15,10 @@ from collections import Counter
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from rmqkit.errors import ConfigError, RmqkitError
-from rmqkit.spark.store.scan import Bytes
+from rmqkit.spark.store.scan import Bytes, LogFile
 
 LOG_FOLDER = "commitlog"
 NAME_DIGITS = 20
@@ -28,23 +27,6 @@ FILES_MAX = 100_000
 
 class StoreInUse(RmqkitError):
     """A running broker has the store folder open."""
-
-
-class LogFile(NamedTuple):
-    """One file of a commit log.
-
-    `base` is the physical offset of its first byte (-1 for a file without one). `size` is its size
-    and `full_size` the regular size of this log's files, both in bytes. `is_followed`: a later file
-    holds data. With a `problem` there is nothing to scan: its `size` bytes are missing or do not
-    belong to the log.
-    """
-
-    path: str
-    base: int
-    size: int
-    full_size: int
-    is_followed: bool
-    problem: str = ""
 
 
 def log_folders(path: str) -> list[Path]:
@@ -122,23 +104,20 @@ def _chain(found: dict[int, Path]) -> list[LogFile]:
             size, why = after - end, "missing, with all files up to the next one"
             files.append(LogFile(str(found[base].with_name(f"{end:0{NAME_DIGITS}d}")), end, size, size, True, why))
         files.append(LogFile(str(found[base]), base, sizes[base], full_size, is_followed))
-        is_followed, after = is_followed or _holds_anything(found[base], sizes[base]), base
+        is_followed, after = is_followed or _holds_anything(found[base]), base
     return files[::-1]
 
 
-def _holds_anything(path: Path, size: int) -> bool:
-    fd = os.open(path, os.O_RDONLY)
-    try:
-        if any(os.pread(fd, 8, 0)):
+def _holds_anything(path: Path) -> bool:
+    with path.open("rb", buffering=0) as log:
+        if any(log.read(8)):
             return True
         try:
             if hasattr(os, "SEEK_DATA"):
-                os.lseek(fd, 0, os.SEEK_DATA)
+                log.seek(0, os.SEEK_DATA)
         except OSError:
             return False  # the whole file is a hole
-        return Bytes(fd, size).data_end > 0
-    finally:
-        os.close(fd)
+        return Bytes(log.fileno()).data_end > 0
 
 
 def _is_name(name: str) -> bool:

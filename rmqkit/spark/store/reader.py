@@ -1,24 +1,59 @@
-"""Reads a commit-log file into Arrow batches, in Spark's workers, for `rocketmq-store`.
+"""Reads commit-log files into Arrow batches for `rocketmq-store`.
+
+The driver lists the files of a store folder. Spark's workers read one file each.
 
 Rows come in the order of the file. Filters on topic and time apply to intact messages only. Damage
 is always reported, because its topic and time are unknown. `rmqkit.spark.decode` makes the columns
 that `rocketmq` has too.
 """
 
-import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
+from pyspark.sql.datasource import DataSourceReader, InputPartition
 
+from rmqkit.errors import ConfigError
 from rmqkit.spark.columns import STORE_COLUMNS, arrow_schema
 from rmqkit.spark.decode import DecodedRecords, batches_of
-from rmqkit.spark.options import SourceOptions
-from rmqkit.spark.source.patterns import selects
-from rmqkit.spark.store.files import LogFile
-from rmqkit.spark.store.scan import Bytes, Gap, RecordSlice, Scan
+from rmqkit.spark.options import SourceOptions, parse
+from rmqkit.spark.store.files import check_not_in_use, log_files, log_folders
+from rmqkit.spark.store.scan import Bytes, Gap, LogFile, RecordSlice, Scan
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+
+class StoreReader(DataSourceReader):
+    """Lists the files of a store folder on the driver, reads them in the workers.
+
+    Raises ConfigError for wrong options or an unknown column.
+    """
+
+    def __init__(self, given: Mapping[str, str], schema: "StructType") -> None:
+        self._options = replace(parse(given, "store"), columns=tuple(schema.names))
+        self._path = given.get("path", "")
+        if not self._path:
+            raise ConfigError('rocketmq-store needs a path: .load("/data/store")')
+        for name in schema.names:
+            if name not in STORE_COLUMNS:
+                known = ", ".join(STORE_COLUMNS)
+                raise ConfigError(f"{name!r} of the schema is not a column of rocketmq-store; choose from {known}")
+
+    def partitions(self) -> list[InputPartition]:
+        """Return one partition per file. Raises ConfigError or StoreInUse."""
+        folders = log_folders(self._path)
+        if not self._options.allow_running:
+            check_not_in_use(folders)
+        return [InputPartition(file) for file in log_files(folders, self._options.files)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        # For an empty list of partitions, Spark reads one partition whose value is None.
+        if partition.value is not None:
+            yield from read_file(partition.value, self._options)
 
 
 def read_file(file: LogFile, options: SourceOptions) -> Iterator[pa.RecordBatch]:
@@ -30,22 +65,12 @@ def read_file(file: LogFile, options: SourceOptions) -> Iterator[pa.RecordBatch]
     if file.problem:
         yield _damage_row(file, Gap(0, file.size, file.problem), schema)
         return
-    fd = os.open(file.path, os.O_RDONLY)
-    try:
-        scan = Scan(
-            Bytes(fd, os.fstat(fd).st_size),
-            file.base,
-            full_size=file.full_size,
-            is_followed=file.is_followed,
-            is_live=options.allow_running,
-        )
-        for piece in scan.pieces():
+    with open(file.path, "rb", buffering=0) as log:
+        for piece in Scan(Bytes(log.fileno()), file, is_live=options.allow_running).pieces():
             if isinstance(piece, RecordSlice):
                 yield from _rows(file, piece, options, schema)
             elif isinstance(piece, Gap):
                 yield _damage_row(file, piece, schema)
-    finally:
-        os.close(fd)
 
 
 def _rows(file: LogFile, piece: RecordSlice, options: SourceOptions, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
@@ -54,17 +79,17 @@ def _rows(file: LogFile, piece: RecordSlice, options: SourceOptions, schema: pa.
     if piece.damage:
         # The record may state another offset.
         constants["physical_offset"] = file.base + piece.at + int(records.starts[0])
-    elif (mask := _chosen(records, options)) is not None:
-        records = records.at(mask)
+    else:
+        records = _chosen(records, options)
     if records.count:
         yield from batches_of(records, schema, constants)
 
 
-def _chosen(records: DecodedRecords, options: SourceOptions) -> NDArray[np.bool_] | None:
-    """Return a mask of the records that the options select; None for all."""
+def _chosen(records: DecodedRecords, options: SourceOptions) -> DecodedRecords:
+    """Return the records that the options select."""
     begin_ms, end_ms = options.starting_timestamp, options.ending_timestamp
     if not (options.subscribe or options.subscribe_pattern or begin_ms is not None or end_ms is not None):
-        return None
+        return records
     mask = np.ones(records.count, np.bool_)
     if begin_ms is not None:
         mask &= records.store_ms >= begin_ms
@@ -72,9 +97,9 @@ def _chosen(records: DecodedRecords, options: SourceOptions) -> NDArray[np.bool_
         mask &= records.store_ms < end_ms
     if options.subscribe or options.subscribe_pattern:
         topics = records.topics()
-        wanted = [topic for topic in pc.unique(topics).to_pylist() if selects(options, topic)]
+        wanted = [topic for topic in pc.unique(topics).to_pylist() if options.selects(topic)]
         mask &= pc.is_in(topics, pa.array(wanted, pa.string())).to_numpy(zero_copy_only=False)
-    return mask
+    return records.at(mask)
 
 
 def _damage_row(file: LogFile, gap: Gap, schema: pa.Schema) -> pa.RecordBatch:

@@ -25,6 +25,7 @@ import os
 import re
 from collections.abc import Iterator
 from functools import cached_property
+from itertools import pairwise
 from struct import Struct
 from typing import NamedTuple
 from zlib import crc32
@@ -65,6 +66,23 @@ _MARKS = re.compile(rb"\xda\xa3\x20[\xa7\xab]|\xcb\xd4\x31\x94")
 _HOLE = bytes(16)
 _CRC_NAME = b"__CRC32#\x01"
 WRONG_CRC = "its body does not have the CRC it was stored with"
+
+
+class LogFile(NamedTuple):
+    """One file of a commit log.
+
+    `base` is the physical offset of its first byte (-1 for a file without one). `size` is its size
+    and `full_size` the regular size of this log's files, both in bytes. `is_followed`: a later file
+    holds data, so zeroes at the end of this one are lost bytes. With a `problem` there is nothing
+    to scan: its `size` bytes are missing or do not belong to the log.
+    """
+
+    path: str
+    base: int
+    size: int
+    full_size: int
+    is_followed: bool
+    problem: str = ""
 
 
 class RecordSlice(NamedTuple):
@@ -119,11 +137,11 @@ class Bytes:
     `data` is the window and `at` its position in the file.
     """
 
-    def __init__(self, fd: int, size: int, window_size: int = WINDOW_SIZE) -> None:
+    def __init__(self, fd: int, window_size: int = WINDOW_SIZE) -> None:
         #: Ranges [from, to) that the disk could not read, and the last reason.
         self.unreadable: list[tuple[int, int]] = []
         self.error = ""
-        self.size = size
+        self.size = os.fstat(fd).st_size
         self.data, self.at = b"", 0
         self._fd = fd
         self.window_size = window_size
@@ -146,19 +164,14 @@ class Bytes:
         size = max(0, min(size, self.size - at))
         try:
             return self._whole(at, size)
-        except OSError:
-            return b"".join(
-                self._sector(start, min(SECTOR_SIZE - start % SECTOR_SIZE, at + size - start))
-                for start in (at, *range(at - at % SECTOR_SIZE + SECTOR_SIZE, at + size, SECTOR_SIZE))
-            )
-
-    def _sector(self, at: int, size: int) -> bytes:
-        try:
-            return self._whole(at, size)
         except OSError as error:
+            end = at + size
+            sectors = range(at - at % SECTOR_SIZE + SECTOR_SIZE, end, SECTOR_SIZE)
+            if sectors:
+                return b"".join(self.read(low, high - low) for low, high in pairwise((at, *sectors, end)))
             self.error = error.strerror or str(error)
-            if (at, at + size) not in self.unreadable:
-                self.unreadable.append((at, at + size))
+            if (at, end) not in self.unreadable:
+                self.unreadable.append((at, end))
             return bytes(size)
 
     def _whole(self, at: int, size: int) -> bytes:
@@ -190,26 +203,13 @@ class Bytes:
 class Scan:
     """Cuts one file into pieces.
 
-    `base` is the physical offset of its first byte, `full_size` the regular size of this log's
-    files in bytes. `is_followed`: a later file holds records, so zeroes at the end of this one are
-    lost bytes. `is_live`: a broker may be writing, so an incomplete end is not damage. A slice has
-    at most `rows_max` records.
+    `is_live`: a broker may be writing, so an incomplete end is not damage. A slice has at most
+    `rows_max` records.
     """
 
-    def __init__(
-        self,
-        source: Bytes,
-        base: int,
-        *,
-        full_size: int,
-        is_followed: bool = False,
-        is_live: bool = False,
-        rows_max: int = ROWS_MAX,
-    ) -> None:
-        self._source = source
-        self._base, self._full_size = base, full_size
-        self._is_followed, self._is_live = is_followed, is_live
-        self._rows_max = rows_max
+    def __init__(self, source: Bytes, file: LogFile, *, is_live: bool = False, rows_max: int = ROWS_MAX) -> None:
+        self._source, self._file = source, file
+        self._is_live, self._rows_max = is_live, rows_max
         self._topics: set[bytes] = set()
 
     def pieces(self) -> Iterator[RecordSlice | Gap | Filler]:
@@ -219,8 +219,8 @@ class Scan:
             for piece in self._next(at):
                 yield piece
                 at += piece.size
-        if end < self._full_size and not self._is_live:
-            yield Gap(end, self._full_size - end, f"the file ends {self._full_size - end} bytes too early")
+        if end < self._file.full_size and not self._is_live:
+            yield Gap(end, self._file.full_size - end, f"the file ends {self._file.full_size - end} bytes too early")
 
     def _next(self, at: int) -> list[RecordSlice | Gap | Filler]:
         source = self._source
@@ -256,7 +256,7 @@ class Scan:
             return None
         records = DecodedRecords(data, places)
         parts, ends = records.parts, records.ends
-        ok = parts.ok & (records.head(POSITION_PHY_OFFSET) == self._base + self._source.at + records.starts)
+        ok = parts.ok & (records.head(POSITION_PHY_OFFSET) == self._file.base + self._source.at + records.starts)
         ok &= (records.head(POSITION_QUEUE_ID, _I32) >= 0) & (records.head(POSITION_QUEUE_OFFSET) >= 0)
         for low, high in self._source.unreadable:
             ok &= (records.starts + self._source.at >= high) | (ends + self._source.at <= low)
@@ -280,7 +280,7 @@ class Scan:
             return WRONG_CRC
         topic = data[topic_at : properties - 2]
         if topic not in self._topics:
-            if not _is_text(topic):
+            if not {"\0", "\ufffd"}.isdisjoint(topic.decode("utf-8", "replace")):
                 return "its topic is not text"
             self._topics.add(topic)
         if data.find(_HOLE, properties, end) >= 0 or (end > properties and data[end - 1] == 0):
@@ -297,11 +297,11 @@ class Scan:
         head = self._source.peek(at, min(BLANK_SIZE, left))
         if self._is_blank(at, head):
             return Filler(at, left, "blank")
-        is_end = not any(head) and not self._is_followed and self._source.data_end <= at
+        is_end = not any(head) and not self._file.is_followed and self._source.data_end <= at
         return Filler(at, left, "zeroes") if is_end else None
 
     def _is_blank(self, at: int, head: bytes) -> bool:
-        return len(head) >= BLANK_SIZE and _SIZE_MAGIC.unpack_from(head) == (self._full_size - at, MAGIC_BLANK)
+        return len(head) >= BLANK_SIZE and _SIZE_MAGIC.unpack_from(head) == (self._file.full_size - at, MAGIC_BLANK)
 
     def _continues_at(self, at: int) -> bool:
         """Whether another record begins at `at`, or the log legitimately ends there.
@@ -319,7 +319,7 @@ class Scan:
             return _Look(0, f"{len(head)} bytes are too few for a record")
         size, magic = _SIZE_MAGIC.unpack_from(head)
         if magic == MAGIC_BLANK:
-            return _Look(0, f"a blank record of {size} bytes where {self._full_size - at} are left")
+            return _Look(0, f"a blank record of {size} bytes where {self._file.full_size - at} are left")
         if not any(head[:BLANK_SIZE]):
             return _Look(0, "zeroes where a record should be")
         if magic not in (MAGIC_V1, MAGIC_V2):
@@ -347,7 +347,7 @@ class Scan:
             return _Look(size, f"some of its bytes could not be read ({source.error})", False)
         crc, place = int(records.head(POSITION_BODY_CRC, _U32)[0]), int(records.head(POSITION_PHY_OFFSET)[0])
         why = self._problem(record, 0, crc, body, body + body_size, topic_at, properties, size)
-        if not why and place != self._base + at:
+        if not why and place != self._file.base + at:
             why = f"it states physical offset {place}, which is not its own"
         if not why and (head[POSITION_QUEUE_ID] | head[POSITION_QUEUE_OFFSET]) & 0x80:
             why = "its queue id or offset is negative"
@@ -361,9 +361,9 @@ class Scan:
         position = self._next_sound(at + 1)
         if position is not None:
             return [Gap(at, position - at, why)]
-        if self._is_live and not self._is_followed:
+        if self._is_live and not self._file.is_followed:
             return [Filler(at, source.size - at, "tail")]
-        end = source.size if self._is_followed else source.data_end
+        end = source.size if self._file.is_followed else source.data_end
         gap = Gap(at, end - at, f"{why}; no intact record up to the end of the written part")
         return [gap, Filler(end, source.size - end, "zeroes")] if end < source.size else [gap]
 
@@ -378,18 +378,9 @@ class Scan:
                     return place
                 # Check the physical offset first. To examine a record with a damaged size would
                 # read all of that size.
-                if int.from_bytes(source.peek(place + POSITION_PHY_OFFSET, 8), "big") == self._base + place:
+                if int.from_bytes(source.peek(place + POSITION_PHY_OFFSET, 8), "big") == self._file.base + place:
                     look = self._look(place)
                     if look.size and not look.why:
                         return place
-            if at + len(data) >= source.size:
-                return None
             at += len(data) - BLANK_SIZE + 1
         return None
-
-
-def _is_text(topic: bytes) -> bool:
-    try:
-        return "\0" not in topic.decode()
-    except UnicodeDecodeError:
-        return False

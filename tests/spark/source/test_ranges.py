@@ -16,7 +16,6 @@ from rmqkit.spark.source.ranges import (
     flat,
     nested,
     share,
-    share_out,
     split,
     topics,
     waiting,
@@ -50,9 +49,9 @@ def test_offsets_are_plain_sorted_dicts():
     )
 
 
-@pytest.mark.parametrize("offset", ["5", 1.5, None, True])
+@pytest.mark.parametrize("offset", ["5", 1.5, None, True, -1])
 def test_offsets_that_are_no_numbers_are_refused(offset):
-    with pytest.raises(ValueError, match="T broker-a:0 is not a number"):
+    with pytest.raises(ValueError, match=f"T broker-a: queue '0' with offset {offset!r} is not valid"):
         flat({"T": {"broker-a": {"0": offset}}})
 
 
@@ -81,9 +80,15 @@ def test_what_waits_leaves_out_queues_that_one_side_lacks():
     assert waiting({A0: 3, A1: 9}, {A0: 4, A1: 2, B0: 7}) == [OffsetRange("T", "broker-a", 0, 3, 4)]
 
 
+def shares_of(lengths, amount, begin=0):
+    """Return the size of the share of each range."""
+    found = {each.queue: each.size for each in share(ranges_of(lengths, begin), amount)}
+    return [found.get(each.queue, 0) for each in ranges_of(lengths)]
+
+
 @given(sizes, st.integers(1, 50_000), st.integers(0, 10**9))
 def test_what_is_shared_out_is_neither_more_nor_less(lengths, amount, turn):
-    shares = share_out(lengths, amount, turn=turn)
+    shares = shares_of(lengths, amount, turn)
     assert sum(shares) == min(amount, sum(lengths))
     assert all(0 <= given <= size for given, size in zip(shares, lengths, strict=True))
     if amount >= len(lengths):
@@ -91,8 +96,8 @@ def test_what_is_shared_out_is_neither_more_nor_less(lengths, amount, turn):
 
 
 def test_shares_are_in_proportion_to_what_waits():
-    assert share_out([1000, 3000, 6000], 103) == [11, 31, 61]
-    assert share_out([1, 1, 998], 100) == [1, 1, 98]
+    assert shares_of([1000, 3000, 6000], 103) == [10, 31, 62]
+    assert shares_of([1, 1, 998], 100) == [1, 1, 98]
 
 
 @given(sizes, st.integers(1, 40))

@@ -11,17 +11,16 @@ from hypothesis import strategies as st
 
 from rmqkit.client.producers.compression import compression
 from rmqkit.errors import BrokerError, NoRoute, PeerUnreachable
-from rmqkit.spark import link
 from rmqkit.spark.columns import COLUMNS, arrow_schema
 from rmqkit.spark.options import parse
 from rmqkit.spark.source import replicas, topic_reader
 from rmqkit.spark.source.loss import DataLoss
 from rmqkit.spark.source.ranges import OffsetRange
-from rmqkit.spark.source.topic_reader import read_range
+from rmqkit.spark.source.topic_reader import RangeReader
 from rmqkit.wire.batch import BatchMessage, encode_batch
 from rmqkit.wire.codes import MessageSysFlag, ResponseCode
 from rmqkit.wire.javahash import java_hash
-from tests.spark.stand_in import BROKER, TOPIC, group, record
+from tests.spark.stand_in import BROKER, TOPIC, close_idle_links, group, record
 
 
 @pytest.fixture(autouse=True)
@@ -32,7 +31,7 @@ def quick(monkeypatch):
     monkeypatch.setattr(replicas, "PAUSE_MAX_MS", 4)
     monkeypatch.setattr(replicas, "_silent_until_s", {})
     yield
-    link.close_idle()
+    close_idle_links()
 
 
 @pytest.fixture
@@ -49,13 +48,20 @@ def options_of(namesrv, **more):
     return replace(parse({"subscribe": TOPIC}, "batch"), namesrv=namesrv, **more)
 
 
+OFFSET_ONLY = arrow_schema(["offset"])
+
+
+def range_of(begin, end, options, schema=OFFSET_ONLY):
+    return RangeReader(OffsetRange(TOPIC, BROKER, 0, begin, end), options, schema).batches()
+
+
 def read(brokers, begin, end, **more):
     """Read a range; return the Arrow batches."""
     schema = more.pop("schema", arrow_schema(more.pop("columns", ("offset", "body", "read_from"))))
     rows = more.pop("batch_rows", topic_reader.BATCH_ROWS)
     made = options_of(more.pop("namesrv", brokers.namesrv), **{"max_wait_for_broker": 2000, "request_timeout": 2000} | more)
     with patch.object(topic_reader, "BATCH_ROWS", rows):
-        return list(read_range(OffsetRange(TOPIC, BROKER, 0, begin, end), pickle.loads(pickle.dumps(made)), schema))
+        return list(range_of(begin, end, pickle.loads(pickle.dumps(made)), schema))
 
 
 def offsets(batches) -> list[int]:
@@ -97,7 +103,7 @@ def test_however_a_broker_cuts_its_answers(sizes, count_max, bytes_max, batch_ro
         batches = read(brokers, begin, end, batch_rows=batch_rows)
         assert offsets(batches) == list(range(begin, end))
         assert [len(body) for batch in batches for body in batch.column("body").to_pylist()] == sizes[begin:end]
-    link.close_idle()
+    close_idle_links()
 
 
 def test_pulls_go_ahead_of_their_answers_and_ask_for_what_comes_at_once(brokers):
@@ -120,7 +126,7 @@ def test_two_ranges_at_once_have_connections_of_their_own(brokers, monkeypatch):
     broker = brokers.broker(queue_of(100))
     monkeypatch.setattr(topic_reader, "BATCH_ROWS", 1)
     made = options_of(brokers.namesrv)
-    one, two = (read_range(OffsetRange(TOPIC, BROKER, 0, 0, 100), made, arrow_schema(["offset"])) for _ in range(2))
+    one, two = (range_of(0, 100, made) for _ in range(2))
     pairs = [(offsets([a]), offsets([b])) for a, b in zip(one, two, strict=True)]
     assert all(a == b for a, b in pairs)
     assert broker.connections == 2
@@ -129,7 +135,7 @@ def test_two_ranges_at_once_have_connections_of_their_own(brokers, monkeypatch):
 def test_who_stops_reading_leaves_nothing_for_the_next(brokers, monkeypatch):
     brokers.broker(queue_of(1000), count_max=5)
     monkeypatch.setattr(topic_reader, "BATCH_ROWS", 1)
-    reader = read_range(OffsetRange(TOPIC, BROKER, 0, 0, 1000), options_of(brokers.namesrv), arrow_schema(["offset"]))
+    reader = range_of(0, 1000, options_of(brokers.namesrv))
     next(reader)
     reader.close()
     assert offsets(read(brokers, 500, 700)) == list(range(500, 700))
@@ -226,7 +232,7 @@ def test_retention_that_overtook_the_query(brokers, caplog):
     with pytest.raises(DataLoss) as caught:
         read(brokers, 10, 100)
     lost = pickle.loads(pickle.dumps(caught.value))
-    assert (lost.topic, lost.broker, lost.queue, lost.wanted, lost.smallest) == (TOPIC, BROKER, 0, 10, 50)
+    assert (lost.key, lost.wanted, lost.smallest) == ((TOPIC, BROKER, 0), 10, 50)
     assert "offset 10" in str(lost)
     assert "smallest offset is 50" in str(lost)
     assert "retention" in str(lost)
@@ -486,4 +492,4 @@ def test_json_bodies_as_columns(brokers):
 
 def test_an_empty_range_asks_nobody():
     made = options_of(("127.0.0.1:1",))
-    assert list(read_range(OffsetRange(TOPIC, BROKER, 0, 7, 7), made, arrow_schema(["offset"]))) == []
+    assert list(range_of(7, 7, made)) == []

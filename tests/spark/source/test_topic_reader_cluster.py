@@ -6,15 +6,15 @@ One test kills the master in the middle of a range.
 from rmqkit import Message
 from rmqkit.cluster.health.caller import NoAnswer
 from rmqkit.drill.real.node_client import NodeClient
-from rmqkit.spark import link
 from rmqkit.spark.columns import COLUMNS, arrow_schema
 from rmqkit.spark.options import parse
 from rmqkit.spark.source import topic_reader
 from rmqkit.spark.source.ranges import OffsetRange
 from rmqkit.spark.source.replicas import members_of
-from rmqkit.spark.source.topic_reader import read_range
+from rmqkit.spark.source.topic_reader import RangeReader
 from rmqkit.testing import factories
 from tests.api.until import until
+from tests.spark.stand_in import close_idle_links
 
 up = factories.cluster(groups=1, replicas=2, nameservers=1, settings={"brokerRole": "SYNC_MASTER", "inSyncReplicas": "2"})
 replicated = factories.clean("up")
@@ -29,7 +29,7 @@ def ranges_of(consumer, topic):
 
 def rows_of(namesrv, ranges, **more):
     options, schema = parse({"namesrv": namesrv, "subscribe": "T", **more}, "batch"), arrow_schema(COLUMNS)
-    return [row for each in ranges for batch in read_range(each, options, schema) for row in batch.to_pylist()]
+    return [row for each in ranges for batch in RangeReader(each, options, schema).batches() for row in batch.to_pylist()]
 
 
 def slave_shows(namesrv, whole):
@@ -37,7 +37,8 @@ def slave_shows(namesrv, whole):
 
     A slave learns of a new topic shortly after it has the topic's messages.
     """
-    (slave,) = [each for each in members_of([namesrv], whole.topic, whole.broker, 5) if each.broker_id]
+    options = parse({"namesrv": namesrv, "subscribe": whole.topic}, "batch")
+    (slave,) = [each for each in members_of(options, whole.topic, whole.broker) if each.broker_id]
     try:
         with NodeClient(*slave.address, 5) as asked:
             return asked.pull(whole.topic, whole.queue, whole.end - 1)[1] == whole.end
@@ -90,7 +91,7 @@ def test_a_master_that_is_killed_in_the_middle_of_a_range(replicated, monkeypatc
     until(lambda: slave_shows(replicated.namesrv, whole))
     monkeypatch.setattr(topic_reader, "BATCH_ROWS", 100)
     options = parse({"namesrv": replicated.namesrv, "subscribe": topic, "requestTimeout": "2s"}, "batch")
-    reader = read_range(whole, options, arrow_schema(["offset", "body", "read_from"]))
+    reader = RangeReader(whole, options, arrow_schema(["offset", "body", "read_from"])).batches()
     batches = [next(reader)]
     replicated.cluster.kill("master")
     batches += list(reader)
@@ -98,4 +99,4 @@ def test_a_master_that_is_killed_in_the_middle_of_a_range(replicated, monkeypatc
     assert [row["offset"] for row in rows] == list(range(count))
     assert [row["body"] for row in rows] == [b"%d" % number for number in range(count)]
     assert (rows[0]["read_from"], rows[-1]["read_from"]) == ("master", "slave")
-    link.close_idle()
+    close_idle_links()

@@ -9,12 +9,12 @@ import pytest
 
 from rmqkit import Message
 from rmqkit.errors import ConfigError, NoRoute, PeerUnreachable
+from rmqkit.spark.columns import row_schema, schema_ddl
+from rmqkit.spark.data_sources import RocketMQSource
 from rmqkit.spark.options import parse
-from rmqkit.spark.rows import row_schema, schema_ddl
-from rmqkit.spark.source.batch import BatchReader, FilteringReader, reader
 from rmqkit.spark.source.bounds import found_by_time
 from rmqkit.spark.source.ranges import OffsetRange, QueueKey, flat
-from rmqkit.spark.source.stream import StreamReader
+from rmqkit.spark.source.readers import BatchReader, FilteringReader, StreamReader
 from rmqkit.spark.source.topics import Topics
 from rmqkit.wire.codes import ResponseCode
 from tests.spark.stand_in import Node
@@ -64,7 +64,7 @@ def ends_of(own, topic):
 
 def batch(own, topic, schema=PLACE, **given):
     """Return what a batch query reads: planned in one process, read in others."""
-    made = reader(parse({"namesrv": own.namesrv, "subscribe": topic} | given, "batch"), schema)
+    made = RocketMQSource({"namesrv": own.namesrv, "subscribe": topic} | given).reader(schema)
     return rows(made, made.partitions())
 
 
@@ -99,6 +99,14 @@ def test_a_pattern_finds_topics_that_come(own, topic, open_topics):
     assert {key.topic for key in topics.look().ends} == {topic}
     later = own.topic("later", queue_nums=1)
     assert {key.topic for key in topics.look().ends} == {topic, later}
+
+
+def test_a_pattern_does_not_find_the_topics_of_brokers(own, topic, open_topics):
+    broker = ends_of(own, topic)[0].broker
+    assert broker in own.admin.topics()
+    found = {key.topic for key in open_topics(subscribePattern=".*").look().ends}
+    assert topic in found
+    assert broker not in found
 
 
 def test_a_look_for_assigned_queues(own, topic, open_topics):
@@ -175,7 +183,7 @@ def test_options_of_a_batch_meet_brokers(own, topic):
 
 def test_filters_narrow_what_is_planned(own, topic):
     first = ends_of(own, topic)[0]
-    made = reader(parse({"namesrv": own.namesrv, "subscribe": topic, "pushdown": "true"}, "batch"), PLACE)
+    made = RocketMQSource({"namesrv": own.namesrv, "subscribe": topic, "pushdown": "true"}).reader(PLACE)
     assert isinstance(made, FilteringReader)
     filters = [EqualTo(("broker",), first.broker), In(("queue",), [first.queue, 9]), EqualTo(("tags",), "even")]
     assert list(made.pushFilters(filters)) == filters
@@ -185,13 +193,13 @@ def test_filters_narrow_what_is_planned(own, topic):
 
 
 def test_a_plain_reader_takes_no_filters(own):
-    made = reader(parse({"subscribe": "T"}, "batch"), PLACE)
+    made = RocketMQSource({"subscribe": "T"}).reader(PLACE)
     assert type(made) is BatchReader
     assert type(made).pushFilters is DataSourceReader.pushFilters, "Spark refuses it in a session without the setting"
 
 
 def test_a_batch_of_nothing_is_one_partition_of_nothing():
-    made = reader(parse({"subscribe": "T"}, "batch"), PLACE)
+    made = RocketMQSource({"subscribe": "T"}).reader(PLACE)
     assert list(made.read(InputPartition(None))) == []
 
 

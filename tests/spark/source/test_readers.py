@@ -6,7 +6,7 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 
-from rmqkit.spark import rows
+from rmqkit.spark.source import readers
 
 
 @pytest.mark.parametrize(("name", "is_spared"), [("pyspark.daemon", True), ("pytest.__main__", False)])
@@ -16,10 +16,10 @@ def test_collections_leave_out_the_modules_of_a_worker_and_of_nobody_else(monkey
     frozen = []
     monkeypatch.setitem(sys.modules, "__main__", main)
     monkeypatch.setattr(gc, "freeze", lambda: frozen.append(name))
-    rows.spare_the_modules.cache_clear()
+    readers.spare_the_modules.cache_clear()
     try:
-        rows.spare_the_modules()
-        rows.spare_the_modules()
+        readers.spare_the_modules()
+        readers.spare_the_modules()
         assert frozen == [name] * is_spared
     finally:
-        rows.spare_the_modules.cache_clear()
+        readers.spare_the_modules.cache_clear()

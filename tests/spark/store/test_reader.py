@@ -14,9 +14,9 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from rmqkit.errors import ConfigError
 from rmqkit.spark.columns import STORE_COLUMNS
+from rmqkit.spark.data_sources import StoreDataSource
 from rmqkit.spark.options import parse
 from rmqkit.spark.store import files
-from rmqkit.spark.store.data_source import StoreDataSource
 from rmqkit.spark.store.files import StoreInUse, log_files, log_folders
 from rmqkit.spark.store.reader import read_file
 from rmqkit.store import ENGINES
