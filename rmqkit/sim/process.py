@@ -2,7 +2,7 @@
 
 A turn follows the node contract: set the clock, run posted calls and completions, deliver
 notifications (drained, closed) and input, run due work, settle, flush the outbox. A turn takes a
-random few microseconds. As in a real event loop, input that arrives meanwhile is handled together
+random time (`TurnTimes`). As in a real event loop, input that arrives meanwhile is handled together
 in the next turn. A turn is scheduled (`plan`) when there is input for the node or when its next due
 time comes; there is no periodic tick.
 
@@ -30,9 +30,18 @@ if TYPE_CHECKING:
     from rmqkit.tls.node_tls import NodeTls
 
 NodeMaker = Callable[[Ports], Node]
-#: duration of a turn in microseconds: the minimum, and the random part added to it
-TURN_US = (5, 60)
 LOG_LINES_MAX = 20_000
+
+
+class TurnTimes(NamedTuple):
+    """The time that turns take, each a minimum and the random part added to it, in microseconds.
+
+    `wake_us` is the time from the first input of a process that waits to its turn. Input that
+    arrives meanwhile is handled in the same turn. (0, 0): the turn begins at once.
+    """
+
+    turn_us: tuple[int, int] = (5, 60)
+    wake_us: tuple[int, int] = (0, 0)
 
 
 class LogLine(NamedTuple):
@@ -102,6 +111,11 @@ class Process:
         self._is_started = False
         self._last_id = 0
         self._random = Random(f"{world.seed}/turns/{name}")
+        self._turn_least_us, self._turn_more_us = world.turns.turn_us
+        self._wake_least_us, self._wake_more_us = world.turns.wake_us
+        self._wakes_late = world.turns.wake_us != (0, 0)
+        #: whether the planned turn is for input, and none after it
+        self._is_waking = False
         self._ready: dict[Input, None] = {}
         self._notices: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()
         self._posted: deque[Callable[[Any], Any]] = deque()
@@ -140,14 +154,14 @@ class Process:
         self._ready.clear()
         self._notices.clear()
         self._posted.clear()
-        self._turn_us = None
+        self._forget_turn()
 
     def pause(self) -> None:
         self.is_paused = True
 
     def resume(self) -> None:
         self.is_paused = False
-        self._turn_us = None
+        self._forget_turn()
         self.plan()
 
     def post(self, function: Callable[[Any], Any]) -> None:
@@ -188,15 +202,24 @@ class Process:
     # --- turns ------------------------------------------------------------------------------------
 
     def plan(self, due_us: int = 0) -> None:
-        """Schedule a turn at `due_us`, but not before the previous turn is over."""
+        """Schedule a turn at `due_us`, but not before the previous turn is over.
+
+        Without `due_us` there is input: the turn begins once the process has woken up.
+        """
         if not self.is_alive or self.is_paused:
             return
         world = self.world
+        now_us, planned_us = world.now_us, self._turn_us
         if due_us < self._free_us:
             due_us = self._free_us
-        if due_us < world.now_us:
-            due_us = world.now_us
-        if self._turn_us is None or due_us < self._turn_us:
+        if due_us < now_us:
+            due_us = now_us
+            if self._wakes_late:
+                if self._is_waking:
+                    return
+                self._is_waking = True
+                due_us += self._wake_least_us + int(self._random.random() * self._wake_more_us)
+        if planned_us is None or due_us < planned_us:
             self._turn_us = due_us
             # Input often comes between a turn and its successor's due time, which is then
             # planned again.
@@ -204,12 +227,16 @@ class Process:
                 self._fires.add(due_us)
                 world.at_us(due_us, self._fire)
 
+    def _forget_turn(self) -> None:
+        self._turn_us = None
+        self._is_waking = False
+
     def _fire(self) -> None:
         now_us = self.world.now_us
         self._fires.discard(now_us)
         if self._turn_us != now_us or self.is_paused or not self.is_alive:
             return
-        self._turn_us = None
+        self._forget_turn()
         self.world.trace(b"turn %d %s" % (now_us, self._name_bytes))
         try:
             self._turn()
@@ -222,7 +249,7 @@ class Process:
         if self.node.stopped and self._is_started:
             self.world.stopped(self)
             return
-        self._free_us = now_us + TURN_US[0] + int(self._random.random() * TURN_US[1])
+        self._free_us = now_us + self._turn_least_us + int(self._random.random() * self._turn_more_us)
         if self._ready or self._notices or self._posted or self.disk.completed:
             self.plan()
             return

@@ -29,7 +29,7 @@ from rmqkit.runtime.connection import Address
 from rmqkit.sim.disk import SimDisk
 from rmqkit.sim.folder import SimFolder
 from rmqkit.sim.net import NetProfile, SimNet
-from rmqkit.sim.process import NodeMaker, Process, SimLog
+from rmqkit.sim.process import NodeMaker, Process, SimLog, TurnTimes
 
 if TYPE_CHECKING:
     from rmqkit.tls.node_tls import NodeTls
@@ -49,9 +49,11 @@ class World:
         *,
         profile: NetProfile | None = None,
         limits: NetworkLimits | None = None,
+        turns: TurnTimes | None = None,
         keep_trace: bool = False,
     ) -> None:
         self.seed = seed
+        self.turns = turns or TurnTimes()
         self.now_us = START_US
         self.wall_start_ms = WALL_START_MS
         self.trace_kept: list[bytes] | None = [] if keep_trace else None

@@ -195,7 +195,8 @@ class PushConsumerCore:
         if self.works.get(work.queue) is work:
             del self.works[work.queue]
         work.dropped = True
-        self.client.timers.after(pause_ms, self.members_changed)
+        # Not a timer for each queue: rounds a moment apart would each try all of these queues.
+        self._rebalance.later(pause_ms)
 
     def drop(self, work: QueueWork, why: str) -> None:
         """Release a queue because of an error. A rebalance takes it up again."""

@@ -57,6 +57,10 @@ class Rebalance:
         """Run a round now or, during a round, right after it."""
         self.rounds.soon()
 
+    def later(self, pause_ms: int) -> None:
+        """Run a round after `pause_ms`, unless one runs before."""
+        self.rounds.later(pause_ms)
+
     async def _topic(self, topic: str) -> bool:
         route = await self.client.routes.find(topic)
         queues = sorted(route.subscribe)

@@ -58,12 +58,18 @@ class TopicRounds:
         self._run_again = self._running
         self.client.duties.wake(self._duty, self.client.clock.mono_ms)
 
+    def later(self, pause_ms: int) -> None:
+        """Run a round after `pause_ms`, unless one runs before."""
+        self.client.duties.wake(self._duty, self.client.clock.mono_ms + pause_ms)
+
     def _route_changed(self, topic: str) -> None:
         if topic in self.topics:
             self.soon()
 
     def _run(self, now_ms: int) -> int | None:
-        if not self._running:
+        if self._running:
+            self._run_again = True
+        else:
             self._running = True
             start(self._round())
         return None

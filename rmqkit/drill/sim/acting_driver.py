@@ -18,9 +18,14 @@ from rmqkit.drill.sim.acting_plans import ActingExtras
 from rmqkit.drill.sim.driver import TOPIC, SimDriver
 from rmqkit.drill.sim.load import SimLoad
 from rmqkit.sim.cluster import SimCluster
+from rmqkit.sim.process import TurnTimes
 
+#: about what turns of real processes take: input that arrives within that time shares a turn
+TURNS = TurnTimes(turn_us=(50, 300), wake_us=(50, 400))
+#: the family `replicas` has more frames in pieces
+CUT_CHANCE = 0.05
 #: how often clients send heartbeats to brokers
-CLIENT_HEARTBEAT_MS = 1_000
+CLIENT_HEARTBEAT_MS = 4_000
 
 
 class RoleDriver(SimDriver):
@@ -77,6 +82,9 @@ class RoleDriver(SimDriver):
 
 class ActingDriver(RoleDriver):
     """As `RoleDriver`, with name servers and locks."""
+
+    turns = TURNS
+    cut_chance = CUT_CHANCE
 
     def __init__(self, plan: Plan, *, keep_trace: bool = False) -> None:
         self.acting = ActingExtras.of(plan)

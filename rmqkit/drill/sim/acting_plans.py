@@ -48,7 +48,7 @@ class ActingExtras(NamedTuple):
             nameservers=chance.choice((1, 1, 2)),
             scan_ms=chance.randint(250, 500),
             notifies=chance.random() < 0.8,
-            route_ms=chance.choice((300, 1_000)),
+            route_ms=chance.choice((700, 2_000)),
             lease_ms=chance.choice((2_500, 5_000)),
             retries=chance.random() < 0.4,
         )
@@ -94,7 +94,7 @@ def plan_of_seed(seed: int, *, mode: str = "", breaks: Sequence[str] = (), group
 
 def timers(chance: Random, seed: int) -> dict[str, str]:
     """Return settings of brokers with short heartbeats, so that a takeover takes seconds."""
-    heartbeat_ms = chance.randint(200, 400)
+    heartbeat_ms = 200 + chance.randint(200, 400) // 2
     return {
         ACTING: "true",
         "enableRemoteEscape": "true",
@@ -102,7 +102,7 @@ def timers(chance: Random, seed: int) -> dict[str, str]:
         "brokerHeartbeatInterval": str(heartbeat_ms),
         "sendHeartbeatTimeoutMillis": str(heartbeat_ms + 200),
         "brokerNotActiveTimeoutMillis": str(chance.randint(1_000, 2_000)),
-        "syncBrokerMemberGroupPeriod": str(chance.randint(200, 400)),
+        "syncBrokerMemberGroupPeriod": str(200 + chance.randint(200, 400) // 2),
         "messageDelayLevel": Random(f"{seed}/acting-levels").choice(LEVELS),
         "flushDelayOffsetInterval": str(chance.choice(SAVES_MS)),
     }

@@ -28,6 +28,7 @@ from rmqkit.errors import CorruptRecord
 from rmqkit.runtime.connection import Address
 from rmqkit.sim.cluster import HA_PORT, SimCluster
 from rmqkit.sim.net import NetProfile
+from rmqkit.sim.process import TurnTimes
 from rmqkit.sim.world import World
 from rmqkit.wire.record import Blank, Record, decode_record, iter_records
 
@@ -70,13 +71,17 @@ class SimDriver:
 
     #: the client to which a node must be reachable to count as one that answers
     observer = "pull-0"
+    #: how long turns take
+    turns = TurnTimes()
+    #: how often data that is sent at once arrives in pieces
+    cut_chance = NetProfile().cut_chance
 
     def __init__(self, plan: Plan, *, keep_trace: bool = False) -> None:
         self.plan = plan
         self.history = History()
         self.extras = self._drawn(plan)
-        profile = NetProfile(latency_us=self.extras.latency_us)
-        self.world = World(plan.seed, profile=profile, keep_trace=keep_trace)
+        profile = NetProfile(latency_us=self.extras.latency_us, cut_chance=self.cut_chance)
+        self.world = World(plan.seed, profile=profile, turns=self.turns, keep_trace=keep_trace)
         settings = {**plan.mode.settings(plan.replicas), **plan.settings}
         role = {} if plan.replicas > 1 else {"haAcceptAnonymous": "true"}
         self.cluster = self._made_cluster({**role, **settings})
@@ -93,6 +98,8 @@ class SimDriver:
         self._last: dict[str, HistoryRow] = {}
         #: (node, group, queue) → the (offset, boot) recorded last
         self._held: dict[tuple[str, str, int], tuple[int, str]] = {}
+        #: (node, group) → (boot, offsets by queue) at the last poll
+        self._polled: dict[tuple[str, str], tuple[str, dict[int, int]]] = {}
         #: (node, group, queue) whose offset a group member or a truncation has lowered since then
         self._lowered: set[tuple[str, str, int]] = set()
 
@@ -397,6 +404,10 @@ class SimDriver:
         self._last[name] = self.history.add("node", **{**told, **self._elected(broker), **common})
         disk = self._disks.get(name, 0)
         for group in self._groups:
+            table = broker.offsets.of(group, TOPIC)
+            if self._polled.get((name, group)) == (boot, table) and not more:
+                continue
+            self._polled[name, group] = boot, dict(table)
             for queue in range(self.plan.queues):
                 offset = broker.offsets.query(group, TOPIC, queue)
                 place = (name, group, queue)

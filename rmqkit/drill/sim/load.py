@@ -3,6 +3,10 @@
 As `real/load.py`, but without threads. Each writer and each reader is a client on a machine of its
 own, and its work is a flow (`rmqkit.client.flow`). Consumers commit more often than in real drills,
 because simulated drills are shorter.
+
+Pauses end at multiples of `SimLoad.tick_ms`. With ticks of more than 1 ms, brokers receive the
+requests of several clients in one turn, and write, replicate and deliver their messages together: a
+seed has as many messages in fewer turns.
 """
 
 from collections.abc import Callable, Coroutine
@@ -40,6 +44,8 @@ class SimLoad(RecordedLoad):
 
     #: groups that must receive messages in a steady state
     readers: tuple[str, ...] = (workload.PULL, workload.PUSH)
+    #: pauses of clients end at multiples of this
+    tick_ms = 1
 
     def __init__(
         self, cluster: SimCluster, plan: Plan, history: History, now_ms: Callable[[], int], *, name: str, broker: str
@@ -111,7 +117,7 @@ class SimLoad(RecordedLoad):
 
         async def write() -> None:
             for order in workload.script(self.plan, number):
-                await client.timers.sleep(round(order.pause_ms))
+                await self.pause(client, order.pause_ms)
                 if not self.sending:
                     return
                 queue = MessageQueue(self.name, self.broker, order.queue) if order.queue >= 0 else None
@@ -120,6 +126,12 @@ class SimLoad(RecordedLoad):
                 self.sent(name, order, invoke_ms, outcome)
 
         client.timers.after(500, lambda: begin_flow(write()))
+
+    async def pause(self, client: Client, pause_ms: float) -> None:
+        """Wait about `pause_ms`: until the nearest tick that is not over."""
+        now_ms, tick_ms = client.clock.mono_ms, self.tick_ms
+        until_ms = max(round((now_ms + pause_ms) / tick_ms), now_ms // tick_ms + 1) * tick_ms
+        await client.timers.sleep(until_ms - now_ms)
 
     async def send(
         self, core: ProducerCore, prepare: Prepare, message: Message, queue: MessageQueue | None
@@ -152,12 +164,16 @@ class SimLoad(RecordedLoad):
                     self.delivered(kind, name, message)
                 consumer.finished(batch, True)
 
-            client.timers.after(WORK_MS, done)
+            client.timers.after(self.work_ms(batch), done)
 
         consumer = PushConsumerCore(client, settings, RemoteOffsets(client, group), dispatch)
         consumer.subscribe(self.name, "*", "TAG")
         self.join(client, consumer)
         return consumer
+
+    def work_ms(self, batch: ListenerBatch) -> int:
+        """Return how long the listener works on a batch of one message."""
+        return WORK_MS
 
     def join(self, client: Client, consumer: PushConsumerCore) -> None:
         """Start the consumer, and retry until it succeeds."""

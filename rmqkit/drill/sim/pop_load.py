@@ -43,7 +43,7 @@ class SimPoppers:
 
         async def work() -> None:
             for step, order in enumerate(scripts.pop_script(load.plan, number)):
-                await client.timers.sleep(order.pause_ms)
+                await load.pause(client, order.pause_ms)
                 if not load.reading:
                     return
                 batch = await self._pop(client, name, self._brokers[(step + number) % len(self._brokers)], order)

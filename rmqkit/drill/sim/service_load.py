@@ -9,7 +9,7 @@ from collections.abc import Callable
 from rmqkit.client.message import MessageExt
 from rmqkit.drill.history import History
 from rmqkit.drill.plan import POP, TIMERS, TRANSACTIONS, Plan
-from rmqkit.drill.sim.acting_load import TIMES
+from rmqkit.drill.sim.acting_load import TICK_MS, TIMES
 from rmqkit.drill.sim.load import SimLoad
 from rmqkit.drill.sim.pop_load import SimPoppers
 from rmqkit.drill.sim.timer_load import SimTimers
@@ -22,6 +22,7 @@ class ServiceLoad(SimLoad):
     """Plain writers, and the clients of the plan's services."""
 
     readers = ()
+    tick_ms = TICK_MS
 
     def __init__(
         self, cluster: SimCluster, plan: Plan, history: History, now_ms: Callable[[], int], *, name: str, broker: str

@@ -47,7 +47,7 @@ class SimTimers:
 
         async def write() -> None:
             for order in scripts.timer_script(load.plan):
-                await client.timers.sleep(round(order.pause_ms))
+                await load.pause(client, order.pause_ms)
                 if not load.sending:
                     return
                 queue = MessageQueue(self._rows.timer_topic, load.broker, order.queue)

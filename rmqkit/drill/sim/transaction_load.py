@@ -71,7 +71,7 @@ class SimTransactions:
 
         async def write() -> None:
             for order in self._scripts[number]:
-                await client.timers.sleep(round(order.pause_ms))
+                await load.pause(client, order.pause_ms)
                 if not load.sending:
                     return
                 invoke_ms = load.now_ms()

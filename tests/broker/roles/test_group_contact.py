@@ -5,6 +5,7 @@ Source: `BrokerController.changeSpecialServiceStatus`; Apache's isolated master 
 
 from rmqkit.broker.roles import Duty
 from rmqkit.broker.roles import group_contact as contacts
+from rmqkit.broker.roles.acting_master import RELEASE_MS
 from rmqkit.broker.roles.group_contact import ANSWER_MS
 from tests.broker.replica_group import Group
 from tests.broker.roles.test_pre_online import Escaped
@@ -108,6 +109,21 @@ def test_a_master_that_the_name_servers_alone_do_not_hear_waits_once_a_slave_act
     group.until(lambda: is_whole(group), 20_000)
     group.world.run_for(1000)
     assert released(group) == 0
+
+
+def test_a_slave_that_has_just_vouched_for_its_master_waits_for_what_the_master_releases():
+    """The master is isolated from the name servers only, and asks its slave once per heartbeat."""
+    group = acting_group(slaves=1)
+    slave = group.slave
+    group.world.net.partition([M], ["ns"])
+    group.until(lambda: slave.roles.is_masterless, 10_000)
+    vouched_ms = slave.replication.answers.vouched_ms
+    assert slave.clock.mono_ms < vouched_ms + RELEASE_MS
+    assert not slave.roles.is_acting
+    assert "may be on its way" in slave.roles.acting.why_not
+    group.until(lambda: slave.roles.is_acting, RELEASE_MS + 50)
+    assert slave.replication.answers.vouched_ms == vouched_ms, "it gives up its master from then on"
+    assert slave.clock.mono_ms >= vouched_ms + RELEASE_MS
 
 
 def test_a_broker_that_never_had_a_slave_needs_no_contact():

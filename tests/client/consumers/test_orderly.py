@@ -64,6 +64,24 @@ def test_a_queue_somebody_else_holds_is_asked_for_again_in_a_second(peers):
     assert group.pull().ext["queueOffset"] == "4"
 
 
+def test_queues_that_are_refused_at_different_times_are_asked_for_once_a_second():
+    peers = Peers(routes={"T": route(("broker-a", {0: A}), ("broker-b", {0: B}), queues=1)})
+    Group(peers, orderly=True)
+    asked_for, waiting = 0, []
+    for _ in range(5_000 // 10):
+        for asked in peers.take_all(MEMBERS):
+            asked.answer(0, body=members(CLIENT_ID))
+        for asked in peers.take_all(LOCK):
+            asked_for += asked.address == A
+            waiting.append((3 if asked.address == A else 7, asked))
+        waiting = [(left - 1, asked) for left, asked in waiting]
+        for _, asked in [each for each in waiting if not each[0]]:
+            asked.answer(0, body=granted())
+        waiting = [each for each in waiting if each[0]]
+        peers.advance(10)
+    assert asked_for == 5
+
+
 def test_a_broker_that_locks_nothing_any_more_has_a_new_route_looked_for(peers):
     Group(peers, orderly=True)
     peers.take(MEMBERS).answer(0, body=members(CLIENT_ID))

@@ -19,7 +19,7 @@ FOUND = {
     "escaped-unnoticed": 111,
     "releases-out-of-contact": 82,
     "skips-reverse-sync": 2,
-    "strict-lock-forgets": 101,
+    "strict-lock-forgets": 56,
     "delay-progress-not-saved-at-stop": 194,
 }
 

@@ -9,23 +9,23 @@ from rmqkit.drill.promises.contract import Judgement
 from rmqkit.drill.sim.service_plans import PROMISE_OF, fault_of_plan, plan_of_seed
 
 #: defect -> a seed that finds it quickly
-FOUND = {"half-escapes-as-message": 1}
+FOUND = {"half-escapes-as-message": 2}
 FOUND_LATER = {
     "timer-early": 1,
     "timer-recall-ignored": 1,
     "ack-not-stored": 1,
     "timer-lost-at-roll": 1,
-    "timer-lost-at-restart": 2,
+    "timer-lost-at-restart": 4,
     "timer-progress-before-escape": 9,
-    "op-never-written": 5,
-    "op-without-commit": 2,
+    "op-never-written": 4,
+    "op-without-commit": 1,
     "commit-twice": 2,
-    "dead-producer-rolls-back": 9,
-    "half-dropped-at-takeover": 1,
+    "dead-producer-rolls-back": 6,
+    "half-dropped-at-takeover": 3,
     "ack-lost-at-takeover": 3,
     "checkpoint-not-stored": 1,
     "invisible-time-ignored": 1,
-    "revived-before-escape": 23,
+    "revived-before-escape": 9,
 }
 
 
