@@ -19,7 +19,6 @@ to the installed packages, because the Python found there may be another than th
 import gzip
 import io
 import os
-import platform
 import re
 import sys
 import sysconfig
@@ -63,13 +62,11 @@ class PackageMark(msgspec.Struct, frozen=True):
     rmqkit: str
 
 
-class PackageResult(msgspec.Struct, frozen=True):
+class PackageResult(PackageMark, frozen=True, kw_only=True):
     """The result of `build`. `bytes` is the size of the file at `path`."""
 
     path: str
     bytes: int
-    python: str
-    platform: str
     #: Name and version of each distribution in the package, sorted.
     distributions: list[str]
     #: Spark's settings for executors that use the package.
@@ -78,12 +75,12 @@ class PackageResult(msgspec.Struct, frozen=True):
 
 def python_name() -> str:
     """Return the program that starts this minor version of Python on the driver and the workers."""
-    return f"python{sys.version_info.major}.{sys.version_info.minor}"
+    return f"python{sysconfig.get_python_version()}"
 
 
 def own_mark() -> PackageMark:
     """Return the mark of a package that this process would build."""
-    return PackageMark(platform.python_version().rpartition(".")[0], sysconfig.get_platform(), metadata.version(OWN))
+    return PackageMark(sysconfig.get_python_version(), sysconfig.get_platform(), metadata.version(OWN))
 
 
 def file_name() -> str:
@@ -101,7 +98,6 @@ def build(path: str | os.PathLike[str]) -> PackageResult:
     target = Path(path).absolute()
     found = distributions()
     files = dict(sorted(_files(found)))
-    mark = own_mark()
     made = target.with_name(f".{target.name}.{os.getpid()}")
     try:
         with (
@@ -109,7 +105,7 @@ def build(path: str | os.PathLike[str]) -> PackageResult:
             gzip.GzipFile("", "wb", LEVEL, raw, mtime=0) as packed,
             tarfile.open(fileobj=packed, mode="w") as archive,
         ):
-            _add(archive, MARK, msgspec.json.encode(mark))
+            _add(archive, MARK, msgspec.json.encode(own_mark()))
             for name, file in files.items():
                 _add(archive, name, file.read_bytes())
         os.replace(made, target)
@@ -118,8 +114,7 @@ def build(path: str | os.PathLike[str]) -> PackageResult:
     return PackageResult(
         path=str(target),
         bytes=target.stat().st_size,
-        python=mark.python,
-        platform=mark.platform,
+        **msgspec.structs.asdict(own_mark()),
         distributions=sorted(f"{each.name} {each.version}" for each in found),
         settings=executor_settings(target),
     )
@@ -173,7 +168,6 @@ def _files(found: list[metadata.Distribution]) -> Iterator[tuple[str, Path]]:
 def _add(archive: tarfile.TarFile, name: str, content: bytes) -> None:
     entry = tarfile.TarInfo(name)
     entry.size = len(content)
-    entry.mode = 0o644
     archive.addfile(entry, io.BytesIO(content))
 
 
