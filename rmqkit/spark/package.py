@@ -47,7 +47,6 @@ NEEDED, OPTIONAL = ("pyarrow",), ("lz4", "zstandard")
 OMITTED = frozenset({"__pycache__", "include", "tests"})
 #: gzip's level: higher ones take minutes and save a few percent.
 LEVEL = 6
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
 class PackageFailed(RmqkitError):
@@ -63,7 +62,7 @@ class PackageMark(msgspec.Struct, frozen=True):
 
 
 class PackageResult(PackageMark, frozen=True, kw_only=True):
-    """The result of `build`. `bytes` is the size of the file at `path`."""
+    """The result of `build`: what the package fits, and the file at `path`, of `bytes`."""
 
     path: str
     bytes: int
@@ -126,7 +125,7 @@ def distributions() -> list[metadata.Distribution]:
     waiting = [OWN, *NEEDED, *(f"{name}; optional" for name in OPTIONAL)]
     while waiting:
         required, _, marker = waiting.pop().partition(";")  # such as `a>=1; python_version < "3.12"`
-        name = _NAME.findall(required)[0]
+        name = re.findall(r"[\w.-]+", required)[0]
         if _key(name) in found:
             continue
         try:
@@ -207,11 +206,8 @@ def check(path: str | os.PathLike[str]) -> None:
 def prepare_driver() -> None:
     """Set the environment of Spark's JVM so that `python3.N` finds rmqkit on this machine."""
     os.environ.setdefault("PYSPARK_PYTHON", python_name())
-    here = [
-        str(Path(spec.origin).parents[1])
-        for name in (OWN, "msgspec", "pyarrow")
-        if (spec := find_spec(name)) and spec.origin
-    ]
+    specs = [find_spec(name) for name in (OWN, "msgspec", "pyarrow")]
+    here = [str(Path(spec.origin).parents[1]) for spec in specs if spec and spec.origin]
     given = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(each for each in (*given, *here) if each))
     os.environ["PATH"] = os.pathsep.join([os.environ.get("PATH", os.defpath), str(Path(sys.executable).parent)])

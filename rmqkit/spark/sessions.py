@@ -134,7 +134,7 @@ def session(
     wanted = given.get("spark.master") or there
     if wanted != there:
         raise ConfigError(f"this process has a Spark session on {there}: stop it to start one on {wanted}")
-    of_sql = {key: value for key, value in given.items() if key.startswith("spark.sql.")}
+    of_sql: dict[str, Any] = {key: value for key, value in given.items() if key.startswith("spark.sql.")}
     running = SparkSession.builder.config(map=of_sql).getOrCreate()
     # A driver may be unable to listen at its address. Only tasks with a rate need it to.
     with contextlib.suppress(OSError):
