@@ -54,13 +54,21 @@ def svg(width_in: float, height_in: float, draw: Callable[[Any], None]) -> str:
 
     The same drawing gives the same text. Raises ImportError without matplotlib.
     """
+    out = io.StringIO()
+    save_plot(out, width_in, height_in, draw, format="svg", metadata={"Date": None, "Creator": None})
+    text = out.getvalue()
+    return text[text.index("<svg") :]
+
+
+def save_plot(target: Any, width_in: float, height_in: float, draw: Callable[[Any], None], **options: Any) -> None:
+    """Write what `draw` draws to a path or file; `options` are those of matplotlib's `savefig`.
+
+    By default the path's suffix is the format. Raises ImportError without matplotlib.
+    """
     import matplotlib as mpl
     from matplotlib.figure import Figure
 
     with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": "rmqkit", "font.family": "sans-serif", "font.size": 10}):
         figure = Figure(figsize=(width_in, height_in), layout="constrained")
         draw(figure)
-        out = io.StringIO()
-        figure.savefig(out, format="svg", metadata={"Date": None, "Creator": None})
-    text = out.getvalue()
-    return text[text.index("<svg") :]
+        figure.savefig(target, **options)

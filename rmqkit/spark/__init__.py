@@ -13,7 +13,6 @@ Submodules:
 
 - `sessions`, `java`, `probe`: start a Spark session, find a Java for it, check that both work.
 - `forks`: forks Spark's Python processes with their imports done.
-- `spark_home`: a Spark home with fewer jars, for a JVM that starts sooner.
 - `package`: packs what executors need whose machines have no rmqkit.
 - `options`, `option_kinds`, `tables`: the options of a query, and of a table made in SQL.
 - `data_sources`: the classes that Spark instantiates for a query.

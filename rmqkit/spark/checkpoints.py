@@ -27,8 +27,7 @@ def witness_of(ends: Mapping[QueueKey, int], seen: TopicSnapshot) -> dict[str, A
     for key in sorted(ends):
         stored_ms = seen.newest_ms.get(key, 0)
         if stored_ms > 0 and ends[key] == seen.ends[key] > seen.begins[key]:
-            queue = {"topic": key.topic, "broker": key.broker, "queue": key.queue}
-            return {**queue, "offset": ends[key] - 1, "storeTime": stored_ms}
+            return {**key._asdict(), "offset": ends[key] - 1, "storeTime": stored_ms}
     return None
 
 

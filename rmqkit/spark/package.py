@@ -19,7 +19,6 @@ to the installed packages, because the Python found there may be another than th
 import gzip
 import io
 import os
-import platform
 import re
 import sys
 import sysconfig
@@ -48,7 +47,6 @@ NEEDED, OPTIONAL = ("pyarrow",), ("lz4", "zstandard")
 OMITTED = frozenset({"__pycache__", "include", "tests"})
 #: gzip's level: higher ones take minutes and save a few percent.
 LEVEL = 6
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
 class PackageFailed(RmqkitError):
@@ -63,13 +61,11 @@ class PackageMark(msgspec.Struct, frozen=True):
     rmqkit: str
 
 
-class PackageResult(msgspec.Struct, frozen=True):
-    """The result of `build`. `bytes` is the size of the file at `path`."""
+class PackageResult(PackageMark, frozen=True, kw_only=True):
+    """The result of `build`: what the package fits, and the file at `path`, of `bytes`."""
 
     path: str
     bytes: int
-    python: str
-    platform: str
     #: Name and version of each distribution in the package, sorted.
     distributions: list[str]
     #: Spark's settings for executors that use the package.
@@ -78,12 +74,12 @@ class PackageResult(msgspec.Struct, frozen=True):
 
 def python_name() -> str:
     """Return the program that starts this minor version of Python on the driver and the workers."""
-    return f"python{sys.version_info.major}.{sys.version_info.minor}"
+    return f"python{sysconfig.get_python_version()}"
 
 
 def own_mark() -> PackageMark:
     """Return the mark of a package that this process would build."""
-    return PackageMark(platform.python_version().rpartition(".")[0], sysconfig.get_platform(), metadata.version(OWN))
+    return PackageMark(sysconfig.get_python_version(), sysconfig.get_platform(), metadata.version(OWN))
 
 
 def file_name() -> str:
@@ -101,7 +97,6 @@ def build(path: str | os.PathLike[str]) -> PackageResult:
     target = Path(path).absolute()
     found = distributions()
     files = dict(sorted(_files(found)))
-    mark = own_mark()
     made = target.with_name(f".{target.name}.{os.getpid()}")
     try:
         with (
@@ -109,7 +104,7 @@ def build(path: str | os.PathLike[str]) -> PackageResult:
             gzip.GzipFile("", "wb", LEVEL, raw, mtime=0) as packed,
             tarfile.open(fileobj=packed, mode="w") as archive,
         ):
-            _add(archive, MARK, msgspec.json.encode(mark))
+            _add(archive, MARK, msgspec.json.encode(own_mark()))
             for name, file in files.items():
                 _add(archive, name, file.read_bytes())
         os.replace(made, target)
@@ -118,8 +113,7 @@ def build(path: str | os.PathLike[str]) -> PackageResult:
     return PackageResult(
         path=str(target),
         bytes=target.stat().st_size,
-        python=mark.python,
-        platform=mark.platform,
+        **msgspec.structs.asdict(own_mark()),
         distributions=sorted(f"{each.name} {each.version}" for each in found),
         settings=executor_settings(target),
     )
@@ -131,7 +125,7 @@ def distributions() -> list[metadata.Distribution]:
     waiting = [OWN, *NEEDED, *(f"{name}; optional" for name in OPTIONAL)]
     while waiting:
         required, _, marker = waiting.pop().partition(";")  # such as `a>=1; python_version < "3.12"`
-        name = _NAME.findall(required)[0]
+        name = re.findall(r"[\w.-]+", required)[0]
         if _key(name) in found:
             continue
         try:
@@ -173,7 +167,6 @@ def _files(found: list[metadata.Distribution]) -> Iterator[tuple[str, Path]]:
 def _add(archive: tarfile.TarFile, name: str, content: bytes) -> None:
     entry = tarfile.TarInfo(name)
     entry.size = len(content)
-    entry.mode = 0o644
     archive.addfile(entry, io.BytesIO(content))
 
 
@@ -213,11 +206,8 @@ def check(path: str | os.PathLike[str]) -> None:
 def prepare_driver() -> None:
     """Set the environment of Spark's JVM so that `python3.N` finds rmqkit on this machine."""
     os.environ.setdefault("PYSPARK_PYTHON", python_name())
-    here = [
-        str(Path(spec.origin).parents[1])
-        for name in (OWN, "msgspec", "pyarrow")
-        if (spec := find_spec(name)) and spec.origin
-    ]
+    specs = [find_spec(name) for name in (OWN, "msgspec", "pyarrow")]
+    here = [str(Path(spec.origin).parents[1]) for spec in specs if spec and spec.origin]
     given = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(each for each in (*given, *here) if each))
     os.environ["PATH"] = os.pathsep.join([os.environ.get("PATH", os.defpath), str(Path(sys.executable).parent)])

@@ -8,9 +8,9 @@ Values that suit only one machine (addresses, folders, the number of shuffle par
 local masters only, so `spark://...` and `yarn` keep the settings of their cluster. Under
 `spark-submit` the JVM already runs, and its master is kept.
 
-The JVM writes to stderr before any logging is configured. Its stderr is therefore a pipe
-(`_JvmErrors`). A thread forwards the lines, drops known noise, and keeps the last lines: they
-become the error if the JVM does not start.
+The JVM writes to stderr before any logging is configured. Its stderr is therefore a pipe. A thread
+forwards the lines, drops known noise, and keeps the last lines: they become the error if the JVM
+does not start.
 """
 
 import atexit
@@ -27,14 +27,14 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from importlib.util import find_spec
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
 from rmqkit.errors import ConfigError, PeerUnreachable, RmqkitError
+from rmqkit.runtime.connection import Address
 from rmqkit.spark import package
 from rmqkit.spark.forks import fork_server
-from rmqkit.spark.java import JavaMissing, find_java
+from rmqkit.spark.java import JavaMissing, find_java, lean_home
 from rmqkit.spark.sink.pace import serve_pace
-from rmqkit.spark.spark_home import lean_home
 
 if TYPE_CHECKING:
     from pyspark.conf import SparkConf
@@ -53,8 +53,8 @@ LATE_COMPILER = (
     "-XX:+IgnoreUnrecognizedVMOptions -XX:Tier4InvocationThreshold=50000 -XX:Tier4MinInvocationThreshold=6000 "
     "-XX:Tier4CompileThreshold=150000 -XX:Tier4BackEdgeThreshold=400000"
 )
-#: If "true", the JVM of a local master starts sooner: without the jars that `spark_home` names, and
-#: without the check of the byte code of its jars. `rmqkit pipeline` sets it: all jars are Spark's.
+#: If "true", the JVM of a local master starts sooner: from a lean home (`java`), and without the
+#: check of the byte code of its jars. `rmqkit pipeline` sets it: all jars are Spark's.
 LEAN_KEY = "spark.rmqkit.lean"
 UNCHECKED = "-XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
 #: Beginnings of the lines that a JVM writes at every start.
@@ -65,10 +65,10 @@ NOISE = (
     "Setting default log level to",
     "To adjust logging level use",
 )
+#: How many of the JVM's last lines become the error if it does not start.
+LINES_KEPT = 20
 #: What Spark takes as a master. A plug-in of Spark may know further schemes.
 MASTERS = re.compile(r"local(\[(\d+|\*)(\s*,\s*\d+)?\]|-cluster\[.*\])?|yarn|\w+://.+")
-#: Masters whose executor is in the driver's JVM.
-ONE_JVM = re.compile(r"local(\[.*\])?")
 #: How long a standalone cluster's master may take to accept a connection, in seconds.
 REACH_S = 5.0
 #: Environment variable: if set, another program started the JVM (spark-submit, a notebook server).
@@ -126,10 +126,16 @@ def session(
     if pushdown:
         given.setdefault(PUSHDOWN, "true")
     _check_master(master, given)
+    if master:
+        given["spark.master"] = master
     if SparkContext._active_spark_context is None:
-        _start(app, _settings(master, given))
-    running = SparkSession.builder.getOrCreate()
-    _adopt(running, master or given.get("spark.master"), given)
+        _start(app, _settings(given))
+    there = SparkContext.getOrCreate().master
+    wanted = given.get("spark.master") or there
+    if wanted != there:
+        raise ConfigError(f"this process has a Spark session on {there}: stop it to start one on {wanted}")
+    of_sql: dict[str, Any] = {key: value for key, value in given.items() if key.startswith("spark.sql.")}
+    running = SparkSession.builder.config(map=of_sql).getOrCreate()
     # A driver may be unable to listen at its address. Only tasks with a rate need it to.
     with contextlib.suppress(OSError):
         serve_pace(running)
@@ -145,10 +151,9 @@ def check_installed() -> None:
 
 
 def _check_master(master: str | None, given: Mapping[str, str]) -> None:
-    configured = given.get("spark.master")
-    if master and configured and master != configured:
-        raise ConfigError(f"two different masters: master={master} and spark.master={configured}: set only one")
-    asked = master or configured or ""
+    asked = given.get("spark.master") or master or ""
+    if master and master != asked:
+        raise ConfigError(f"two different masters: master={master} and spark.master={asked}: set only one")
     if asked.startswith("sc://") or "spark.remote" in given:
         raise ConfigError(f"{asked or 'spark.remote'}: Spark Connect is not supported, set the cluster's own master")
     if asked and not MASTERS.fullmatch(asked):
@@ -162,33 +167,22 @@ def _check_reachable(master: str) -> None:
     """
     errors = []
     for place in master.removeprefix("spark://").split(","):
-        host, _colon, port = place.rpartition(":")
         try:
-            socket.create_connection((host.strip("[]"), int(port)), timeout=REACH_S).close()
+            socket.create_connection(Address.parse(place), timeout=REACH_S).close()
             return
         except (OSError, ValueError) as error:
             errors.append(f"{place}: {getattr(error, 'strerror', None) or error}")
     raise PeerUnreachable(f"no Spark master answers at {master} ({'; '.join(errors)})", kind="connect", address=master)
 
 
-def _adopt(running: "SparkSession", master: str | None, given: Mapping[str, str]) -> None:
-    """Apply the settings that a running session can change.
-
-    Raises ConfigError if the session has another master.
-    """
-    context = running.sparkContext
-    if master and master != context.master:
-        raise ConfigError(f"this process has a Spark session on {context.master}: stop it to start one on {master}")
-    for key, value in given.items():
-        if key.startswith("spark.sql.") and running.conf.isModifiable(key):
-            running.conf.set(key, value)
-
-
 # --- settings
 
 
-def _settings(master: str | None, given: Mapping[str, str]) -> dict[str, str]:
-    """Return all settings for a new session."""
+def _settings(given: Mapping[str, str]) -> dict[str, str]:
+    """Return all settings for a new session; with a package, set the environment of its JVM too.
+
+    Raises ConfigError if the package cannot be used.
+    """
     found = {
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.execution.arrow.maxRecordsPerBatch": str(BATCH_ROWS),
@@ -200,15 +194,18 @@ def _settings(master: str | None, given: Mapping[str, str]) -> dict[str, str]:
         # With Arrow, Spark's default, every UDF needs pandas; without it Spark warns at each one.
         found["spark.sql.execution.pythonUDF.arrow.enabled"] = "false"
     if GATEWAY not in os.environ:
-        found["spark.master"] = master or given.get("spark.master") or MASTER
+        found["spark.master"] = given.get("spark.master") or MASTER
         if found["spark.master"].startswith("local"):
-            found |= _local()
-            if given.get(LEAN_KEY) == "true":
-                found[JAVA_OPTIONS] += f" {UNCHECKED}"
-    elif master:
-        found["spark.master"] = master
+            found |= _local(is_lean=given.get(LEAN_KEY) == "true")
     found |= given
-    found |= _of_package(given, found.get("spark.master", ""))
+    if packed := given.get(package.PACKAGE_KEY):
+        if GATEWAY in os.environ:
+            raise ConfigError(f"{package.PACKAGE_KEY}: Spark runs already; pass the file to spark-submit, with --archives")
+        if found["spark.master"].startswith("local"):
+            raise ConfigError(f"{package.PACKAGE_KEY} is for workers on other machines: set the master of a cluster")
+        package.check(packed)
+        package.prepare_driver()
+        found |= package.executor_settings(Path(packed).absolute(), given)
     options = found.get(JAVA_OPTIONS, "")
     if "log4j2.configurationFile" not in options and "log4j.configurationFile" not in options:
         quiet = Path(__file__).with_name("log4j2.properties").as_uri()
@@ -216,39 +213,18 @@ def _settings(master: str | None, given: Mapping[str, str]) -> dict[str, str]:
     return found
 
 
-def _of_package(given: Mapping[str, str], master: str) -> dict[str, str]:
-    """Return the settings with which executors use a package. Raises ConfigError.
-
-    It also sets the environment of the JVM.
-    """
-    path = given.get(package.PACKAGE_KEY)
-    if path is None:
-        return {}
-    if GATEWAY in os.environ:
-        raise ConfigError(f"{package.PACKAGE_KEY}: Spark runs already; pass the file to spark-submit, with --archives")
-    if master.startswith("local"):
-        raise ConfigError(f"{package.PACKAGE_KEY} is for workers on other machines: set the master of a cluster")
-    package.check(path)
-    package.prepare_driver()
-    return package.executor_settings(Path(path).absolute(), given)
-
-
-def _local() -> dict[str, str]:
+def _local(*, is_lean: bool) -> dict[str, str]:
+    folder = tempfile.mkdtemp(prefix="rmqkit-spark-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return {
         # The machine's host name may not resolve, or its address may change.
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         # Tables of an in-memory catalog end with the session, so their files can be deleted too.
-        "spark.sql.warehouse.dir": _temporary_folder(),
+        "spark.sql.warehouse.dir": folder,
         "spark.sql.shuffle.partitions": str(2 * (os.cpu_count() or 1)),
-        JAVA_OPTIONS: LATE_COMPILER,
+        JAVA_OPTIONS: f"{LATE_COMPILER} {UNCHECKED}" if is_lean else LATE_COMPILER,
     }
-
-
-def _temporary_folder() -> str:
-    folder = tempfile.mkdtemp(prefix="rmqkit-spark-")
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return folder
 
 
 # --- starting
@@ -266,17 +242,15 @@ def _start(app: str, settings: Mapping[str, str]) -> None:
     if master.startswith("spark://"):
         _check_reachable(master)
     conf = SparkConf(loadDefaults=SparkContext._jvm is not None)
-    for key, value in settings.items():
-        conf.set(key, value)
-    conf.set("spark.app.name", app)
-    is_ours = GATEWAY not in os.environ
+    conf.setAll([*settings.items(), ("spark.app.name", app)])
+    is_ours, is_this_python = GATEWAY not in os.environ, os.environ["PYSPARK_PYTHON"] == sys.executable
+    # With another master than local[…] the executors have JVMs of their own.
+    is_lean = settings.get(LEAN_KEY) == "true" and master.partition("[")[0] == "local"
     for_start: dict[str, str] = {}
-    if is_ours and master.startswith("local") and os.environ["PYSPARK_PYTHON"] == sys.executable:
-        forking = _forking_python()
-        for_start |= {"PYSPARK_PYTHON": str(forking.program)} if forking else {}
-    if settings.get(LEAN_KEY) == "true" and ONE_JVM.fullmatch(master):
-        lean = lean_home(Path(_find_spark_home()))
-        for_start |= {"SPARK_HOME": str(lean)} if lean else {}
+    if is_ours and is_this_python and master.startswith("local") and (forking := _forking_python()):
+        for_start["PYSPARK_PYTHON"] = str(forking.program)
+    if is_lean and (lean := lean_home(Path(_find_spark_home()))):
+        for_start["SPARK_HOME"] = str(lean)
     # The JVM takes PYSPARK_PYTHON for the Python of planners, and PySpark for that of functions.
     with _environment(for_start):
         gateway = _launch(conf) if is_ours and SparkContext._gateway is None else None
@@ -285,20 +259,18 @@ def _start(app: str, settings: Mapping[str, str]) -> None:
 
 @contextlib.contextmanager
 def _environment(changes: Mapping[str, str]) -> Iterator[None]:
-    before = {name: os.environ.get(name) for name in changes}
+    before = {name: os.environ[name] for name in changes if name in os.environ}
     os.environ |= changes
     try:
         yield
     finally:
-        for name, value in before.items():
+        for name in changes:
             del os.environ[name]
-            os.environ |= {} if value is None else {name: value}
+        os.environ |= before
 
 
-@functools.cache
-def _forking_python() -> fork_server.ForkingPython | None:
-    """Return the fork server of this process; started by the first call."""
-    return fork_server.start()
+#: Returns the fork server of this process; started by the first call.
+_forking_python = functools.cache(fork_server.start)
 
 
 def _launch(conf: "SparkConf") -> Any:
@@ -309,49 +281,27 @@ def _launch(conf: "SparkConf") -> Any:
     launch: Any = launch_gateway
     java = find_java()
     os.environ["JAVA_HOME"] = str(java.home)
-    errors = _JvmErrors()
-    try:
-        return launch(conf, {"stderr": errors.writing})
-    except PySparkRuntimeError as error:
-        output = errors.ended()
-        raise SparkMissing(f"Spark's JVM ({java.source}: {java.home}) did not start: {output or error}") from None
-    finally:
-        errors.handed_over()
+    reading, writing = os.pipe()
+    last: deque[str] = deque(maxlen=LINES_KEPT)
+    forwarding = threading.Thread(target=_forward, args=(reading, last), daemon=True, name="jvm-stderr")
+    forwarding.start()
+    # At the end our write end is closed: the JVM has its own, and the pipe ends when the JVM exits.
+    with os.fdopen(writing, "wb") as errors:
+        try:
+            return launch(conf, {"stderr": errors})
+        except PySparkRuntimeError as error:
+            errors.close()
+            forwarding.join(timeout=1.0)
+            output = " | ".join(last) or error
+            raise SparkMissing(f"Spark's JVM ({java.source}: {java.home}) did not start: {output}") from None
 
 
-class _JvmErrors:
-    """Forwards the stderr of the JVM line by line, without the lines of NOISE."""
-
-    LINES_KEPT = 20
-
-    def __init__(self) -> None:
-        reading, self.writing = os.pipe()
-        self._last: deque[str] = deque(maxlen=self.LINES_KEPT)
-        self._is_open = True
-        self._thread = threading.Thread(
-            target=self._hand_on, args=(os.fdopen(reading, "rb"),), daemon=True, name="jvm-stderr"
-        )
-        self._thread.start()
-
-    def handed_over(self) -> None:
-        """Close our write end: the JVM has its own. The pipe then ends when the JVM exits."""
-        if self._is_open:
-            self._is_open = False
-            os.close(self.writing)
-
-    def ended(self) -> str:
-        """Return the last lines of a JVM that has exited, joined to one line."""
-        self.handed_over()
-        self._thread.join(timeout=1.0)
-        return " | ".join(self._last)
-
-    def _hand_on(self, pipe: IO[bytes]) -> None:
-        with pipe:
-            for raw in pipe:
-                line = raw.decode(errors="replace")
-                if not line.startswith(NOISE):
-                    self._last.append(line.strip())
-                    try:
-                        sys.stderr.write(line)
-                    except (OSError, ValueError):
-                        continue  # our stderr is closed; keep reading so that the JVM can write
+def _forward(stderr: int, last: deque[str]) -> None:
+    """Forward the stderr of the JVM line by line, without the lines of NOISE; keep the `last`."""
+    with open(stderr, encoding="utf-8", errors="replace", newline="\n") as lines:
+        for line in lines:
+            if not line.startswith(NOISE):
+                last.append(line.strip())
+                # If our stderr is closed, keep reading, so that the JVM can write.
+                with contextlib.suppress(OSError, ValueError):
+                    sys.stderr.write(line)

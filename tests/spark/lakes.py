@@ -9,7 +9,7 @@ from deltalake import Schema
 from rmqkit.spark.columns import COLUMNS, arrow_schema, ddl
 from rmqkit.spark.delta.data_files import TaskWriter
 from rmqkit.spark.delta.lake_table import Batch, LakeTable
-from rmqkit.spark.pipelines.query_checkpoint import Offsets
+from rmqkit.spark.pipelines.topic_query import Offsets
 from rmqkit.spark.source import ranges
 from rmqkit.spark.source.ranges import OffsetRange
 

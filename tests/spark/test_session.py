@@ -19,35 +19,35 @@ from rmqkit.spark.sessions import JAVA_OPTIONS, PUSHDOWN, SparkMissing
 
 def test_local_masters_get_addresses_and_folders_of_this_machine(monkeypatch):
     monkeypatch.delenv(sessions.GATEWAY, raising=False)
-    found = sessions._settings(None, {})
+    found = sessions._settings({})
     assert found["spark.master"] == "local[*]"
     assert found["spark.driver.host"] == "127.0.0.1"
     assert found["spark.sql.session.timeZone"] == "UTC"
     assert Path(found["spark.sql.warehouse.dir"]).is_dir()
     assert found["spark.sql.warehouse.dir"] != os.path.abspath("spark-warehouse")
-    remote = sessions._settings("spark://host:7077", {})
+    remote = sessions._settings({"spark.master": "spark://host:7077"})
     assert remote["spark.master"] == "spark://host:7077"
     assert not {"spark.driver.host", "spark.sql.warehouse.dir", "spark.sql.shuffle.partitions"} & set(remote)
 
 
 def test_what_is_given_overrides_what_is_set(monkeypatch):
     monkeypatch.delenv(sessions.GATEWAY, raising=False)
-    found = sessions._settings(None, {"spark.ui.enabled": "true", "spark.master": "local[3]", JAVA_OPTIONS: "-Xss4m"})
+    found = sessions._settings({"spark.ui.enabled": "true", "spark.master": "local[3]", JAVA_OPTIONS: "-Xss4m"})
     assert (found["spark.ui.enabled"], found["spark.master"]) == ("true", "local[3]")
     options = found[JAVA_OPTIONS].split()
     assert options[0] == "-Xss4m"
     assert options[1].startswith("-Dlog4j2.configurationFile=file:")
     assert options[1].endswith("log4j2.properties")
     mine = "-Dlog4j2.configurationFile=mine.properties"
-    assert sessions._settings(None, {JAVA_OPTIONS: mine})[JAVA_OPTIONS] == mine
+    assert sessions._settings({JAVA_OPTIONS: mine})[JAVA_OPTIONS] == mine
 
 
 def test_a_lean_jvm_does_not_check_byte_code(monkeypatch):
     monkeypatch.delenv(sessions.GATEWAY, raising=False)
     lean = {sessions.LEAN_KEY: "true"}
-    assert sessions.UNCHECKED in sessions._settings("local[2]", lean)[JAVA_OPTIONS]
-    assert sessions.UNCHECKED not in sessions._settings("local[2]", {})[JAVA_OPTIONS]
-    assert sessions.UNCHECKED not in sessions._settings("spark://host:7077", lean)[JAVA_OPTIONS]
+    assert sessions.UNCHECKED in sessions._settings({"spark.master": "local[2]", **lean})[JAVA_OPTIONS]
+    assert sessions.UNCHECKED not in sessions._settings({"spark.master": "local[2]"})[JAVA_OPTIONS]
+    assert sessions.UNCHECKED not in sessions._settings({"spark.master": "spark://host:7077", **lean})[JAVA_OPTIONS]
 
 
 def test_the_environment_of_the_start_does_not_stay(monkeypatch):
@@ -61,9 +61,9 @@ def test_the_environment_of_the_start_does_not_stay(monkeypatch):
 
 def test_the_master_of_spark_submit_stays(monkeypatch):
     monkeypatch.setenv(sessions.GATEWAY, "1")
-    found = sessions._settings(None, {})
+    found = sessions._settings({})
     assert not {"spark.master", "spark.driver.host"} & set(found)
-    assert sessions._settings("yarn", {})["spark.master"] == "yarn"
+    assert sessions._settings({"spark.master": "yarn"})["spark.master"] == "yarn"
 
 
 @pytest.mark.parametrize(

@@ -178,7 +178,7 @@ def serving(pipeline: str, address: str | None, topics: Sequence[str], shown: "P
     if address is None:
         yield
         return
-    from rmqkit.spark.pipelines.progress_metrics import ProgressMetrics
+    from rmqkit.spark.pipelines.progress import ProgressMetrics
 
     with ProgressMetrics(pipeline, address, topics=",".join(topics)) as served:
         output.note(f"metrics: http://{served.address}/metrics")

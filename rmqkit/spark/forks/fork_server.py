@@ -65,7 +65,6 @@ BACKLOG = 64
 REQUEST_S = 10.0
 #: How a Python runs the server, before the number of the socket's file.
 COMMAND = ("-m", __name__)
-SCRIPT = '#!/bin/sh\nexec {python} -I -S {client} {socket} {python} "$@"\n'
 
 
 class ForkingPython(NamedTuple):
@@ -81,8 +80,7 @@ def start() -> ForkingPython | None:
         return None
     folder = Path(tempfile.mkdtemp(prefix="rmqkit-fork-"))
     program, path = folder / "python", folder / "socket"
-    environment = {"OMP_NUM_THREADS": "1", "PYTHONHASHSEED": "0", **os.environ}
-    environment.setdefault("JE_ARROW_MALLOC_CONF", "background_thread:false")
+    given = {"OMP_NUM_THREADS": "1", "PYTHONHASHSEED": "0", "JE_ARROW_MALLOC_CONF": "background_thread:false"}
     with socket.socket(socket.AF_UNIX) as listener:
         try:
             listener.bind(str(path))
@@ -90,19 +88,19 @@ def start() -> ForkingPython | None:
             shutil.rmtree(folder)
             return None
         listener.listen(BACKLOG)
-        words = {"python": sys.executable, "client": fork_client.__file__, "socket": str(path)}
-        program.write_text(SCRIPT.format(**{name: shlex.quote(word) for name, word in words.items()}))
+        client = shlex.join([sys.executable, "-I", "-S", fork_client.__file__, str(path), sys.executable])
+        program.write_text(f'#!/bin/sh\nexec {client} "$@"\n')
         program.chmod(0o700)
         number = listener.fileno()
         command = [sys.executable, *COMMAND, str(number)]
-        process = subprocess.Popen(command, stdin=subprocess.PIPE, env=environment, pass_fds=[number])
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, env=given | os.environ, pass_fds=[number])
     # Nobody waits for it: it ends after this process and the JVM, which has processes of it.
     process.returncode = 0
     return ForkingPython(program, process)
 
 
 class ForkServer:
-    """Serves the clients that connect to `listener` until `stop`, a file, has ended."""
+    """Serves the clients that connect to `listener` until `stop`, an empty pipe, has ended."""
 
     def __init__(self, listener: socket.socket, stop: int) -> None:
         self._listener = listener
@@ -127,11 +125,12 @@ class ForkServer:
                 elif key.fileobj is self._woken:
                     self._woken.recv(4096)
                     self._reap()
-                elif key.data is not None:
-                    self._terminate(key.data)
-                elif not os.read(self._stop, 4096):
+                elif key.fileobj == self._stop:
                     is_open = False
                     self._polled.unregister(self._stop)
+                elif key.data in self._clients:  # the client was terminated
+                    self._polled.unregister(key.fileobj)
+                    os.kill(key.data, signal.SIGTERM)
 
     def _accept(self) -> None:
         client, _address = self._listener.accept()
@@ -158,13 +157,6 @@ class ForkServer:
         self._polled.register(client, selectors.EVENT_READ, data=child)
         with contextlib.suppress(OSError):  # the client has ended: the next poll says so
             client.sendall(fork_client.FORKED)
-
-    def _terminate(self, child: int) -> None:
-        """Terminate a process whose client was terminated."""
-        client = self._clients.get(child)
-        if client is not None:
-            self._polled.unregister(client)
-            os.kill(child, signal.SIGTERM)
 
     def _reap(self) -> None:
         while self._clients:

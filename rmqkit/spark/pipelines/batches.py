@@ -36,7 +36,7 @@ from rmqkit.spark.delta.iceberg_table import IcebergTable
 from rmqkit.spark.delta.lake_table import Batch, Filters, LakeState, LakeTable, merged_schema
 from rmqkit.spark.delta.storage import LakeStorage
 from rmqkit.spark.pipelines import lake
-from rmqkit.spark.pipelines.query_checkpoint import Offsets
+from rmqkit.spark.pipelines.topic_query import Offsets
 from rmqkit.spark.source import ranges
 from rmqkit.spark.source.ranges import OffsetRange
 

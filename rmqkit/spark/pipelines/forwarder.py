@@ -28,7 +28,8 @@ from pyspark.sql import Column, DataFrame, Observation, Window
 from pyspark.sql import functions as F
 
 from rmqkit.api import Admin, Producer
-from rmqkit.errors import BrokerError, ConfigError, NoRoute
+from rmqkit.errors import BrokerError, ConfigError
+from rmqkit.spark.pipelines.topic_query import FORMAT
 from rmqkit.spark.sink.pace import serve_pace
 from rmqkit.spark.source.ranges import QueueKey
 from rmqkit.wire.codes import ResponseCode
@@ -43,7 +44,6 @@ NEEDED = (*SOURCE, "offset", "body")
 DELAYS = ("delay_level", "delay_ms", "deliver_at")
 #: temporary columns; they are renamed or dropped before the sink gets the rows
 TIME, TO_BROKER, TO_QUEUE, KEY = "_time", "_to_broker", "_to_queue", "_key"
-SINK = "rocketmq"
 #: tasks per core; more than one, since queues differ in size and extra tasks even that out
 TASKS_A_CORE = 2
 
@@ -68,7 +68,7 @@ def without_delays(rows: DataFrame) -> DataFrame:
     return rows.drop(*DELAYS)
 
 
-def target_queues(topic: str, namesrv: str | None) -> list[MessageQueue]:
+def target_queues(topic: str, namesrv: str) -> list[MessageQueue]:
     """Return the writable queues of a topic, sorted. Raises NoRoute."""
     with Producer("rmqkit-spark-plan", namesrv=namesrv) as producer:
         return sorted(producer.queues(topic))
@@ -83,8 +83,6 @@ def create_topic(topic: str, sources: Sequence[QueueKey], namesrv: str) -> bool:
         try:
             admin.route(topic)
             return True
-        except NoRoute:
-            pass
         except BrokerError as error:
             if error.code != ResponseCode.TOPIC_NOT_EXIST:
                 raise
@@ -110,30 +108,27 @@ def queue_counts(sources: Sequence[QueueKey], brokers: Sequence[str]) -> dict[st
 
 def placed(sources: Sequence[QueueKey], targets: Sequence[MessageQueue]) -> dict[QueueKey, MessageQueue]:
     """Choose a target queue for each source queue; `targets` must not be empty."""
-    by_place = {(target.broker_name, target.queue_id): target for target in targets}
     by_number: dict[int, list[MessageQueue]] = {}
     for target in targets:
         by_number.setdefault(target.queue_id, []).append(target)
-    brokers = {name: place for place, name in enumerate(sorted({source.broker for source in sources}))}
+    brokers = sorted({source.broker for source in sources})
     chosen: dict[QueueKey, MessageQueue] = {}
     for place, source in enumerate(sources):
-        same = by_number.get(source.queue)
-        exact = by_place.get((source.broker, source.queue))
-        chosen[source] = exact or (same[brokers[source.broker] % len(same)] if same else targets[place % len(targets)])
+        same = by_number.get(source.queue, [])
+        same = [target for target in same if target.broker_name == source.broker] or same
+        chosen[source] = same[brokers.index(source.broker) % len(same)] if same else targets[place % len(targets)]
     return chosen
 
 
-def ordered(
-    rows: DataFrame, queues: Sequence[QueueKey], order: str, topic: str, namesrv: str | None
-) -> tuple[DataFrame, int]:
-    """Return messages for the topic, in an order of ORDERS, and the number of tasks that send them.
+def ordered(rows: DataFrame, queues: Sequence[QueueKey], order: str, target: Mapping[str, str]) -> tuple[DataFrame, int]:
+    """Return the messages in an order of ORDERS, and the number of tasks that send them.
 
-    `queues` are those of the rows. Raises NoRoute.
+    `queues` are those of the rows, `target` the options of the sink. Raises NoRoute.
     """
     tasks = tasks_of(rows, len(queues))
     if order == "key":
         return in_key_order(rows, tasks), tasks
-    return in_queue_order(rows, placed(queues, target_queues(topic, namesrv)), tasks), tasks
+    return in_queue_order(rows, placed(queues, target_queues(target["topic"], target["namesrv"])), tasks), tasks
 
 
 def in_queue_order(rows: DataFrame, places: Mapping[QueueKey, MessageQueue], tasks: int) -> DataFrame:
@@ -176,28 +171,19 @@ def _message_columns(rows: DataFrame) -> list[Column]:
     return [*columns, F.map_concat(before, F.create_map(*marks)).alias("properties")]
 
 
-def write(
-    messages: DataFrame,
-    topic: str,
-    namesrv: str | None,
-    *,
-    run_id: str,
-    rate: int | None = None,
-    options: Mapping[str, str] | None = None,
-) -> int:
+def write(messages: DataFrame, target: Mapping[str, str], *, run_id: str, rate: int | None = None) -> int:
     """Send the messages through the sink and return their number.
 
-    `rate` is the limit in messages per second over all tasks. Exceptions of the sink are passed on.
+    `target` are the options of the sink. `rate` is the limit in messages per second over all tasks.
+    Exceptions of the sink are passed on.
     """
-    seen = Observation()
-    given = {key: str(value) for key, value in (options or {}).items()} | {"topic": topic, "runId": run_id}
-    if namesrv:
-        given["namesrv"] = namesrv
+    given = {**target, "runId": run_id}
     if rate is not None:
         serve_pace(messages.sparkSession)
         given["messagesPerSecond"] = str(rate)
+    seen = Observation()
     counted = messages.observe(seen, F.count(F.lit(1)).alias("rows"))
-    counted.write.format(SINK).options(**given).mode("append").save()
+    counted.write.format(FORMAT).options(**given).mode("append").save()
     return int(seen.get["rows"])
 
 

@@ -30,9 +30,8 @@ from rmqkit.spark.delta.iceberg_table import IcebergTable
 from rmqkit.spark.delta.lake_table import LakeTable
 from rmqkit.spark.delta.storage import LakeStorage
 from rmqkit.spark.options import SourceOptions, parse
-from rmqkit.spark.pipelines import batches, query_checkpoint
-from rmqkit.spark.pipelines.progress import PipelineProgress, run_batches
-from rmqkit.spark.pipelines.topic_source import SOURCE, source_options
+from rmqkit.spark.pipelines import batches, topic_query
+from rmqkit.spark.pipelines.progress import PipelineProgress
 from rmqkit.spark.source.ranges import Ends
 
 CHECKPOINTS = "_lake/checkpoints"
@@ -90,8 +89,9 @@ def ingest(
     table = table_at(path, format, storage_options)
     if checkpoint is None and table.storage.is_local:
         checkpoint = table.storage.full(default_checkpoint(names))
-    with query_checkpoint.opened(None if checkpoint is None else os.fspath(checkpoint), spark) as place:
-        given = source_options("stream", names, namesrv, options, start=batches.unread(table.state(), names))
+    with topic_query.opened(checkpoint, spark) as place:
+        unread = batches.unread(table.state(), names)
+        given = topic_query.query_options("stream", options, namesrv, start=unread, subscribe=",".join(names))
         starts = _starts(parse(given, "stream"))
         done = IngestResult(path=table.storage.uri, checkpoint=place.uri, query="")
 
@@ -107,9 +107,9 @@ def ingest(
             done.bytes += added.size
             done.repeated += added.repeated
 
-        rows = spark.readStream.format(SOURCE).options(**given).load()
+        rows = spark.readStream.format(topic_query.FORMAT).options(**given).load()
         interval = trigger if follow else None
-        done.offsets = run_batches(rows, add, place, trigger=interval, on_progress=on_progress, stop=stop)
+        done.offsets = topic_query.run_batches(rows, add, place, trigger=interval, on_progress=on_progress, stop=stop)
         done.query = place.query_id() or ""
         return done
 

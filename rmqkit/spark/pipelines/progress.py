@@ -1,31 +1,35 @@
-"""Runs the streaming query of a pipeline until it ends, and reports the progress of a pipeline.
+"""The progress of a pipeline, and its metrics for Prometheus, over HTTP (`rmqkit[metrics]`).
 
-A query's progress is polled every LOOK_S seconds. Each micro-batch is reported once.
+    with ProgressMetrics("ingest", "127.0.0.1:9100") as metrics:
+        ingest(spark, ["orders"], "/data/orders", follow=True, on_progress=metrics.update)
 
-`BatchFunction` is what Spark calls with each micro-batch. It keeps the error of a batch and gives
-Spark one short line instead. For Spark searches the text of the error with a regular expression
-that recurses for each character. On the stack traces of a batch that `stop` cancelled the stack
-overflows, and the JVM prints a thousand lines.
+The server of the metrics is that of `prometheus-client`, in a thread of its own. A scrape shows the
+last report of progress; it asks neither Spark nor a broker. Before the first micro-batch ends, only
+`rmqkit_pipeline_info` is there.
 """
 
-import json
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from rmqkit.errors import ConfigError, RmqkitError
+from rmqkit.errors import ConfigError
+from rmqkit.runtime.connection import Address
 from rmqkit.spark.source import ranges
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
-    from rmqkit.spark.pipelines.query_checkpoint import QueryCheckpoint
+    from prometheus_client.core import Metric
+    from pyspark.sql import SparkSession
 
 #: poll interval in seconds; typed Any, since PySpark declares int although it accepts fractions
 LOOK_S: Any = 0.25
+#: Limit of the series of `rmqkit_pipeline_offset`: one for each queue, in the order of their names.
+#: `rmqkit_pipeline_queues_omitted` has the number of those beyond it.
+QUEUES_MAX = 10_000
 
 
 class PipelineProgress(msgspec.Struct, frozen=True):
@@ -45,103 +49,6 @@ class PipelineProgress(msgspec.Struct, frozen=True):
     #: only for jobs that are not streams: tasks of the stages that run now
     tasks_done: int = 0
     tasks: int = 0
-
-
-class BatchFailed(RmqkitError):
-    """A micro-batch failed; its function has the error. The text is one line."""
-
-
-class BatchFunction:
-    """Calls `process` with the rows and the number of each micro-batch.
-
-    `error` is the exception of the batch that failed, None if none has.
-    """
-
-    def __init__(self, process: "Callable[[DataFrame, int], None]") -> None:
-        self._process = process
-        self.error: Exception | None = None
-
-    def __call__(self, rows: "DataFrame", batch: int) -> None:
-        try:
-            self._process(rows, batch)
-        except Exception as error:
-            self.error = error
-            raise BatchFailed(f"batch {batch} failed: {type(error).__name__}") from None
-
-
-def run_batches(
-    rows: "DataFrame",
-    process: "Callable[[DataFrame, int], None]",
-    checkpoint: "QueryCheckpoint",
-    *,
-    trigger: str | None,
-    on_progress: Callable[[PipelineProgress], None] | None,
-    stop: Callable[[], bool] | None,
-) -> dict[str, Any] | None:
-    """Run `process` for each micro-batch, until the rows end, `stop` returns True or Ctrl-C.
-
-    With a `trigger`, the interval of batches, the rows do not end, and Ctrl-C is the normal end;
-    else it raises KeyboardInterrupt. The query may be stopped within a batch; Spark runs that batch
-    again at the next start. Return the offsets that are read next, None if no batch ended. Raises
-    the error of the batch that failed, or that of the query; ConfigError if the query of this
-    checkpoint runs already: Spark would stop it, which looks like its normal end to its caller.
-    """
-    for other in rows.sparkSession.streams.active:
-        if str(other.id) == checkpoint.query_id():
-            uri = checkpoint.uri
-            raise ConfigError(f"the query of {uri} runs in this session already: stop it, or use another checkpoint")
-    batch = BatchFunction(process)
-    writer = rows.writeStream.foreachBatch(batch).option("checkpointLocation", checkpoint.uri)
-    writer = writer.trigger(availableNow=True) if trigger is None else writer.trigger(processingTime=trigger)
-    query = writer.start()
-    done, last, offsets, is_over = 0, -1, None, False
-    try:
-        while not is_over:
-            is_over = bool(query.awaitTermination(LOOK_S))
-            for report in [json.loads(each.json) for each in query.recentProgress]:
-                # Spark reports an idle trigger under the number of the next batch.
-                if report["batchId"] > last and "addBatch" in report.get("durationMs", {}):
-                    done, last = done + report["numInputRows"], report["batchId"]
-                    progress = of_query(report, done)
-                    offsets = progress.offsets
-                    if on_progress:
-                        on_progress(progress)
-            is_over = is_over or (stop is not None and stop())
-    except KeyboardInterrupt:
-        if trigger is None:
-            raise
-    except Exception:
-        if batch.error is not None:
-            raise batch.error from None
-        raise
-    finally:
-        if query.isActive:
-            query.stop()
-    return offsets
-
-
-def of_query(told: Mapping[str, Any], rows: int) -> PipelineProgress:
-    """Convert Spark's progress of a micro-batch (the data of `StreamingQueryProgress.json`).
-
-    `rows` is the number of rows since the start of the query.
-    """
-    source = (told.get("sources") or [{}])[0]
-    offsets, latest = _offsets(source.get("endOffset")), _offsets(source.get("latestOffset"))
-    return PipelineProgress(
-        rows=rows,
-        rows_per_s=float(told.get("processedRowsPerSecond") or 0.0),
-        lag=ranges.count(ranges.waiting(ranges.flat(offsets), ranges.flat(latest))) if latest else None,
-        batch=int(told["batchId"]),
-        batch_rows=int(told["numInputRows"]),
-        offsets=offsets,
-    )
-
-
-def _offsets(report: Any) -> dict[str, Any]:
-    """Return a source's offsets; Spark reports them as JSON, or as a string that holds JSON."""
-    if isinstance(report, str):
-        report = json.loads(report)
-    return report if isinstance(report, dict) else {}
 
 
 @contextmanager
@@ -170,3 +77,78 @@ def jobs(spark: "SparkSession", on_progress: Callable[[PipelineProgress], None] 
     finally:
         ended.set()
         thread.join()
+
+
+class ProgressMetrics:
+    """An endpoint with the last progress of one pipeline; it serves while the context lasts.
+
+    `pipeline` is a label of all metrics. `address` is `HOST:PORT`; with port 0 the system chooses
+    one, and in the context the attribute is what the server listens on. Raises ConfigError for
+    another text, or if prometheus-client is missing; opening the context does if the address cannot
+    be listened on.
+    """
+
+    def __init__(self, pipeline: str, address: str, *, topics: str = "", wall_s: Callable[[], float] = time.time) -> None:
+        try:
+            self.address = Address.parse(address)
+        except ValueError:
+            why = "is not an address to serve metrics at: use HOST:PORT, as in 127.0.0.1:9100"
+            raise ConfigError(f"{address} {why}") from None
+        if find_spec("prometheus_client") is None:
+            raise ConfigError("metrics need prometheus-client: pip install 'rmqkit[metrics]'")
+        self._pipeline = pipeline
+        self._topics = topics
+        self._wall_s = wall_s
+        self._last: tuple[PipelineProgress, float] | None = None
+        self._server: Any = None
+
+    def update(self, progress: PipelineProgress) -> None:
+        """Show this progress from now on; for `on_progress` of a pipeline."""
+        self._last = (progress, self._wall_s())
+
+    def __enter__(self) -> "ProgressMetrics":
+        from prometheus_client import CollectorRegistry, start_http_server
+
+        registry = CollectorRegistry()
+        registry.register(self)
+        try:
+            self._server, self._thread = start_http_server(self.address.port, self.address.host, registry)
+        except OSError as error:
+            raise ConfigError(f"metrics cannot be served at {self.address}: {error.strerror or error}") from None
+        self.address = Address(self.address.host, self._server.server_port)
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+    def collect(self) -> "Iterator[Metric]":
+        """Yield the metrics, for prometheus-client."""
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+        def family(name: str, text: str, values: Mapping[Any, float], *labels: str, kind: Any = GaugeMetricFamily) -> Any:
+            """Return a family; `values` maps the values of `labels` to figures."""
+            made = kind(f"rmqkit_pipeline_{name}", text, labels=["pipeline", *labels])
+            for words, value in values.items():
+                made.add_metric([self._pipeline, *words], value)
+            return made
+
+        yield family("info", "1; the labels name the pipeline", {(self._topics,): 1}, "topics")
+        if self._last is None:
+            return
+        progress, at_s = self._last
+        yield family("rows", "messages since the start", {(): progress.rows}, kind=CounterMetricFamily)
+        offsets = [((key.topic, key.broker, str(key.queue)), each) for key, each in ranges.flat(progress.offsets).items()]
+        shown = dict(offsets[:QUEUES_MAX])
+        yield family("offset", "offset of a queue that is read next", shown, "topic", "broker", "queue")
+        for name, text, value in (
+            ("rows_per_second", "messages per second of the last micro-batch", progress.rows_per_s),
+            ("last_batch_rows", "messages of the last micro-batch", progress.batch_rows),
+            ("last_batch", "number of the last micro-batch", progress.batch),
+            ("last_batch_timestamp_seconds", "Unix time of the report on the last micro-batch", at_s),
+            ("lag_messages", "messages that the brokers have and the pipeline has not read", progress.lag),
+            ("queues_omitted", "queues whose offsets are not shown", len(offsets) - len(shown)),
+        ):
+            if value is not None:
+                yield family(name, text, {(): value})

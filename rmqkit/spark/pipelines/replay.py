@@ -18,9 +18,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from rmqkit.errors import ConfigError
-from rmqkit.spark.options import parse
 from rmqkit.spark.pipelines import forwarder, lake
 from rmqkit.spark.pipelines.progress import PipelineProgress, jobs
+from rmqkit.spark.pipelines.topic_query import query_options
 from rmqkit.spark.source.ranges import QueueKey
 
 
@@ -63,20 +63,19 @@ def replay(
     (docs/spark.md), `storage_options` those of a lake's object store. Raises ConfigError, NoRoute,
     LakeDamaged, and the exception of the write (PySparkException).
     """
-    given = {**(options or {}), "topic": topic, **({"namesrv": namesrv} if namesrv else {})}
-    servers = ";".join(parse(given, "sink").namesrv)
+    target = query_options("sink", options, namesrv, topic=topic)
     forwarder.check_choices(order, rate)
     rows = rows_of(spark, source, topics, since, until, storage_options)
     forwarder.check(rows)
     run_id = run_id or uuid.uuid4().hex
     with jobs(spark, on_progress):
         if not create:
-            forwarder.target_queues(topic, servers)  # a missing topic is an error before the source is read
+            forwarder.target_queues(topic, target["namesrv"])  # a missing topic is an error before the source is read
         queues = sorted(QueueKey(*row) for row in rows.select(*forwarder.SOURCE).distinct().collect())
-        if create and not forwarder.create_topic(topic, queues, servers):
-            return ReplayResult(topic=topic, rows=0, queues=0, tasks=0, run_id=run_id)
-        messages, tasks = forwarder.ordered(rows, queues, order, topic, servers)
-        sent = forwarder.write(messages, topic, servers, run_id=run_id, rate=rate, options=options)
+        sent = tasks = 0
+        if not create or forwarder.create_topic(topic, queues, target["namesrv"]):
+            messages, tasks = forwarder.ordered(rows, queues, order, target)
+            sent = forwarder.write(messages, target, run_id=run_id, rate=rate)
     return ReplayResult(topic=topic, rows=sent, queues=len(queues), tasks=tasks, run_id=run_id)
 
 

@@ -21,9 +21,9 @@ from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from rmqkit.errors import ConfigError
-from rmqkit.spark.pipelines import lake
+from rmqkit.spark.pipelines import lake, stats_report
 from rmqkit.spark.pipelines.progress import PipelineProgress, jobs
-from rmqkit.spark.pipelines.topic_source import SOURCE, source_options
+from rmqkit.spark.pipelines.topic_query import FORMAT, query_options
 
 ACCURACY = 10_000
 SHARES = (0.5, 0.95, 0.99)
@@ -109,17 +109,23 @@ def stats(
     if plot is not None:
         check_plot(Path(plot))
     topics = [topic] if isinstance(topic, str) else topic
-    if path is None:
-        rows = _rows(spark, topics, namesrv, since, until, options)
-    else:
+    if path is not None:
         rows = lake.read(spark, path, topics=topics, since=since, until=until, storage_options=storage_options)
+    elif topics:
+        asked = {"subscribe": ",".join(topics), "columns": ",".join(NEEDED)}
+        if since is not None:
+            asked |= {"startingTimestamp": str(lake.millis(since)), "startingOffsetsByTimestampStrategy": "latest"}
+        if until is not None:
+            asked["endingTimestamp"] = str(lake.millis(until))
+        given = query_options("batch", options, namesrv, **asked)
+        rows = lake.stored_in(spark.read.format(FORMAT).options(**given).load(), since, until)
+    else:
+        raise ConfigError("name a topic, or the path of a lake")
     with jobs(spark, on_progress):
         found = stats_of(rows, hot_keys=hot_keys)
     if plot is None:
         return found
-    from rmqkit.spark.pipelines.stats_report.plot import draw
-
-    draw(found, Path(plot))
+    stats_report.draw(found, Path(plot))
     return msgspec.structs.replace(found, plot=os.fspath(plot))
 
 
@@ -131,25 +137,6 @@ def check_plot(path: Path) -> None:
         raise ConfigError("a plot needs matplotlib: pip install 'rmqkit[report]'")
     if not path.absolute().parent.is_dir():
         raise ConfigError(f"{path}: the folder {path.parent} does not exist")
-
-
-def _rows(
-    spark: SparkSession,
-    topics: Sequence[str] | None,
-    namesrv: str | None,
-    since: lake.Time | None,
-    until: lake.Time | None,
-    options: Mapping[str, str] | None,
-) -> DataFrame:
-    if not topics:
-        raise ConfigError("name a topic, or the path of a lake")
-    asked = {**(options or {}), "columns": ",".join(NEEDED)}
-    if since is not None:
-        asked |= {"startingTimestamp": str(lake.millis(since)), "startingOffsetsByTimestampStrategy": "latest"}
-    if until is not None:
-        asked["endingTimestamp"] = str(lake.millis(until))
-    given = source_options("batch", topics, namesrv, asked)
-    return lake.stored_in(spark.read.format(SOURCE).options(**given).load(), since, until)
 
 
 def stats_of(rows: DataFrame, *, hot_keys: int = 5) -> Stats:

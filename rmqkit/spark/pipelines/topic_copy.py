@@ -20,10 +20,9 @@ import msgspec
 from pyspark.sql import DataFrame, SparkSession
 
 from rmqkit.errors import ConfigError
-from rmqkit.spark.options import parse
-from rmqkit.spark.pipelines import forwarder, query_checkpoint
-from rmqkit.spark.pipelines.progress import PipelineProgress, run_batches
-from rmqkit.spark.pipelines.topic_source import SOURCE, source_options
+from rmqkit.spark.pipelines import forwarder
+from rmqkit.spark.pipelines.progress import PipelineProgress
+from rmqkit.spark.pipelines.topic_query import FORMAT, opened, query_options, run_batches
 from rmqkit.spark.source import ranges
 
 TRIGGER = "5 seconds"
@@ -72,23 +71,21 @@ def copy(
     """
     if follow and checkpoint is None:
         raise ConfigError("follow needs a checkpoint: a folder in which the copy stores its progress")
-    given = source_options("stream", [topic], namesrv, options, start="earliest")
-    to_given = {**(sink_options or {}), "topic": to_topic, "namesrv": to_namesrv or given["namesrv"]}
-    to_servers = ";".join(parse(to_given, "sink").namesrv)
+    given = query_options("stream", options, namesrv, start="earliest", subscribe=topic)
+    target = query_options("sink", sink_options, to_namesrv or given["namesrv"], topic=to_topic)
     forwarder.check_choices(order, rate)
-    if topic == to_topic and given["namesrv"] == to_servers:
+    if topic == to_topic and given["namesrv"] == target["namesrv"]:
         raise ConfigError(f"{topic} cannot be copied into itself: each copy would be copied again")
-    with query_checkpoint.opened(None if checkpoint is None else os.fspath(checkpoint), spark) as place:
+    with opened(checkpoint, spark) as place:
         done = CopyResult(topic=topic, to_topic=to_topic, checkpoint=place.uri if place.is_kept else None)
 
         def send(rows: DataFrame, batch: int) -> None:
             queues = list(ranges.flat(place.offsets_of(batch).end))
-            messages, _ = forwarder.ordered(forwarder.without_delays(rows), queues, order, to_topic, to_servers)
-            run_id = f"{place.query_id()}/{batch}"
-            done.rows += forwarder.write(messages, to_topic, to_servers, run_id=run_id, rate=rate, options=sink_options)
+            messages, _ = forwarder.ordered(forwarder.without_delays(rows), queues, order, target)
+            done.rows += forwarder.write(messages, target, run_id=f"{place.query_id()}/{batch}", rate=rate)
             done.batches += 1
 
-        rows = spark.readStream.format(SOURCE).options(**given).load()
+        rows = spark.readStream.format(FORMAT).options(**given).load()
         forwarder.check(rows)
         interval = trigger if follow else None
         done.offsets = run_batches(rows, send, place, trigger=interval, on_progress=on_progress, stop=stop)

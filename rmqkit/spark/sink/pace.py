@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 
 from rmqkit.errors import PeerUnreachable
+from rmqkit.runtime.connection import Address
 
 if TYPE_CHECKING:
     from io import BufferedRWPair
@@ -97,8 +98,7 @@ class PaceServer:
         self._lock = threading.Lock()
         #: Job and its rate -> pace; the one asked for last is the last one. Under `_lock`.
         self._paces: dict[tuple[str, int], SendPace] = {}
-        #: Number of connected tasks. Under `_lock`.
-        self._tasks = 0
+        self._room = threading.BoundedSemaphore(TASKS_MAX)
         threading.Thread(target=self._accept, name="spark-pace", daemon=True).start()
 
     def pause_s(self, job: str, per_second: int, rows: int) -> float:
@@ -125,10 +125,7 @@ class PaceServer:
                 connection, _address = self._listener.accept()
             except OSError:
                 return  # closed
-            with self._lock:
-                is_full = self._tasks >= TASKS_MAX
-                self._tasks += not is_full
-            if is_full:
+            if not self._room.acquire(blocking=False):
                 connection.close()
                 continue
             # Finds the end of a host that vanished, whose thread would otherwise wait for ever.
@@ -148,8 +145,7 @@ class PaceServer:
             except (OSError, msgspec.MsgspecError):
                 return  # the task has ended, or it is not a task
             finally:
-                with self._lock:
-                    self._tasks -= 1
+                self._room.release()
 
 
 class SharedPace:
@@ -172,26 +168,21 @@ class SharedPace:
             self._left -= 1
             return 0.0
         try:
-            pause_s = self._asked()
+            if self._stream is None:
+                with socket.create_connection(Address.parse(self._address), timeout=ASK_TIMEOUT_S) as connection:
+                    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                    self._stream = connection.makefile("rwb")  # keeps the connection open
+            self._stream.write(self._wish)
+            self._stream.flush()
+            pause_s = msgspec.json.decode(self._stream.readline(), type=float)
         except (OSError, msgspec.MsgspecError) as error:
+            why = f"{error}; a worker must reach this address (setting {PORT_KEY} fixes the port)"
+            at = self._address
             raise PeerUnreachable(
-                f"the driver's pace server at {self._address} does not answer: {error}; a worker must reach this "
-                f"address (setting {PORT_KEY} fixes the port)",
-                kind="connect",
-                address=self._address,
+                f"the driver's pace server at {at} does not answer: {why}", kind="connect", address=at
             ) from None
         self._left = self._rows - 1
         return pause_s
-
-    def _asked(self) -> float:
-        if self._stream is None:
-            host, _colon, port = self._address.rpartition(":")
-            with socket.create_connection((host.strip("[]"), int(port)), timeout=ASK_TIMEOUT_S) as connection:
-                connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                self._stream = connection.makefile("rwb")  # keeps the connection open
-        self._stream.write(self._wish)
-        self._stream.flush()
-        return msgspec.json.decode(self._stream.readline(), type=float)
 
     def close(self) -> None:
         if self._stream is not None:
@@ -219,25 +210,15 @@ def serve_pace(spark: SparkSession) -> PaceServer:
 
     Raises:
         OSError: The driver's address cannot be listened on, or the port is taken.
-
-    Example:
-        Send at most 500 rows per second from a session that a notebook server created:
-
-            from rmqkit.spark import serve_pace
-
-            serve_pace(spark)
-            paced = rows.write.format("rocketmq").option("messagesPerSecond", 500)
-            paced.option("topic", "orders").mode("append").save()
     """
     settings = spark.sparkContext.getConf()
     host = settings.get("spark.driver.host", None) or "127.0.0.1"
     bind = settings.get("spark.driver.bindAddress", None) or host
     port = int(settings.get(PORT_KEY, None) or 0)
     with _lock:
-        if (host, bind, port) not in _servers:
-            _servers[host, bind, port] = PaceServer(host, bind=bind, port=port)
-            atexit.register(_servers[host, bind, port].close)
-        server = _servers[host, bind, port]
-    if spark.conf.get(PLACE_KEY, None) != server.place:
-        spark.conf.set(PLACE_KEY, server.place)
+        server = _servers.get((host, bind, port))
+        if server is None:
+            server = _servers[host, bind, port] = PaceServer(host, bind=bind, port=port)
+            atexit.register(server.close)
+    spark.conf.set(PLACE_KEY, server.place)
     return server

@@ -23,8 +23,7 @@ from __future__ import annotations
 import os
 import queue as queues
 import time
-from collections import Counter, deque
-from collections.abc import Mapping
+from collections import deque
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
@@ -39,7 +38,7 @@ from rmqkit.wire.javahash import java_hash
 if TYPE_CHECKING:
     from rmqkit.api import Producer
     from rmqkit.spark.options import SourceOptions
-    from rmqkit.spark.sink.pace import SendPace, SharedPace
+    from rmqkit.spark.sink.pace import SharedPace
 
 #: Lanes per topic for rows without a queue, and thus their requests in flight.
 LANES = 4
@@ -69,6 +68,8 @@ class _Row(NamedTuple):
     number: int
     message: Message
     size: int
+    #: It cannot be in a batch.
+    is_single: bool
 
 
 class WorkerState(NamedTuple):
@@ -120,21 +121,14 @@ class Lane:
         """Remove and return the rows of the next request: one row, or the rows of a batch."""
         first = self.waiting.popleft()
         rows, size = [first], first.size
-        if self.is_alone or not _joins(first):
-            return rows
-        while self.waiting and len(rows) < BATCH_MESSAGES:
+        is_single = self.is_alone or first.is_single
+        while self.waiting and not is_single and len(rows) < BATCH_MESSAGES:
             following = self.waiting[0]
             size += following.size
-            if size > BATCH_BYTES or not _joins(following):
+            if size > BATCH_BYTES or following.is_single:
                 break
             rows.append(self.waiting.popleft())
         return rows
-
-
-def _joins(row: _Row) -> bool:
-    message = row.message
-    is_delayed = message.delay_level or message.delay_ms or message.deliver_at_ms is not None
-    return not is_delayed and len(message.body) < COMPRESS_OVER
 
 
 class RowSender:
@@ -143,9 +137,7 @@ class RowSender:
     `pace` says when the next row may be sent; None means no limit.
     """
 
-    def __init__(
-        self, work: WorkerState, options: SourceOptions, place: str, pace: SendPace | SharedPace | None = None
-    ) -> None:
+    def __init__(self, work: WorkerState, options: SourceOptions, place: str, pace: SharedPace | None = None) -> None:
         self._producer, self._known = work
         self._options = options
         self.place = place
@@ -156,13 +148,8 @@ class RowSender:
         self._ended: queues.SimpleQueue[tuple[Lane, Future[SendResult]]] = queues.SimpleQueue()
         self._held = 0
         self._held_bytes = 0
-        #: Acknowledged rows by status. `repeated` counts every repeat of a row.
-        self.statuses: Counter[str] = Counter()
-        self.repeated = 0
-
-    @property
-    def acknowledged(self) -> int:
-        return sum(self.statuses.values())
+        #: Number of acknowledged rows.
+        self.acknowledged = 0
 
     # --- the task's side
 
@@ -179,15 +166,20 @@ class RowSender:
 
         Raises WriteFailed, for this row or for an earlier one.
         """
+        size = len(message.body) + sum(len(name) + len(value) + 2 for name, value in message.properties.items())
+        is_delayed = message.delay_level or message.delay_ms or message.deliver_at_ms is not None
+        row = _Row(number, message, size, bool(is_delayed) or len(message.body) >= COMPRESS_OVER)
         try:
             if self._pace is not None and (pause_s := self._pace.pause_s(time.monotonic())) > 0:
                 self._idle(pause_s)
             target = self._target(message.topic, queue, broker, ordering_key)
         except ClientError as error:
-            raise self._row_failed(number, message.topic, str(error)) from None
-        lane = self._lane(message.topic, target, number)
-        size = len(message.body) + sum(len(name) + len(value) + 2 for name, value in message.properties.items())
-        lane.waiting.append(_Row(number, message, size))
+            raise self._failed(row, str(error)) from None
+        key = (message.topic, number % LANES if target is None else target)
+        lane = self._lanes.get(key)
+        if lane is None:
+            lane = self._lanes[key] = Lane(message.topic, target)
+        lane.waiting.append(row)
         self._held += 1
         self._held_bytes += size
         if not lane.sent:
@@ -226,12 +218,6 @@ class RowSender:
             raise InvalidMessage(f"queue {queue} does not exist: the topic has {len(known)} queues, counted from 0")
         return known[queue]
 
-    def _lane(self, topic: str, queue: MessageQueue | None, number: int) -> Lane:
-        key = (topic, number % LANES if queue is None else queue)
-        if key not in self._lanes:
-            self._lanes[key] = Lane(topic, queue)
-        return self._lanes[key]
-
     # --- requests
 
     def _send_next(self, lane: Lane) -> None:
@@ -248,17 +234,9 @@ class RowSender:
             else:
                 future = self._producer.send_batch_async(messages, lane.queue, timeout_ms=timeout_ms)
         except ClientError as error:
-            if not isinstance(error, InvalidMessage) or len(messages) == 1:
-                raise self._failed(lane, str(error)) from None
-            self._send_alone(lane)
+            self._unanswered(lane, error)
             return
         future.add_done_callback(lambda done: self._ended.put((lane, done)))
-
-    def _send_alone(self, lane: Lane) -> None:
-        """Send the rows of a refused batch one by one."""
-        lane.is_alone = True
-        lane.waiting.extendleft(reversed(lane.sent))
-        self._send_next(lane)
 
     def _settle(self, limit_s: float | None = None) -> None:
         """Wait for the next response or due repeat, at most `limit_s` seconds, and handle it."""
@@ -269,7 +247,11 @@ class RowSender:
         try:
             lane, future = self._ended.get(timeout=min(waits_s, default=None))
         except queues.Empty:
-            self._repeat_due()
+            now_s = time.monotonic()
+            rested = [lane for lane in self._resting if lane.due_s <= now_s]
+            self._resting = [lane for lane in self._resting if lane.due_s > now_s]
+            for lane in rested:
+                self._send(lane)
             return
         error = future.exception()
         if error is None:
@@ -279,44 +261,38 @@ class RowSender:
         else:
             raise error
 
-    def _repeat_due(self) -> None:
-        now_s = time.monotonic()
-        rested = [lane for lane in self._resting if lane.due_s <= now_s]
-        self._resting = [lane for lane in self._resting if lane.due_s > now_s]
-        for lane in rested:
-            self.repeated += len(lane.sent)
-            self._send(lane)
-
     def _answered(self, lane: Lane, result: SendResult) -> None:
         if result.status is not SendStatus.SEND_OK and self._options.required_status == "send_ok":
             lane.not_ok += 1
             why = f"stored {lane.not_ok} times, but {result.queue.broker_name} answers {result.status}"
             if lane.not_ok >= NOT_OK_TRIES_MAX:
-                raise self._failed(lane, f"{why}; requiredStatus=any would accept that")
+                raise self._failed(lane.sent[0], f"{why}; requiredStatus=any would accept that")
             self._rest(lane, why)
             return
         self._known.add(lane.topic)
-        self.statuses[str(result.status)] += len(lane.sent)
+        self.acknowledged += len(lane.sent)
         self._held -= len(lane.sent)
         self._held_bytes -= sum(row.size for row in lane.sent)
         lane.sent, lane.failing_since_s, lane.not_ok, lane.rest_s = [], None, 0, REST_S
         self._send_next(lane)
 
     def _unanswered(self, lane: Lane, error: ClientError) -> None:
-        if len(lane.sent) > 1 and error.code == ResponseCode.MESSAGE_ILLEGAL:
-            # The batch as a whole may exceed this broker's `maxMessageSize`.
-            self._send_alone(lane)
-        elif self._may_pass(lane.topic, error):
+        is_refused = isinstance(error, InvalidMessage) or error.code == ResponseCode.MESSAGE_ILLEGAL
+        if isinstance(error, SendFailed):
+            may_pass = error.code is None or error.code in PASSING_CODES
+        else:
+            # If the cluster never accepted a message of this topic, the name is probably wrong. If
+            # it did, the cluster is probably only unavailable.
+            may_pass = isinstance(error, NoRoute | PeerUnreachable) and lane.topic in self._known
+        if is_refused and len(lane.sent) > 1:
+            # The batch as a whole may exceed this broker's `maxMessageSize`: send its rows alone.
+            lane.is_alone = True
+            lane.waiting.extendleft(reversed(lane.sent))
+            self._send_next(lane)
+        elif may_pass:
             self._rest(lane, str(error))
         else:
-            raise self._failed(lane, str(error))
-
-    def _may_pass(self, topic: str, error: ClientError) -> bool:
-        if isinstance(error, SendFailed):
-            return error.code is None or error.code in PASSING_CODES
-        # If the cluster never accepted a message of this topic, the name is probably wrong. If it
-        # did, the cluster is probably only unavailable.
-        return isinstance(error, NoRoute | PeerUnreachable) and topic in self._known
+            raise self._failed(lane.sent[0], str(error)) from None
 
     def _rest(self, lane: Lane, why: str) -> None:
         now_s = time.monotonic()
@@ -324,21 +300,14 @@ class RowSender:
             lane.failing_since_s = now_s
         waited_s = now_s - lane.failing_since_s
         if waited_s * 1000 >= self._options.max_wait_for_broker:
-            raise self._failed(lane, f"tried for {waited_s:.0f} s (maxWaitForBroker): {why}")
+            raise self._failed(lane.sent[0], f"tried for {waited_s:.0f} s (maxWaitForBroker): {why}")
         lane.due_s = now_s + lane.rest_s
         lane.rest_s = min(2 * lane.rest_s, REST_MAX_S)
         self._resting.append(lane)
 
-    def _failed(self, lane: Lane, why: str) -> WriteFailed:
-        return self._row_failed(lane.sent[0].number, lane.topic, why)
-
-    def _row_failed(self, number: int, topic: str, why: str) -> WriteFailed:
+    def _failed(self, row: _Row, why: str) -> WriteFailed:
         in_flight = sum(len(lane.sent) for lane in self._lanes.values())
         return WriteFailed(
-            f"{self.place}, row {number} to {topic or 'no topic'}: {why}; rows of this task acknowledged before: "
-            f"{self.acknowledged}, in flight: {in_flight}"
+            f"{self.place}, row {row.number} to {row.message.topic or 'no topic'}: {why}; rows of this task acknowledged "
+            f"before: {self.acknowledged}, in flight: {in_flight}"
         )
-
-    def counts(self) -> Mapping[str, int]:
-        """Return the acknowledged rows by status, sorted."""
-        return dict(sorted(self.statuses.items()))

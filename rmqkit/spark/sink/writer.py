@@ -61,15 +61,9 @@ BATCH_ID = "streaming.sql.batchId"
 
 @dataclass(frozen=True)
 class Sent(WriterCommitMessage):
-    """Result of a task. `statuses`: acknowledged rows by status. `repeated`: repeats of rows."""
+    """Result of a task: the number of rows that were acknowledged."""
 
-    partition: int
-    statuses: Mapping[str, int]
-    repeated: int
-
-    @property
-    def rows(self) -> int:
-        return sum(self.statuses.values())
+    rows: int
 
 
 class BatchWriter(DataSourceArrowWriter):
@@ -192,7 +186,7 @@ def _send(options: SourceOptions, run: str, batches: Iterator[pa.RecordBatch]) -
             queue, broker, key = row.get("queue"), row.get("broker"), row.get("ordering_key")
             sending.put(number, message, queue=queue, broker=broker, ordering_key=key)
         sending.finish()
-    return Sent(partition, sending.counts(), sending.repeated)
+    return Sent(sending.acknowledged)
 
 
 def _message(row: Mapping[str, Any], topic: str, dedup_key: str) -> Message:

@@ -7,7 +7,7 @@ pytest.importorskip("pyspark")
 from rmqkit.spark.delta.lake_table import NOTHING
 from rmqkit.spark.delta.transactions import Ledger
 from rmqkit.spark.pipelines import batches
-from rmqkit.spark.pipelines.query_checkpoint import Offsets
+from rmqkit.spark.pipelines.topic_query import Offsets
 from rmqkit.spark.source.ranges import QueueKey
 
 FIRST, SECOND = QueueKey("T", "b", 0), QueueKey("T", "b", 1)

@@ -22,8 +22,7 @@ from rmqkit.spark.pipelines import lake
 from rmqkit.spark.pipelines.batches import NOTHING, add, unread
 from rmqkit.spark.pipelines.compact import compact
 from rmqkit.spark.pipelines.ingest import default_checkpoint, ingest
-from rmqkit.spark.pipelines.progress import of_query
-from rmqkit.spark.pipelines.query_checkpoint import Offsets, QueryCheckpoint
+from rmqkit.spark.pipelines.topic_query import Offsets, QueryCheckpoint, of_query
 from rmqkit.spark.source import ranges
 from rmqkit.spark.source.ranges import QueueKey
 from tests.spark.lakes import QUERY, batch_offsets, expected, part, places, queue_rows

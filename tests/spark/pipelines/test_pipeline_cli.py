@@ -396,6 +396,7 @@ def test_package_says_how_to_use_it(run, monkeypatch):
         bytes=2048,
         python="3.11",
         platform="linux-x86_64",
+        rmqkit="1",
         distributions=["a 1"],
         settings={"k": "v"},
     )

@@ -88,7 +88,7 @@ def test_of_a_topic_with_a_plot(spark, own, tmp_path):
 @pytest.mark.long
 def test_a_plot_of_many_hours(tmp_path):
     pytest.importorskip("matplotlib")
-    from rmqkit.spark.pipelines.stats_report.plot import LABELS_MAX, TOPICS_MAX, draw
+    from rmqkit.spark.pipelines.stats_report import LABELS_MAX, TOPICS_MAX, draw
 
     spread = Spread(1, 2, 3, 4)
     hours = [

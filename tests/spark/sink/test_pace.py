@@ -113,14 +113,16 @@ def test_the_jobs_that_are_kept_are_limited(server, monkeypatch):
     assert [server.granted(job) for job in "abc"] == [2, 0, 1]
 
 
-def test_the_connected_tasks_are_limited(server, monkeypatch):
+def test_the_connected_tasks_are_limited(monkeypatch):
     monkeypatch.setattr(pace, "TASKS_MAX", 1)
+    server = PaceServer("127.0.0.1", clock=lambda: 100.0)
     first, second = (SharedPace(server.place, "job", 1) for _ in range(2))
     assert first.pause_s(0.0) == 0
     with pytest.raises(PeerUnreachable, match="does not answer"):
         second.pause_s(0.0)
     second.close()
     first.close()
+    server.close()
 
 
 @pytest.mark.parametrize(

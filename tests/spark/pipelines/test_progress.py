@@ -1,6 +1,5 @@
 """The progress of a pipeline as Prometheus scrapes it."""
 
-import importlib.util
 import socket
 import urllib.request
 
@@ -8,9 +7,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from rmqkit.errors import ConfigError
-from rmqkit.spark.pipelines import progress_metrics
-from rmqkit.spark.pipelines.progress import PipelineProgress
-from rmqkit.spark.pipelines.progress_metrics import ProgressMetrics
+from rmqkit.spark.pipelines import progress
+from rmqkit.spark.pipelines.progress import PipelineProgress, ProgressMetrics
 
 OFFSETS = {"t": {"a": {"0": 7, "1": 5}}, "u": {"b": {"0": 1}}}
 FIRST = PipelineProgress(rows=10, rows_per_s=2.5, lag=3, batch=0, batch_rows=10, offsets=OFFSETS)
@@ -50,7 +48,7 @@ def test_a_scrape_has_the_last_progress():
 
 
 def test_queues_beyond_the_limit_are_counted(monkeypatch):
-    monkeypatch.setattr(progress_metrics, "QUEUES_MAX", 2)
+    monkeypatch.setattr(progress, "QUEUES_MAX", 2)
     with ProgressMetrics("ingest", "127.0.0.1:0") as metrics:
         metrics.update(FIRST)
         now = scraped(metrics)
@@ -72,6 +70,6 @@ def test_a_port_that_is_taken_is_named():
 
 
 def test_without_the_extra_it_is_said_how_to_get_it(monkeypatch):
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(progress, "find_spec", lambda name: None)
     with pytest.raises(ConfigError, match=r"metrics need prometheus-client: pip install 'rmqkit\[metrics\]'"):
         ProgressMetrics("ingest", "127.0.0.1:0")

@@ -1,5 +1,9 @@
-"""Draws the plot of `stats`: messages, sizes and latencies by hour, one colour per topic."""
+"""Shows `stats`: a plot in a file, and an HTML page with tables and the plot (`rmqkit[report]`).
 
+The plot has messages, sizes and latencies by hour, one colour per topic.
+"""
+
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,18 +21,23 @@ LABELS_MAX = 24
 
 def draw(found: "Stats", path: Path) -> None:
     """Write the plot in the format of the path's suffix. Raises ImportError without matplotlib."""
-    import matplotlib as mpl
-    from matplotlib.figure import Figure
-
-    with mpl.rc_context({"svg.fonttype": "none", "font.size": 9}):
-        figure = Figure(figsize=(WIDTH_IN, HEIGHT_IN), layout="constrained")
-        _fill(figure, found)
-        figure.savefig(path)
+    html_page.save_plot(path, WIDTH_IN, HEIGHT_IN, lambda figure: _fill(figure, found))
 
 
-def svg(found: "Stats") -> str:
-    """Return the plot as an `<svg>` element. Raises ImportError without matplotlib."""
-    return html_page.svg(WIDTH_IN, HEIGHT_IN, lambda figure: _fill(figure, found))
+def page(found: "Stats", source: str) -> str:
+    """Return the page. `source` says what was measured: topics, or the path of a lake.
+
+    Raises ImportError without jinja2 or matplotlib.
+    """
+    plot = html_page.svg(WIDTH_IN, HEIGHT_IN, lambda figure: _fill(figure, found)) if found.hours else ""
+    return html_page.render(
+        "rmqkit.spark.pipelines",
+        "stats.html.j2",
+        {"hours": found.hours, "keys": found.keys, "plot": plot, "drawn_max": TOPICS_MAX},
+        title=f"stats of {source}",
+        headline=f"{found.messages:,} message{'' if found.messages == 1 else 's'} of {source}",
+        subject="figures by topic and hour",
+    )
 
 
 def _fill(figure: Any, found: "Stats") -> None:
@@ -55,11 +64,10 @@ def _fill(figure: Any, found: "Stats") -> None:
 
 
 def _by_topic(found: "Stats") -> "dict[str, list[Hour]]":
-    topics: dict[str, list[Hour]] = {}
+    messages: Counter[str] = Counter()
     for hour in found.hours:
-        topics.setdefault(hour.topic, []).append(hour)
-    largest = sorted(topics, key=lambda topic: -sum(hour.messages for hour in topics[topic]))[:TOPICS_MAX]
-    return {topic: topics[topic] for topic in largest}
+        messages[hour.topic] += hour.messages
+    return {topic: [hour for hour in found.hours if hour.topic == topic] for topic, _ in messages.most_common(TOPICS_MAX)}
 
 
 def _spread(axes: Any, places: list[int], hours: "list[Hour]", name: str, colour: str) -> None:

@@ -1,1 +1,0 @@
-"""What `rmqkit pipeline stats` draws: a `plot` in a file, and a `page` with tables and the plot."""
