@@ -13,8 +13,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from rmqkit.spark.delta.errors import LakeDamaged
-from rmqkit.spark.delta.storage import LakeStorage
+from rmqkit.spark.delta.storage import LakeDamaged, LakeStorage
 from rmqkit.spark.source import ranges
 
 if TYPE_CHECKING:
