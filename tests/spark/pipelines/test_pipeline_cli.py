@@ -737,8 +737,9 @@ def test_ctrl_c_within_the_first_batch_says_what_is_committed(own, tmp_path, hee
 def test_audit_writes_a_page_and_says_before_spark_if_it_cannot(run, no_spark, monkeypatch, tmp_path):
     name, history, plan = histories.recorded()[0]
     finding = audit.PromiseAudit(name, "waits-bounded", Judgement.VALID, (), len(history.sends))
+    [known] = audit.found([(name, history, plan)])
     monkeypatch.setattr(runs, "find", lambda home, name: home / name)
-    monkeypatch.setattr(audit, "found", lambda paths: [audit.AuditRun(each.name, plan, history) for each in paths])
+    monkeypatch.setattr(audit, "found", lambda paths: [known._replace(name=each.name) for each in paths])
     monkeypatch.setattr(audit, "audit", Called([finding]))
     told = run("audit", name, "--report", "page.html")
     assert told.err == "report: page.html\n"
