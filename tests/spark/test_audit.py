@@ -202,14 +202,12 @@ def test_promises_of_plug_ins_are_checked_where_workers_have_them(tmp_path, monk
     from rmqkit.spark.audit import run_check
 
     name, history, plan = histories.recorded()[0]
-    run = audit.AuditRun(name, plan.changed(promises=("waits-bounded", "events-told")), history)
-    kept, other = sorted(
-        run_check.check(run.task(audit.PROCESS_ROWS)).found, key=lambda each: each.promise == "events-told"
-    )
+    [run] = audit.found([(name, history, plan.changed(promises=("waits-bounded", "events-told")))])
+    kept, other = run_check.check(run, audit.PROCESS_ROWS).found.values()
     assert (kept.promise, kept.judgement) == ("waits-bounded", Judgement.VALID)
     assert (other.promise, other.judgement) == ("events-told", Judgement.INCONCLUSIVE)
     assert "no plug-in" in other.why
-    assert [line.promise for line in audit.lines([kept, other])] == ["", "events-told"]
+    assert [line[1] for line in audit.lines([kept, other])] == ["", "events-told"]
     assert audit.as_json([kept, other])["exit_code"] == 4
 
     metadata = tmp_path / "told-1.dist-info"
@@ -221,7 +219,7 @@ def test_promises_of_plug_ins_are_checked_where_workers_have_them(tmp_path, monk
     run_check.installed.cache_clear()
     try:
         for process_rows in (audit.PROCESS_ROWS, 0):
-            found = {each.promise: each for each in run_check.check(run.task(process_rows)).found}
+            found = run_check.check(run, process_rows).found
             events = f"there are {len(history.events)} events"
             assert [violation.what for violation in found["events-told"].violations] == [events]
     finally:
@@ -236,24 +234,23 @@ def test_a_checker_that_fails_or_needs_too_many_rows_is_inconclusive(monkeypatch
     name, history, plan = histories.recorded()[0]
     sends = len(history.sends)
     monkeypatch.setattr(stored_history, "HELD_ROWS", sends)
-    task = audit.AuditRun(name, plan, history).task(process_rows=0)
-    found = {each.promise: each for each in run_check.check(task).found}
+    [run] = audit.found([(name, history, plan)])
+    checked_run = run_check.check(run, 0)
+    found = checked_run.found
     assert found["waits-bounded"].judgement is Judgement.INCONCLUSIVE
     assert f"one process holds {sends:,} rows" in found["waits-bounded"].why
     assert all("it needs 117 rows at once" in found[name].why for name in run_check.IN_PARTS), "the polls of nodes"
-    checked_run = run_check.check(task)
     assert checked_run.context is None
-    assert set(found) == set(checked_run.promises)
     monkeypatch.setattr(stored_history, "HELD_ROWS", 10 * sends)
-    found = {each.promise: each for each in run_check.check(task).found}
-    assert not set(found) & set(run_check.IN_PARTS)
+    checked_run = run_check.check(run, 0)
+    assert checked_run.context
+    assert all(checked_run.found[name].why == run_check.UNCHECKED for name in run_check.IN_PARTS)
 
     def fails(self, history, plan):
         raise ZeroDivisionError("no send")
 
     monkeypatch.setattr(WaitsBounded, "check", fails)
-    task = audit.AuditRun(name, plan, history).task(audit.PROCESS_ROWS)
-    found = {each.promise: each for each in run_check.check(task).found}
+    found = run_check.check(run, audit.PROCESS_ROWS).found
     assert found["waits-bounded"].why == "its checker failed: ZeroDivisionError: no send"
     assert found["nothing-unsent"].judgement is Judgement.VALID
 
@@ -262,8 +259,8 @@ def test_a_worker_needs_none_of_the_packages_for_commands_and_pages():
     code = (
         "import sys; from tests.spark import histories; from rmqkit.spark import audit;"
         "from rmqkit.spark.audit.run_check import check;"
-        "name, history, plan = histories.recorded()[0];"
-        "assert check(audit.AuditRun(name, plan, history).task(0)).found;"
+        "[run] = audit.found(histories.recorded()[:1]);"
+        "assert check(run, 0).found;"
         "print({'jinja2', 'matplotlib', 'typer', 'rich', 'pyspark', 'numpy.testing'} & set(sys.modules))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
@@ -273,14 +270,14 @@ def test_a_worker_needs_none_of_the_packages_for_commands_and_pages():
 def test_the_page_shows_the_worst_runs_with_their_evidence(monkeypatch):
     from rmqkit.drill.report import runs_page
     from rmqkit.spark import audit
-    from rmqkit.spark.audit import report, run_check
+    from rmqkit.spark.audit import run_audit, run_check
 
     monkeypatch.setattr(runs_page, "SHOWN_MAX", 3)
     names = ("replicas-1", "replicas-2", "replicas-1-phantom", "replicas-1-lost-queue-tail")
-    recorded = {name: audit.AuditRun(name, plan, history) for name, history, plan in histories.recorded()}
-    runs = [recorded[name] for name in names]
+    recorded = {each[0]: each for each in histories.recorded()}
+    runs = audit.found(recorded[name] for name in names)
     runs[1] = runs[1]._replace(why="the <fault> did not show")
-    found = [each for run in runs if not run.why for each in run_check.check(run.task(audit.PROCESS_ROWS)).found]
+    found = [each for run in runs if not run.why for each in run_check.check(run, audit.PROCESS_ROWS).found.values()]
     found.append(audit.PromiseAudit("replicas-2", "", Judgement.INCONCLUSIVE, (), 0, why=runs[1].why))
     text = audit.page(found, runs)
     assert "2 of 4 runs broke a promise." in text
@@ -298,8 +295,8 @@ def test_the_page_shows_the_worst_runs_with_their_evidence(monkeypatch):
     assert "— fault begins" in text
     assert not re.findall(r"(?:src|href)=[\"']?http", text), "a page loads nothing"
 
-    monkeypatch.setattr(report, "PROCESS_ROWS", 10)
-    large = audit.AuditRun("large", runs[3].plan, path=Path("/nowhere/history.jsonl"))
+    monkeypatch.setattr(run_audit, "PROCESS_ROWS", 10)
+    large = audit.AuditRun("large", runs[3].plan, Path("/nowhere/history.jsonl"))
     monkeypatch.setattr(audit.AuditRun, "rows", lambda self: 11)
     text = audit.page([each._replace(run="large") for each in found if each.run == names[3]], [large])
     assert "too large to be drawn here" in text

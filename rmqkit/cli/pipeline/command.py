@@ -132,8 +132,8 @@ def compact(
     Readers see the same rows before, during and after it.
     """
     check_installed()
-    from rmqkit.spark.delta.times import hour_name
     from rmqkit.spark.pipelines.compact import compact as run
+    from rmqkit.spark.pipelines.lake import hour_name
 
     before_hour = None if before is None else hour_name(time_of("--before", before))
     options = pairs(storage_options, "--storage-option")

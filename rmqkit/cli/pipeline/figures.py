@@ -169,7 +169,5 @@ def audit(
     if json:
         output.document(audits.as_json(found))
     else:
-        columns = ("run", "promise", "judgement", "facts", "broken", "what")
-        rows = [(each.run, each.promise, str(each.judgement), *each[3:]) for each in audits.lines(found)]
-        output.table(columns, rows)
+        output.table(audits.COLUMNS, audits.lines(found))
     raise typer.Exit(audits.exit_code(found))

@@ -5,7 +5,7 @@
                      → parts by queue       → `offsets-stable`
 
 The checkers are those that judge a drill. Each part has all events, polls of nodes and ends of
-queues of its run (`LargeRun`). What a checker needs to know of other parts besides is in
+queues of its run (`LargeRuns`). What a checker needs to know of other parts besides is in
 `PartFacts`, which the first pass collects. A finding about a run is the sum of those about its
 parts.
 """
@@ -38,13 +38,8 @@ if TYPE_CHECKING:
 PART_ROWS = 300_000
 #: checks a part of a run: its name, rows about messages → findings, or `PartFacts`
 PartCheck = Callable[[str, list[HistoryRow]], Iterable[Any]]
-
-
-class LargeRun(NamedTuple):
-    """A run to check in parts; `context` has its rows that are not about messages."""
-
-    plan: Plan
-    context: Sequence[HistoryRow]
+#: runs to check in parts, by name: their plans, and their rows that are not about messages
+LargeRuns = Mapping[str, tuple[Plan, Sequence[HistoryRow]]]
 
 
 class PartFacts(NamedTuple):
@@ -54,12 +49,11 @@ class PartFacts(NamedTuple):
     #: messages and copies that may have lost their offsets (`given_up`, `unanswered_copies`)
     gone: set[str]
     unanswered: set[Copy]
-    #: consumer groups, and their deliveries of copies that are `unanswered`
-    groups: set[str]
+    #: deliveries of copies that are `unanswered`, and one of no message for each consumer group
     passed: list[HistoryRow]
 
 
-def check_parts(rows: DataFrame, runs: Mapping[str, LargeRun], parts: int) -> list[PromiseAudit]:
+def check_parts(rows: DataFrame, runs: LargeRuns, parts: int) -> list[PromiseAudit]:
     """Check the four promises of these runs. `rows` are those of `tables.read`."""
     from pyspark import StorageLevel
 
@@ -68,18 +62,16 @@ def check_parts(rows: DataFrame, runs: Mapping[str, LargeRun], parts: int) -> li
     kept = kept.persist(StorageLevel.DISK_ONLY)
     by_key = kept.where("kind <> 'end'")
     findings: dict[tuple[str, str], list[PromiseAudit]] = {}
-    known = {run: PartFacts(run, set(), set(), set(), []) for run in runs}
+    known = {run: PartFacts(run, set(), set(), []) for run in runs}
 
     def keep(found: Iterable[Any]) -> None:
         for each in found:
             if isinstance(each, PromiseAudit):
                 findings.setdefault((each.run, each.promise), []).append(each)
             else:
-                of_run = known[each.run]
-                of_run.gone.update(each.gone)
-                of_run.unanswered.update(each.unanswered)
-                of_run.groups.update(each.groups)
-                of_run.passed.extend(each.passed)
+                known[each.run].gone.update(each.gone)
+                known[each.run].unanswered.update(each.unanswered)
+                known[each.run].passed.extend(each.passed)
 
     try:
         keep(_in_tasks(by_key, runs, partial(_survival, runs)))
@@ -106,39 +98,31 @@ def _in_tasks(rows: DataFrame, runs: Iterable[str], check: PartCheck) -> Iterato
         yield from pickle.loads(row.found)
 
 
-def _survival(runs: Mapping[str, LargeRun], run: str, rows: list[HistoryRow]) -> Iterator[PromiseAudit | PartFacts]:
+def _survival(runs: LargeRuns, run: str, rows: list[HistoryRow]) -> Iterator[PromiseAudit | PartFacts]:
     plan, context = runs[run]
     history = History([*context, *rows])
     for promise in (Survival(), NothingUnsent()):
         yield audited(run, promise.name, promise.check(history, plan), history)
     unanswered = unanswered_copies(history)
-    groups = {_group(row) for row in history.deliveries}
     passed = [row for row in history.deliveries if copy_of(row) in unanswered]
-    yield PartFacts(run, given_up(history, plan), unanswered, groups, passed)
+    # The group is known in parts of which it received nothing.
+    groups = {str(row.extra.get("group", "")) for row in history.deliveries}
+    passed += [HistoryRow(-1, "", "deliver", "", "", 0, 0, extra={"group": group}) for group in groups]
+    yield PartFacts(run, given_up(history, plan), unanswered, passed)
 
 
-def _delivery(
-    runs: Mapping[str, LargeRun], known: Mapping[str, PartFacts], run: str, rows: list[HistoryRow]
-) -> Iterator[PromiseAudit]:
+def _delivery(runs: LargeRuns, known: Mapping[str, PartFacts], run: str, rows: list[HistoryRow]) -> Iterator[PromiseAudit]:
     plan, context = runs[run]
-    # A delivery of no message: the group is known in parts of which it received nothing.
-    groups = [HistoryRow(-1, "", "deliver", "", "", 0, 0, extra={"group": group}) for group in known[run].groups]
-    history = History([*context, *rows, *known[run].passed, *groups])
+    history = History([*context, *rows, *known[run].passed])
     yield audited(run, EverythingDelivered.name, EverythingDelivered().check(history, plan), history)
 
 
-def _offsets(
-    runs: Mapping[str, LargeRun], known: Mapping[str, PartFacts], run: str, rows: list[HistoryRow]
-) -> Iterator[PromiseAudit]:
+def _offsets(runs: LargeRuns, known: Mapping[str, PartFacts], run: str, rows: list[HistoryRow]) -> Iterator[PromiseAudit]:
     # The end of no queue: the last reading has ended, although the queues of this part have no end.
-    ends = [row for row in runs[run].context if row.kind == "end" and row.outcome == OK]
+    ends = [row for row in runs[run][1] if row.kind == "end" and row.outcome == OK]
     history = History([*rows, *(HistoryRow(-1, "", "end", "", "", 0, 0, offset=0) for _ in ends[:1])])
     finding = OffsetsStable().judge(history, known[run].gone, known[run].unanswered)
     yield audited(run, OffsetsStable.name, finding, history)
-
-
-def _group(row: HistoryRow) -> str:
-    return str(row.extra.get("group", ""))
 
 
 def merged(found: Sequence[PromiseAudit]) -> PromiseAudit:

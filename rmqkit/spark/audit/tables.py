@@ -9,7 +9,7 @@ of one or more kinds (`TABLES`), where `x` has the fields of `extra` with their 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,11 +17,10 @@ import pyarrow as pa
 
 from rmqkit.drill.arrow.rows import SCHEMA, dataset
 from rmqkit.spark.arrow_tasks import read_in_tasks
-from rmqkit.spark.audit.run_check import RunTask
+from rmqkit.spark.audit.run_check import AuditRun, PromiseAudit
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
 
 #: the fields of `extra` that tables have
 EXTRA = (
@@ -84,31 +83,36 @@ TABLES: Mapping[str, tuple[str, str]] = {
     "probes": ("probe", f"client, key, {_TIMES}, outcome, broker, queue, x.node, x.broker_id"),
     "events": ("event", "key, value, invoke_ms, broker, x.harm, x.node, x.role"),
 }
+FINDINGS = (
+    "run string, promise string, judgement string, facts bigint, broken bigint, why string, "
+    "violations array<struct<ops: array<bigint>, key: string, what: string>>"
+)
 
 
-# --- rows
-
-
-def read(spark: SparkSession, tasks: Sequence[RunTask]) -> DataFrame:
+def read(spark: SparkSession, runs: Sequence[AuditRun]) -> DataFrame:
     """Return all rows of all runs: `run`, and the columns of a history with `extra` as JSON."""
     from pyspark.sql.pandas.types import from_arrow_schema
 
-    def read_run(task: RunTask) -> Iterator[pa.RecordBatch]:
-        for batch in dataset(task.source).to_batches(columns=SCHEMA.names):
-            yield batch.cast(SCHEMA).add_column(0, "run", pa.array([task.name] * len(batch), pa.string()))
+    def read_run(run: AuditRun) -> Iterator[pa.RecordBatch]:
+        for batch in dataset(run.source).to_batches(columns=SCHEMA.names):
+            yield batch.cast(SCHEMA).add_column(0, "run", pa.array([run.name] * len(batch), pa.string()))
 
-    return read_in_tasks(spark, tasks, read_run, from_arrow_schema(pa.schema([("run", pa.string()), *SCHEMA])))
+    return read_in_tasks(spark, runs, read_run, from_arrow_schema(pa.schema([("run", pa.string()), *SCHEMA])))
 
 
-def write(spark: SparkSession, tasks: Sequence[RunTask], path: Path | str) -> None:
-    """Write tables as Parquet files, one folder per table; existing folders are overwritten.
+def write(spark: SparkSession, runs: Sequence[AuditRun], found: Iterable[PromiseAudit], path: Path | str) -> None:
+    """Write tables and findings as Parquet, one folder each; existing folders are overwritten.
 
     All tables are made from the rows by kind, which are written first, under `kept/rows`.
     """
     from pyspark.sql import functions as F
 
+    findings = [(*each[:2], str(each.judgement), *each[4:], [tuple(v) for v in each.violations]) for each in found]
+    spark.createDataFrame(findings, FINDINGS).write.mode("overwrite").parquet(f"{path}/findings")
+    if not runs:
+        return
     session = spark.newSession()
-    rows = read(session, tasks).withColumn("queue", F.col("queue").cast("int"))
+    rows = read(session, runs).withColumn("queue", F.col("queue").cast("int"))
     rows = rows.withColumn("x", F.from_json("extra", EXTRA)).drop("extra")
     rows.write.mode("overwrite").partitionBy("kind").parquet(f"{path}/kept/rows")
     session.read.schema(rows.schema).parquet(f"{path}/kept/rows").createOrReplaceTempView("rows")

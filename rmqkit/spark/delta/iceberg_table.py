@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,19 +26,10 @@ import pyarrow as pa
 from deltalake import Schema as DeltaSchema
 
 from rmqkit.errors import ConfigError
-from rmqkit.spark.delta import transactions
+from rmqkit.spark.delta import lake_table, transactions
 from rmqkit.spark.delta.data_files import HOUR, TOPIC, Schema
-from rmqkit.spark.delta.errors import LakeConflict, LakeError
-from rmqkit.spark.delta.lake_table import (
-    NOTHING,
-    TRIES_MAX,
-    Batch,
-    Filters,
-    LakeState,
-    description,
-    merged_schema,
-)
-from rmqkit.spark.delta.storage import LakeStorage
+from rmqkit.spark.delta.lake_table import TRIES_MAX, Batch, Filters, LakeState
+from rmqkit.spark.delta.storage import LakeConflict, LakeError, LakeStorage
 
 if TYPE_CHECKING:
     from pyiceberg.catalog.sql import SqlCatalog
@@ -57,7 +49,6 @@ class IcebergTable:
     The constructor raises ConfigError unless there can be an Iceberg table. It needs no Spark.
     """
 
-    #: whether data files have the column `topic`; Delta has it in its log only
     has_topics = True
 
     def __init__(self, storage: LakeStorage) -> None:
@@ -72,17 +63,15 @@ class IcebergTable:
         """Return pyiceberg's table at its newest snapshot, None if there is none."""
         from pyiceberg.exceptions import NoSuchTableError
 
-        if not Path(self.storage.full(CATALOG_FILE)).exists():
-            return None
-        try:
-            return self._catalog().load_table(TABLE)
-        except NoSuchTableError:
-            return None
+        with suppress(NoSuchTableError):
+            if Path(self.storage.full(CATALOG_FILE)).exists():
+                return self._catalog().load_table(TABLE)
+        return None
 
     def state(self) -> LakeState:
         return _state(self.opened())
 
-    def commit(self, make: Callable[[LakeState], Batch | None]) -> LakeState:
+    def commit(self, make: Callable[[LakeState], Batch | None]) -> LakeState | None:
         """Commit the batch that `make` returns for the newest state, as `LakeTable.commit` does."""
         from pyiceberg.exceptions import CommitFailedException, TableAlreadyExistsError
 
@@ -91,7 +80,7 @@ class IcebergTable:
             state = _state(table)
             batch = make(state)
             if batch is None:
-                return state
+                return None
             try:
                 table = table or self._created(batch)
                 self._commit(table, state, batch)
@@ -143,22 +132,19 @@ class IcebergTable:
     def _commit(self, table: Table, state: LakeState, batch: Batch) -> None:
         if table.properties.get(RETRIES) != "0":
             raise LakeError(f"{self.storage.uri}: set the table's {RETRIES} to 0 again, or batches may be there twice")
-        merged = merged_schema(state.schema, batch.schema)
+        merged = lake_table.merged_schema(state.schema, batch.schema)
         apps = transactions.encode(state.known, batch.ranges, batch.clusters, batch.query, batch.number)
         named = {**state.known.clusters, **batch.clusters}
         with table.transaction() as commit:
             with commit.update_schema() as update:
                 update.union_by_name(_arrow(merged))
             commit.set_properties(
-                {SCHEMA: json.dumps(merged), "comment": description(named)}
+                {SCHEMA: json.dumps(merged), "comment": lake_table.description(named)}
                 | {f"{TRANSACTION}{app}": str(version) for app, version in apps.items()}
             )
-            if batch.files:
-                paths = [f"file://{self.storage.full(file.path)}" for file in batch.files]
-                commit.add_files(paths, check_duplicate_files=False)
-            else:
-                with commit.update_snapshot().fast_append():
-                    pass
+            # This makes a snapshot also if there is no file.
+            paths = [f"file://{self.storage.full(file.path)}" for file in batch.files]
+            commit.add_files(paths, check_duplicate_files=False)
 
     def _sync(self, table: Table) -> None:
         """Make the metadata of the table's snapshot durable; pyiceberg does not."""
@@ -171,7 +157,7 @@ class IcebergTable:
 
 def _state(table: Table | None) -> LakeState:
     if table is None:
-        return NOTHING
+        return lake_table.NOTHING
     properties, snapshot = table.properties, table.current_snapshot()
     found = {name.removeprefix(TRANSACTION): int(properties[name]) for name in properties if name.startswith(TRANSACTION)}
     version = 0 if snapshot is None else snapshot.sequence_number or 0

@@ -29,10 +29,9 @@ from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundErr
 from deltalake.transaction import AddAction, RemoveAction, create_table_with_add_actions
 
 import rmqkit
-from rmqkit.spark.delta import coverage, transactions
+from rmqkit.spark.delta import data_files, transactions
 from rmqkit.spark.delta.data_files import PARTITIONS, FileReport, Schema
-from rmqkit.spark.delta.errors import LakeConflict, LakeError, LakeMissing
-from rmqkit.spark.delta.storage import LakeStorage
+from rmqkit.spark.delta.storage import LakeConflict, LakeError, LakeMissing, LakeStorage
 from rmqkit.spark.delta.transactions import LOG, TransactionLog
 from rmqkit.spark.source.ranges import OffsetRange
 
@@ -63,7 +62,7 @@ class LakeState(NamedTuple):
     schema: Schema
 
     @property
-    def covered(self) -> coverage.Covered:
+    def covered(self) -> transactions.Covered:
         return self.known.covered
 
     def has(self, query: str | None, batch: int) -> bool:
@@ -117,7 +116,12 @@ class LakeTable:
             raise self._missing() from None
         except DeltaError as error:
             raise LakeError(f"{self.storage.uri}: {error}") from None
-        _check_table(table, self.storage.uri)
+        if table.metadata().partition_columns != PARTITIONS:
+            text = f"a Delta table, but not a lake: it is not partitioned by {' and '.join(PARTITIONS)}"
+            raise LakeError(f"{self.storage.uri} is {text}")
+        features = sorted(set(table.protocol().reader_features or ()) - FEATURES_READ)
+        if features:
+            raise LakeError(f"{self.storage.uri} has Delta's {', '.join(features)}: only Delta's own readers can read it")
         return table
 
     def state(self) -> LakeState:
@@ -136,12 +140,12 @@ class LakeTable:
         known = transactions.decode(self._log.at(version))
         return LakeState(version, known, json.loads(table.schema().to_json()))
 
-    def commit(self, make: Callable[[LakeState], Batch | None]) -> LakeState:
+    def commit(self, make: Callable[[LakeState], Batch | None]) -> LakeState | None:
         """Commit the batch that `make` returns for the newest state, and return the state after it.
 
         If another writer is first, `make` is called again with the newer state. Nothing is
-        committed if it returns None or raises. Raises LakeConflict after TRIES_MAX attempts, or if
-        a column has another type in the table.
+        committed if it returns None, as this then does, or raises. Raises LakeConflict after
+        TRIES_MAX attempts, or if a column has another type in the table.
         """
         since: int | None = None
         for _ in range(TRIES_MAX):
@@ -149,7 +153,7 @@ class LakeTable:
             since = state.version if since is None else since
             batch = make(state)
             if batch is None:
-                return state
+                return None
             try:
                 # A commit of its own may hide another writer's. Therefore the state is read again.
                 if self._alter(state, batch):
@@ -169,10 +173,9 @@ class LakeTable:
 
         Without `topics`, rows of all topics. Raises as `opened`.
         """
-        from rmqkit.spark.delta import lake_files
-
         opened = self.opened(version)
-        return lake_files.read(spark, self.storage, json.loads(opened.schema().to_json()), files_of(opened, topics, bounds))
+        files = files_of(opened, topics, bounds)
+        return data_files.read(spark, self.storage, json.loads(opened.schema().to_json()), files)
 
     def swap(self, old: Sequence[str], new: Sequence[FileReport]) -> bool:
         """Replace files by others with the same rows. Return False if one of them is gone.
@@ -189,13 +192,7 @@ class LakeTable:
             now_ms = max(file.written_ms for file in new)
             removed = [RemoveAction(path, False, now_ms, partition_values=gone) for path in old]
             try:
-                table.create_write_transaction(
-                    [*removed, *(add_action(file, is_new=False) for file in new)],
-                    "append",
-                    table.schema(),
-                    partition_by=PARTITIONS,
-                    commit_properties=_properties({}, retries=0),
-                )
+                _write(table, [*removed, *(add_action(file, is_new=False) for file in new)], {}, retries=0)
             except CommitFailedError:
                 continue
             self.storage.sync([f"{LOG}/{table.version() + 1:020}.json"])
@@ -230,9 +227,7 @@ class LakeTable:
         actions = [add_action(file) for file in batch.files]
         if self._table is None:
             return self.create(merged_schema(state.schema, batch.schema), description(batch.clusters), actions, apps)
-        self._table.create_write_transaction(
-            actions, "append", self._table.schema(), partition_by=PARTITIONS, commit_properties=_properties(apps)
-        )
+        _write(self._table, actions, apps)
 
     def _alter(self, state: LakeState, batch: Batch) -> bool:
         """Add the columns that the table lacks, or name new topics in its description.
@@ -269,14 +264,6 @@ def files_of(opened: DeltaTable, topics: Iterable[str] | None, bounds: Filters) 
     }
 
 
-def _check_table(table: DeltaTable, uri: str) -> None:
-    if table.metadata().partition_columns != PARTITIONS:
-        raise LakeError(f"{uri} is a Delta table, but not a lake: it is not partitioned by {' and '.join(PARTITIONS)}")
-    features = set(table.protocol().reader_features or ()) - FEATURES_READ
-    if features:
-        raise LakeError(f"{uri} has Delta's {', '.join(sorted(features))}: only Delta's own readers can read it")
-
-
 def add_action(file: FileReport, *, is_new: bool = True) -> Any:
     """Return the action that adds a file; `is_new` is False if its rows were in other files."""
     return AddAction(
@@ -287,6 +274,11 @@ def add_action(file: FileReport, *, is_new: bool = True) -> Any:
         data_change=is_new,
         stats=file.stats,
     )
+
+
+def _write(table: DeltaTable, actions: list[Any], apps: Mapping[str, int], *, retries: int | None = None) -> None:
+    made = _properties(apps, retries=retries)
+    table.create_write_transaction(actions, "append", table.schema(), partition_by=PARTITIONS, commit_properties=made)
 
 
 def _properties(apps: Mapping[str, int], *, retries: int | None = None) -> Any:

@@ -2,7 +2,7 @@
 
 The library `deltalake` opens both, and so do the tasks: `files` gives PyArrow's view of the same
 place, with the same options. Object stores need no jar. Their options are those of deltalake
-(`AWS_ENDPOINT_URL`, …); they may hold credentials, so they are never logged and `repr` hides them.
+(`AWS_ENDPOINT_URL`, …); they may hold credentials, so they are never logged.
 """
 
 from __future__ import annotations
@@ -13,14 +13,29 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from rmqkit.errors import ConfigError
+from rmqkit.errors import ConfigError, RmqkitError
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     import pyarrow.fs
 
 #: Spark reads a path with one of these characters as a pattern
 PATTERN = frozenset("*?[]{}\\")
+
+
+class LakeError(RmqkitError):
+    """Raised when a lake cannot be read or written."""
+
+
+class LakeMissing(LakeError):
+    """Raised when there is no lake at a path."""
+
+
+class LakeDamaged(LakeError):
+    """Raised when a part of a lake or checkpoint is missing or invalid; the message names it."""
+
+
+class LakeConflict(LakeError):
+    """Raised when new rows contradict rows that the lake has; the message names them."""
 
 
 class LakeStorage:
@@ -39,9 +54,6 @@ class LakeStorage:
         self.uri = str(Path(local).absolute()) if self.is_local else text.rstrip("/")
         self.options = {key: str(value) for key, value in (options or {}).items()}
 
-    def __repr__(self) -> str:
-        return f"LakeStorage({self.uri!r})"
-
     def files(self) -> pyarrow.fs.FileSystem:
         """Return PyArrow's file system of the folder."""
         from pyarrow import fs
@@ -54,13 +66,6 @@ class LakeStorage:
 
     def full(self, name: str) -> str:
         return f"{self.uri}/{name}"
-
-    def create(self, name: str) -> pa.NativeFile:
-        """Open a new file for writing. Once it is closed, `sync` makes it durable."""
-        files = self.files()
-        if self.is_local:
-            files.create_dir(name.rpartition("/")[0])
-        return files.open_output_stream(name)
 
     def sync(self, names: Iterable[str]) -> None:
         """Make closed files durable across a power loss, and the folders that they are in.

@@ -1,4 +1,4 @@
-"""What a lake knows besides its files: application transactions in the log of its Delta table.
+"""Which offsets and batches a lake has: application transactions in the log of its Delta table.
 
 A Delta commit may carry `txn` actions: an application id with a version. Checkpoints of the log
 keep the newest version of each id, whatever else they drop, and compaction and vacuum leave them
@@ -12,7 +12,10 @@ rmqkit writes them in the commit of each batch:
 
 A batch touches the `queue` id of each of its queues. Therefore of two batches with a queue in
 common that run at once, only one is committed (`lake_table`). Intervals may overlap or touch; their
-union counts (`coverage`).
+union counts.
+
+The transactions say which offsets were read, the files which rows exist. An offset may be covered
+without a row: a tag filter left the message out, or the broker has no message at that offset.
 
 deltalake answers for one id at a time and reads the log for each answer. `TransactionLog` lists all
 ids in one pass over the newest checkpoint and the commits after it.
@@ -20,25 +23,19 @@ ids in one pass over the newest checkpoint and the commits after it.
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import quote, unquote
 
-from rmqkit.spark.delta import coverage
-from rmqkit.spark.delta.errors import LakeDamaged
-from rmqkit.spark.delta.storage import LakeStorage
+from rmqkit.spark.delta.storage import LakeDamaged, LakeStorage
 from rmqkit.spark.source.ranges import OffsetRange, QueueKey
 
 if TYPE_CHECKING:
     import pyarrow.fs
 
 LOG = "_delta_log"
-OURS = "rmqkit:"
-QUEUE, RANGE, CLUSTER = f"{OURS}queue", f"{OURS}range", f"{OURS}cluster"
 #: a classic checkpoint, whole or in parts: version, part, parts
 CHECKPOINT = re.compile(r"(\d{20})\.checkpoint(?:\.(\d{10})\.(\d{10}))?\.parquet")
-#: how delta-rs and Delta begin a line with a txn action
-TXN_LINE = b'{"txn"'
 TRIES_MAX = 3
 
 
@@ -74,13 +71,12 @@ class TransactionLog:
         if version - self._version > 1:
             newest, parts = _checkpoint(files, version)
             if newest > self._version:
-                tables = [parquet.read_table(part, columns=["txn"], filesystem=files) for part in parts]
-                found = [txn for table in tables for txn in table["txn"].drop_null().to_pylist()]
+                found = parquet.read_table(parts, columns=["txn"], filesystem=files)["txn"].drop_null().to_pylist()
                 self._version, self._found = newest, {txn["appId"]: int(txn["version"]) for txn in found}
         while self._version < version:
             with files.open_input_stream(f"{LOG}/{self._version + 1:020}.json") as stream:
                 for line in stream.read().splitlines():
-                    if line.startswith(TXN_LINE):
+                    if line.startswith(b'{"txn"'):  # as delta-rs and Delta write it
                         txn = json.loads(line)["txn"]
                         self._found[txn["appId"]] = txn["version"]
             self._version += 1
@@ -98,6 +94,37 @@ def _checkpoint(files: "pyarrow.fs.FileSystem", version: int) -> tuple[int, list
     return max(whole, default=(-1, []))
 
 
+# --- what the transactions come to
+
+#: half-open intervals [begin, end) of offsets, ascending, neither overlapping nor touching
+Covered = dict[QueueKey, list[list[int]]]
+
+
+def added(covered: Covered, parts: Iterable[OffsetRange]) -> Covered:
+    """Return the coverage extended by these ranges."""
+    result = dict(covered)
+    for each in parts:
+        if each.size:
+            joined: list[list[int]] = []
+            for begin, end in sorted([*result.get(each.key, []), [each.begin, each.end]]):
+                if joined and begin <= joined[-1][1]:
+                    joined[-1] = [joined[-1][0], max(joined[-1][1], end)]
+                else:
+                    joined.append([begin, end])
+            result[each.key] = joined
+    return dict(sorted(result.items()))
+
+
+def common(covered: Covered, parts: Iterable[OffsetRange]) -> list[OffsetRange]:
+    """Return the parts of the ranges that are covered."""
+    return [
+        each._replace(begin=max(begin, each.begin), end=min(end, each.end))
+        for each in parts
+        for begin, end in covered.get(each.key, [])
+        if begin < each.end and each.begin < end
+    ]
+
+
 class Ledger(NamedTuple):
     """What the transactions of a table come to.
 
@@ -106,7 +133,7 @@ class Ledger(NamedTuple):
     """
 
     batches: dict[str, int]
-    covered: coverage.Covered
+    covered: Covered
     clusters: dict[str, list[str]]
 
 
@@ -121,35 +148,26 @@ def decode(transactions: Mapping[str, int]) -> Ledger:
                 ranges.append(OffsetRange(topic, broker, int(queue), int(begin), version))
             case "rmqkit:cluster", [topic, name]:
                 clusters[topic] = sorted([*clusters.get(topic, []), name])
-            case _ if not app.startswith(OURS):
+            case _ if not app.startswith("rmqkit:"):
                 batches[app] = version
-    return Ledger(batches, coverage.added({}, ranges), clusters)
+    return Ledger(batches, added({}, ranges), clusters)
 
 
 def encode(
-    known: Ledger, ranges: Iterable[OffsetRange], clusters: Mapping[str, Iterable[str]], query: str | None, batch: int
+    known: Ledger, ranges: Sequence[OffsetRange], clusters: Mapping[str, Iterable[str]], query: str | None, batch: int
 ) -> dict[str, int]:
-    """Return the transactions of a batch that covers `ranges`, on top of what is known.
-
-    A range that continues an interval moves its end; any other range is an interval of its own.
-    """
+    """Return the transactions of a batch that covers `ranges`, on top of what is known."""
     made: dict[str, int] = {}
     if query is not None:
         made[query] = max(batch, known.batches.get(query, batch))
-    for each in ranges:
-        if not each.size:
-            continue
-        intervals = known.covered.get(each.key, [])
-        begin, end = next(((b, e) for b, e in intervals if b <= each.begin <= e), (each.begin, each.end))
-        last = max([each.end, *(end for _, end in intervals)])
-        made[_app(QUEUE, each.key)] = last
-        made[f"{_app(RANGE, each.key)}/{begin}"] = max(each.end, end)
+    covered = added(known.covered, ranges)
+    for key in dict.fromkeys(each.key for each in ranges if each.size):
+        place = "/".join(quote(str(part), safe="") for part in key)
+        made[f"rmqkit:queue/{place}"] = covered[key][-1][1]
+        changed = [each for each in covered[key] if each not in known.covered.get(key, [])]
+        made |= {f"rmqkit:range/{place}/{begin}": end for begin, end in changed}
     for topic, names in clusters.items():
         for name in names:
             if name not in known.clusters.get(topic, ()):
-                made[f"{CLUSTER}/{quote(topic, safe='')}/{quote(name, safe='')}"] = 0
+                made[f"rmqkit:cluster/{quote(topic, safe='')}/{quote(name, safe='')}"] = 0
     return made
-
-
-def _app(kind: str, key: QueueKey) -> str:
-    return "/".join([kind, *(quote(str(part), safe="") for part in key)])

@@ -52,7 +52,7 @@ IMPORTED = (
     "pyspark_rmqkit",
     "rmqkit.spark.source.readers",
     "rmqkit.spark.source.topic_reader",
-    "rmqkit.spark.delta.lake_files",
+    "rmqkit.spark.delta.data_files",
 )
 #: Modules that the server runs; any other needs a Python of its own.
 SERVED = "pyspark"

@@ -1,22 +1,19 @@
 """Commits a micro-batch to a lake exactly once, after any crash and any number of reruns.
 
-Spark records the offsets of batch N before it runs the batch, and its completion afterwards. If the
-driver dies in between, Spark runs the batch again, in this process or a later one. Therefore a
-batch first writes its data files, then one commit of the table (Delta or Iceberg), which names the
-files, the query with the batch number, and the offsets that it covers (`transactions`):
+Spark runs a batch again if the driver dies between the offsets that it records before the batch and
+the completion that it records afterwards. Therefore a batch first writes its data files, then one
+commit of the table (Delta or Iceberg), which names the files, the query with the batch number, and
+the offsets that it covers (`transactions`):
 
-- If the table has the batch and covers its offsets, an earlier attempt committed it, and nothing is
-  written. The number alone is not enough: with a checkpoint restored from an old copy, a number
-  comes again with other offsets.
+- If the table has the batch and covers its offsets, an earlier attempt committed it. The number
+  alone is not enough: with an old checkpoint, a number comes again with other offsets.
 - If two drivers write the same batch, or the same queues, the second commit is refused. It looks
   again: the same batch is done, other rows at the same offsets are an error.
 - Files without a commit are in no version of the table. `vacuum` removes them.
 
-Another query may read offsets that the lake already has: its checkpoint was lost or restored from
-an older copy, or two ingests share a topic. Rows at such offsets are left out, but each is compared
-first: the lake must have the same message id at that offset. It does not if the topic was
-recreated, belongs to another cluster, or was ingested with a filter. Then the batch fails, and the
-error names the message.
+Rows at offsets that the lake already has (the checkpoint was lost or is old, or two ingests share a
+topic) are left out, after a comparison of their message ids. These differ if the topic was
+recreated, belongs to another cluster, or was ingested with a filter. Then the batch fails.
 """
 
 from __future__ import annotations
@@ -29,13 +26,12 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from rmqkit.errors import ConfigError
-from rmqkit.spark.delta import coverage, lake_files
-from rmqkit.spark.delta.data_files import FileReport
-from rmqkit.spark.delta.errors import LakeConflict, LakeError
+from rmqkit.spark.delta import data_files
+from rmqkit.spark.delta.data_files import HOUR, FileReport
 from rmqkit.spark.delta.iceberg_table import IcebergTable
 from rmqkit.spark.delta.lake_table import Batch, Filters, LakeState, LakeTable, merged_schema
-from rmqkit.spark.delta.storage import LakeStorage
-from rmqkit.spark.pipelines import lake
+from rmqkit.spark.delta.storage import LakeConflict, LakeError, LakeStorage
+from rmqkit.spark.delta.transactions import common
 from rmqkit.spark.pipelines.topic_query import Offsets
 from rmqkit.spark.source import ranges
 from rmqkit.spark.source.ranges import OffsetRange
@@ -46,53 +42,47 @@ NEEDED = (*IDENTITY, "store_time")
 
 
 class BatchResult(NamedTuple):
-    """The result of one batch.
+    """The result of one batch. `size` is in bytes.
 
-    `size` is in bytes. `repeated` counts the messages left out because the lake already had them.
-    `is_new` is False for a batch that was committed earlier.
+    `repeated` counts the messages left out because the lake already had them.
     """
 
     rows: int
     files: int
     size: int
     repeated: int
-    is_new: bool
 
 
-NOTHING = BatchResult(0, 0, 0, 0, is_new=False)
+def add(table: BatchTable, rows: DataFrame, *, query: str | None, batch: int, offsets: Offsets) -> BatchResult | None:
+    """Write and commit a batch of a query. Return None if it was committed earlier.
 
-
-def add(table: BatchTable, rows: DataFrame, *, query: str | None, batch: int, offsets: Offsets) -> BatchResult:
-    """Write and commit a batch of a query. Raises LakeConflict, LakeDamaged, ConfigError."""
+    Raises LakeConflict, LakeDamaged, ConfigError.
+    """
     state = table.state()
     if _is_done(state, query, batch, offsets):
-        return NOTHING
+        return None
     _check(rows, state, offsets)
     schema = json.loads(rows.schema.json())
     merged_schema(state.schema, schema)
-    repeated = coverage.common(state.covered, _asked(offsets))
+    repeated = common(state.covered, _ranges(offsets, dict.fromkeys(ranges.flat(offsets.end), 0)))
     left_out = 0
     if repeated:
         rows, left_out = _without(rows, table, repeated)
-    files = lake_files.write(rows, table.storage, has_topics=table.has_topics)
-    _check_there(table.storage, files)
+    files = data_files.write(rows, table.storage, has_topics=table.has_topics)
+    if table.storage.is_local:
+        _check_there(table.storage, files)
     covers = _covers(files, offsets)
     clusters = {topic: list(ranges.clusters(offsets.end)) for topic in ranges.topics(offsets.end)}
-    made = Batch(query, batch, covers, clusters, files, schema)
-    is_new = False
 
     def make(now: LakeState) -> Batch | None:
-        nonlocal is_new
-        is_new = not _is_done(now, query, batch, offsets)
-        if is_new:
-            _check_fresh(now, covers, repeated)
-        return made if is_new else None
+        if _is_done(now, query, batch, offsets):
+            return None
+        _check_fresh(state, now, covers)
+        return Batch(query, batch, covers, clusters, files, schema)
 
-    table.commit(make)
-    if not is_new:
-        return NOTHING
-    size = sum(file.size for file in files)
-    return BatchResult(sum(file.rows for file in files), len(files), size, left_out, is_new=True)
+    if table.commit(make) is None:
+        return None
+    return BatchResult(sum(file.rows for file in files), len(files), sum(file.size for file in files), left_out)
 
 
 def _check(rows: DataFrame, state: LakeState, offsets: Offsets) -> None:
@@ -102,8 +92,8 @@ def _check(rows: DataFrame, state: LakeState, offsets: Offsets) -> None:
         raise ConfigError(
             f"a lake needs the columns {', '.join(missing)} too: omit the option `columns`, or add them to it"
         )
-    if lake.HOUR in rows.columns:
-        raise ConfigError(f"column {lake.HOUR}: a lake reserves this name; rename the column")
+    if HOUR in rows.columns:
+        raise ConfigError(f"column {HOUR}: a lake reserves this name; rename the column")
     names = set(ranges.clusters(offsets.end))
     for topic in ranges.topics(offsets.end):
         known = set(state.known.clusters.get(topic, []))
@@ -121,18 +111,13 @@ def _is_done(state: LakeState, query: str | None, batch: int, offsets: Offsets) 
     """
     if not state.has(query, batch):
         return False
-    asked = _asked(offsets, last_only=True)
-    return coverage.common(state.covered, asked) == asked
+    asked = _ranges(offsets, {key: max(end - 1, 0) for key, end in ranges.flat(offsets.end).items()})
+    return common(state.covered, asked) == asked
 
 
-def _asked(offsets: Offsets, *, last_only: bool = False) -> list[OffsetRange]:
-    """Return the ranges of a batch, those that are not empty.
-
-    Where the begin of a queue is unknown it is 0, or with `last_only` the last offset.
-    """
-    ends = ranges.flat(offsets.end)
-    unknown = {key: max(end - 1, 0) if last_only else 0 for key, end in ends.items()}
-    return ranges.waiting({**unknown, **ranges.flat(offsets.begin)}, ends)
+def _ranges(offsets: Offsets, begins: ranges.Ends) -> list[OffsetRange]:
+    """Return the ranges of a batch that are not empty; unknown begins of queues are in `begins`."""
+    return ranges.waiting({**begins, **ranges.flat(offsets.begin)}, ranges.flat(offsets.end))
 
 
 def _check_there(storage: LakeStorage, files: Sequence[FileReport]) -> None:
@@ -140,8 +125,6 @@ def _check_there(storage: LakeStorage, files: Sequence[FileReport]) -> None:
 
     On a Spark cluster, each machine may have a folder of its own under a local path.
     """
-    if not storage.is_local:
-        return
     seen = storage.files().get_file_info([file.path for file in files])
     there = sum(file.rows for file, info in zip(files, seen, strict=True) if info.size == file.size)
     rows = sum(file.rows for file in files)
@@ -158,24 +141,16 @@ def _covers(files: Sequence[FileReport], offsets: Offsets) -> list[OffsetRange]:
     In batch 0 the begin of a queue is unknown unless the start offsets name it. Such a queue begins
     at its first row, or at its end if it has no row.
     """
-    first: ranges.Ends = {}
-    for file in files:
-        for broker, queue, offset in file.queues:
-            key = ranges.QueueKey(file.topic, broker, queue)
-            first[key] = min(offset, first.get(key, offset))
-    ends = ranges.flat(offsets.end)
-    begins = {**ends, **{key: offset for key, offset in first.items() if key in ends}, **ranges.flat(offsets.begin)}
-    return ranges.waiting(begins, ends)
+    lowest = [(at, ranges.QueueKey(file.topic, broker, queue)) for file in files for broker, queue, at in file.queues]
+    # Of the offsets of a queue the lowest is the last.
+    return _ranges(offsets, {key: at for at, key in sorted(lowest, reverse=True)})
 
 
-def _check_fresh(now: LakeState, fresh: Sequence[OffsetRange], repeated: Sequence[OffsetRange]) -> None:
-    """Raise LakeConflict if another ingest has committed any of these offsets meanwhile.
-
-    `repeated` is what the lake had before and this batch left out; it is not a conflict.
-    """
-    left_out = coverage.added({}, repeated)
-    for each in coverage.common(now.covered, fresh):
-        if coverage.common(left_out, [each]) != [each]:
+def _check_fresh(before: LakeState, now: LakeState, covers: Sequence[OffsetRange]) -> None:
+    """Raise LakeConflict if another ingest has committed any of these offsets meanwhile."""
+    known = common(before.covered, covers)
+    for each in common(now.covered, covers):
+        if each not in known:
             raise LakeConflict(
                 f"another ingest has committed {each.key} {each.begin} to {each.end} while this one ran: "
                 "run one ingest of a topic at a time; restart this one, it skips messages that the lake has"
@@ -220,5 +195,5 @@ def unread(state: LakeState, topics: Sequence[str]) -> str:
 
     Queues that the lake does not know start at their earliest offset.
     """
-    known = coverage.ends(state.covered, topics)
+    known = {key: intervals[-1][1] for key, intervals in state.covered.items() if key.topic in topics}
     return json.dumps(ranges.nested(known)) if known else "earliest"

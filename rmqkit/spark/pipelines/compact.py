@@ -7,18 +7,17 @@ and offsets, so the row groups of the new files have narrow statistics. One comm
 and hour swaps them. It is made only if the table still has all of the old files, and at exactly the
 next version: whatever another writer did, rows never get lost or doubled.
 
-- An ingest may commit meanwhile: its files stay beside the swapped ones, for a later compaction.
-- Of two compactions of one hour, the second leaves its files to `vacuum` and changes nothing.
-- Afterwards `vacuum` removes files that were replaced, or never committed, before the grace.
+An ingest may commit meanwhile. Of two compactions of one hour, the second changes nothing.
 
 deltalake has `optimize.compact`, which is not used: in 1.6 two that run at once both commit, and
-each row is in the table twice. Nothing that a caller can set prevents that: `optimize` drops the
-application transactions of its `commit_properties`, and replaces their `max_commit_retries` by its
-own. A test shows both.
+each row is in the table twice. It drops the application transactions and `max_commit_retries` of a
+caller, which could prevent that. A test shows both.
 """
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
+from itertools import groupby
+from operator import itemgetter
 from typing import Any
 from urllib.parse import unquote
 
@@ -26,9 +25,8 @@ import msgspec
 import pyarrow as pa
 
 from rmqkit.spark.delta.data_files import FILE_BYTES, PARTITIONS, FileReport, TaskWriter, stored_batches
-from rmqkit.spark.delta.errors import LakeError
 from rmqkit.spark.delta.lake_table import LakeTable
-from rmqkit.spark.delta.storage import LakeStorage
+from rmqkit.spark.delta.storage import LakeError, LakeStorage
 from rmqkit.spark.pipelines import lake
 
 
@@ -47,10 +45,6 @@ class CompactionResult(msgspec.Struct, frozen=True):
     bytes_before: int
     bytes_after: int
     vacuumed: int
-
-
-#: A file as `get_add_actions(flatten=True)` lists it.
-_File = Mapping[str, Any]
 
 
 def compact(
@@ -73,11 +67,8 @@ def compact(
     before = now_ms - lake.HOUR_MS if before_hour is None else before_hour
     before = before if isinstance(before, str) else lake.hour_name(lake.millis(before))
     table = LakeTable(LakeStorage(path, storage_options))
-    done: list[tuple[list[_File], list[FileReport]]] = []
-    for files in _hours(table, before, topics, file_bytes):
-        new = _swap(table, files, file_bytes)
-        if new:
-            done.append((files, new))
+    hours = _hours(table, before, topics, file_bytes)
+    done = [(files, new) for files in hours if (new := _swap(table, files, file_bytes))]
     return CompactionResult(
         path=table.storage.uri,
         hours=len(done),
@@ -90,25 +81,26 @@ def compact(
     )
 
 
-def _hours(table: LakeTable, before: str, topics: Iterable[str] | None, file_bytes: int) -> list[list[_File]]:
-    """Return the files of each (topic, hour) that has more files than its bytes need."""
+def _hours(table: LakeTable, before: str, topics: Iterable[str] | None, file_bytes: int) -> list[list[dict[str, Any]]]:
+    """Return the files of each (topic, hour) that has more files than its bytes need.
+
+    A file is what `get_add_actions(flatten=True)` says of it.
+    """
     wanted = None if topics is None else set(topics)
     added = pa.table(table.opened().get_add_actions(flatten=True))
-    order = ("partition.topic", "partition.hour", "min.broker", "min.queue", "min.offset")
+    place = ("partition.topic", "partition.hour")
+    order = (*place, "min.broker", "min.queue", "min.offset")
     added = added.sort_by([(name, "ascending") for name in order if name in added.column_names])
-    hours: dict[tuple[str, str], list[_File]] = {}
-    for file in added.to_pylist():
-        topic, hour = file["partition.topic"], file["partition.hour"]
-        if hour < before and (wanted is None or topic in wanted):
-            hours.setdefault((topic, hour), []).append(file)
-    return [
-        files
-        for files in hours.values()
-        if len(files) > max(1, -(-sum(file["size_bytes"] for file in files) // file_bytes))
-    ]
+    found = []
+    for (topic, hour), group in groupby(added.to_pylist(), itemgetter(*place)):
+        files = list(group)
+        needed = max(1, -(-sum(file["size_bytes"] for file in files) // file_bytes))
+        if hour < before and (wanted is None or topic in wanted) and len(files) > needed:
+            found.append(files)
+    return found
 
 
-def _swap(table: LakeTable, files: list[_File], file_bytes: int) -> list[FileReport]:
+def _swap(table: LakeTable, files: list[dict[str, Any]], file_bytes: int) -> list[FileReport]:
     """Write and commit the new files of one hour; return none if another writer was first."""
     topic, hour = files[0]["partition.topic"], files[0]["partition.hour"]
     columns = pa.schema(table.opened().schema().to_arrow())

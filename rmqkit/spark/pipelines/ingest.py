@@ -6,13 +6,9 @@
     ingest(spark, ["orders"], "s3://bucket/orders", follow=True, storage_options={…})
 
 The same call continues where the last one ended: its checkpoint is stored in the lake, under the
-names of its topics. Without a checkpoint, the query begins where the lake ends. A message that is
-read twice is in the lake once (see `batches`).
-
-On an object store, which Spark cannot write without a jar, the checkpoint is temporary unless the
-caller names one: each run begins where the lake ends.
-
-With `format="iceberg"` the lake is an Iceberg table (`iceberg_table`), with the same promises.
+names of its topics. Without a checkpoint, the query begins where the lake ends. So it does on an
+object store, which Spark cannot write without a jar, unless the caller names a checkpoint. A
+message that is read twice is in the lake once (see `batches`).
 """
 
 from __future__ import annotations
@@ -29,10 +25,9 @@ from rmqkit.errors import ConfigError
 from rmqkit.spark.delta.iceberg_table import IcebergTable
 from rmqkit.spark.delta.lake_table import LakeTable
 from rmqkit.spark.delta.storage import LakeStorage
-from rmqkit.spark.options import SourceOptions, parse
+from rmqkit.spark.options import parse
 from rmqkit.spark.pipelines import batches, topic_query
 from rmqkit.spark.pipelines.progress import PipelineProgress
-from rmqkit.spark.source.ranges import Ends
 
 CHECKPOINTS = "_lake/checkpoints"
 TRIGGER = "10 seconds"
@@ -80,8 +75,8 @@ def ingest(
 
     `options` are those of the data source (docs/spark.md), `storage_options` those of deltalake for
     an object store. A `checkpoint` given by the caller must always be used with the same `path`.
-    Raises ConfigError, LakeConflict, LakeDamaged, and the exception of the query
-    (StreamingQueryException).
+    With the `format` iceberg the lake is an Iceberg table, with the same promises. Raises
+    ConfigError, LakeConflict, LakeDamaged, and the query's exception (StreamingQueryException).
     """
     names = [topics] if isinstance(topics, str) else sorted(dict.fromkeys(topics))
     if not names or not all(names):
@@ -92,7 +87,8 @@ def ingest(
     with topic_query.opened(checkpoint, spark) as place:
         unread = batches.unread(table.state(), names)
         given = topic_query.query_options("stream", options, namesrv, start=unread, subscribe=",".join(names))
-        starts = _starts(parse(given, "stream"))
+        chosen = parse(given, "stream").starting_offsets
+        starts = {} if isinstance(chosen, str) else {key: offset for key, offset in chosen.items() if offset >= 0}
         done = IngestResult(path=table.storage.uri, checkpoint=place.uri, query="")
 
         def add(rows: DataFrame, batch: int) -> None:
@@ -101,11 +97,12 @@ def ingest(
                 raise ConfigError(f"{place.uri} has no checkpoint any more: it was removed while the query ran")
             offsets = place.offsets_of(batch, starts)
             added = batches.add(table, rows, query=query if place.is_kept else None, batch=batch, offsets=offsets)
-            done.batches += added.is_new
-            done.rows += added.rows
-            done.files += added.files
-            done.bytes += added.size
-            done.repeated += added.repeated
+            if added is not None:
+                done.batches += 1
+                done.rows += added.rows
+                done.files += added.files
+                done.bytes += added.size
+                done.repeated += added.repeated
 
         rows = spark.readStream.format(topic_query.FORMAT).options(**given).load()
         interval = trigger if follow else None
@@ -128,9 +125,3 @@ def default_checkpoint(topics: Sequence[str]) -> str:
     """Return the path of the checkpoint of these topics, relative to the lake."""
     readable = "+".join(topics).replace("%", "_")[:60]
     return f"{CHECKPOINTS}/{readable}-{hashlib.sha256(','.join(topics).encode()).hexdigest()[:12]}"
-
-
-def _starts(options: SourceOptions) -> Ends:
-    """Return the start offsets of the queues for which the options name one."""
-    chosen = options.starting_offsets
-    return {} if isinstance(chosen, str) else {key: offset for key, offset in chosen.items() if offset >= 0}

@@ -4,33 +4,34 @@
 
 Any reader of Delta tables sees the same rows. `read` needs no jar: deltalake lists the files, of
 the topics and hours asked for and whose statistics allow a row, and Spark reads these as Parquet.
-From an object store the tasks read them with PyArrow (`lake_files`).
+From an object store the tasks read them with PyArrow (`data_files`).
 """
 
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterable, Mapping
-from datetime import datetime
+from datetime import UTC, datetime
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from rmqkit.spark.delta import coverage
-from rmqkit.spark.delta.errors import LakeMissing
+from rmqkit.spark.delta.data_files import HOUR, NO_HOUR
 from rmqkit.spark.delta.lake_table import Filters, LakeTable, files_of
-from rmqkit.spark.delta.storage import LakeStorage
-from rmqkit.spark.delta.times import HOUR_MS, NO_HOUR, Time, hour_name, millis, wall_ms
+from rmqkit.spark.delta.storage import LakeMissing, LakeStorage
+from rmqkit.spark.source import ranges
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-__all__ = ["HOUR_MS", "Time", "describe", "files", "hour_name", "is_lake", "millis", "read", "vacuum", "wall_ms"]
-
-HOUR = "hour"
+HOUR_MS = 3_600_000
 #: how long replaced and uncommitted files are kept before `vacuum` removes them; Delta's default
 GRACE_MS = 7 * 24 * HOUR_MS
 
+#: a time: ms since 1970, or a datetime (UTC if it names no zone)
+Time = int | datetime
 Options = Mapping[str, str] | None
 
 
@@ -103,19 +104,19 @@ def describe(path: str | os.PathLike[str], *, storage_options: Options = None) -
     table = LakeTable(LakeStorage(path, storage_options))
     opened = table.opened()
     state = table.state_of(opened)
+    gaps = [(key, *pair) for key, intervals in state.covered.items() for pair in pairwise(intervals)]
     partitions = opened.partitions()
-    added = opened.get_add_actions(flatten=True)
-    sizes = {name: added.column(name).to_pylist() for name in ("num_records", "size_bytes")}
+    added = opened.get_add_actions()
     return LakeDescription(
         path=table.storage.uri,
         version=state.version,
         topics=sorted({each["topic"] for each in partitions} | {key.topic for key in state.covered}),
         hours=len({each[HOUR] for each in partitions}),
-        rows=sum(sizes["num_records"]),
-        files=len(sizes["num_records"]),
-        bytes=sum(sizes["size_bytes"]),
-        covered=coverage.nested(state.covered),
-        gaps=[f"{gap.key} {gap.begin} to {gap.end}" for gap in coverage.gaps(state.covered)],
+        rows=sum(added.column("num_records").to_pylist()),
+        files=added.num_rows,
+        bytes=sum(added.column("size_bytes").to_pylist()),
+        covered=ranges.nested(state.covered),  # type: ignore[arg-type]  # the same form, with intervals for offsets
+        gaps=[f"{key} {before[1]} to {after[0]}" for key, before, after in gaps],
     )
 
 
@@ -132,6 +133,21 @@ def vacuum(path: str | os.PathLike[str], *, grace_ms: int = GRACE_MS, storage_op
 
 
 # --- time
+
+
+def wall_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def millis(moment: Time) -> int:
+    if isinstance(moment, int):
+        return moment
+    return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
+
+
+def hour_name(time_ms: int) -> str:
+    """Return the hour in UTC, such as `2026-11-22-13`; names sort in the order of time."""
+    return datetime.fromtimestamp(time_ms // 1000, UTC).strftime("%Y-%m-%d-%H")
 
 
 def time_bounds(since: Time | None, until: Time | None) -> Filters:

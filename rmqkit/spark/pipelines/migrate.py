@@ -3,14 +3,12 @@
     migrate("/data/orders")
 
 The old lake is Parquet files under `files/`, and numbered JSON entries in `_lake/log` that name
-them: batches, compactions, and snapshots of what the entries before come to. `read_old` applies
-them and checks that each file is there with its size and rows. Files are not moved; Delta's first
-commit adds them where they lie, with the statistics of their footers, the covered offsets, and the
+them: batches, compactions, and snapshots of what the entries before come to. Delta's first commit
+adds the files where they lie, with the statistics of their footers, the covered offsets, and the
 queries' last batches. So ingests continue with their checkpoints.
 
-Before that commit, an entry with a newer format is put at the end of the old log. An old rmqkit
-that still runs, or is started again, refuses it and stops. A migration that dies in between is run
-again: the Delta table is there as a whole, or not at all.
+Before that commit, an entry with a newer format ends the old log: an old rmqkit refuses it and
+stops. A migration that dies in between is run again.
 """
 
 from __future__ import annotations
@@ -19,22 +17,20 @@ import json
 import os
 import re
 import uuid
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from rmqkit.errors import ConfigError
-from rmqkit.spark.delta import coverage, lake_table, transactions
+from rmqkit.spark.delta import lake_table, transactions
 from rmqkit.spark.delta.data_files import PARTITIONS, FileReport, statistics
-from rmqkit.spark.delta.errors import LakeDamaged, LakeError, LakeMissing
 from rmqkit.spark.delta.lake_table import OLD_LOG, LakeTable
-from rmqkit.spark.delta.storage import LakeStorage
+from rmqkit.spark.delta.storage import LakeDamaged, LakeError, LakeMissing, LakeStorage
 from rmqkit.spark.pipelines import lake
 from rmqkit.spark.source import ranges
 
-ENTRY = re.compile(r"(\d{20})(\.snapshot)?\.json")
+ENTRY = re.compile(r"\d{20}(\.snapshot)?\.json")
 #: format of the last entry, which an old rmqkit refuses; the others have format 1
 ENDED = 2
 
@@ -48,19 +44,10 @@ class MigrationResult(msgspec.Struct, frozen=True):
     is_new: bool
 
 
-class OldFile(msgspec.Struct, frozen=True, rename={"size": "bytes"}):
-    path: str
-    topic: str
-    hour: str
-    size: int
-    rows: int
-
-
 class OldEntry(msgspec.Struct, frozen=True):
-    """An entry of any kind; each kind has some of these fields."""
+    """An entry of any kind (batch, compaction, snapshot); each kind has some of these fields."""
 
-    kind: str
-    files: list[OldFile]
+    files: list[FileReport]
     format: int
     replaces: list[str] = []
     query: str = ""
@@ -70,7 +57,8 @@ class OldEntry(msgspec.Struct, frozen=True):
     clusters: dict[str, list[str]] = {}
     schema: str = ""
     batches: dict[str, int] = {}
-    covered: dict[str, Any] = {}
+    #: topic -> broker -> queue -> intervals
+    covered: dict[str, dict[str, dict[int, list[tuple[int, int]]]]] = {}
     schemas: list[str] = []
 
 
@@ -80,18 +68,24 @@ class OldLake:
     def __init__(self) -> None:
         self.number = 0
         self.is_ended = False
-        self.files: dict[str, OldFile] = {}
+        self.files: dict[str, FileReport] = {}
         self.batches: dict[str, int] = {}
-        self.covered: coverage.Covered = {}
+        self.ranges: list[ranges.OffsetRange] = []
         self.clusters: dict[str, list[str]] = {}
         self.schema = lake_table.NOTHING.schema
 
     def apply(self, number: int, entry: OldEntry) -> None:
-        if entry.kind == "snapshot":  # the first entry that is read
-            self.batches, self.covered = dict(entry.batches), coverage.flat(entry.covered)
-        elif entry.kind == "batch":
-            self.batches[entry.query] = max(entry.batch, self.batches.get(entry.query, -1))
-            self.covered = coverage.added(self.covered, ranges.between(entry.begin, entry.end))
+        for query, batch in [*entry.batches.items(), (entry.query, entry.batch)]:
+            if query:
+                self.batches[query] = max(batch, self.batches.get(query, -1))
+        self.ranges += ranges.between(entry.begin, entry.end)
+        self.ranges += [
+            ranges.OffsetRange(topic, broker, queue, *interval)
+            for topic, brokers in entry.covered.items()
+            for broker, queues in brokers.items()
+            for queue, intervals in queues.items()
+            for interval in intervals
+        ]
         for path in entry.replaces:
             if self.files.pop(path, None) is None:
                 raise LakeDamaged(f"entry {number} replaces {path}, which the lake does not have")
@@ -120,7 +114,8 @@ def migrate(path: str | os.PathLike[str]) -> MigrationResult:
     if is_new:
         old = _ended(root)
         actions = [lake_table.add_action(_report(root, file)) for file in old.files.values()]
-        table.create(old.schema, lake_table.description(old.clusters), actions, _transactions(old))
+        apps = transactions.encode(lake_table.NOTHING.known, old.ranges, old.clusters, None, 0) | old.batches
+        table.create(old.schema, lake_table.description(old.clusters), actions, apps)
         storage.sync([f"{transactions.LOG}/{0:020}.json"])
     now = lake.describe(storage.uri)
     return MigrationResult(path=storage.uri, files=now.files, rows=now.rows, is_new=is_new)
@@ -153,18 +148,17 @@ def _create(path: Path) -> bool:
 
 def read_old(root: Path) -> OldLake:
     """Return the state of the old lake. Raises LakeDamaged if an entry is missing or invalid."""
-    entries: dict[int, str] = {}
-    snapshots: dict[int, str] = {}
-    for name in os.listdir(root / OLD_LOG):
-        if match := ENTRY.fullmatch(name):
-            (snapshots if match[2] else entries)[int(match[1])] = name
-    if not entries and not snapshots:
+    log = root / OLD_LOG
+    names = sorted(filter(ENTRY.fullmatch, os.listdir(log)))
+    if not names:
         raise LakeMissing(f"there is no lake of rmqkit 0.2 at {root}: its log is empty")
-    old, first = OldLake(), max(snapshots, default=0)
-    for number in range(first or 1, max(first, *entries) + 1):
-        if number not in (snapshots if number == first else entries):
-            raise LakeDamaged(f"{root}/{OLD_LOG}: entry {number} is missing")
-        path = root / OLD_LOG / (snapshots if number == first else entries)[number]
+    # The newest snapshot comes after the entry of its number, and replaces it and those before.
+    first = max((place for place, name in enumerate(names) if "snapshot" in name), default=0)
+    old = OldLake()
+    for number, name in enumerate(names[first:], int(names[first][:20]) if "snapshot" in names[first] else 1):
+        path = log / name
+        if int(name[:20]) != number:
+            raise LakeDamaged(f"{log}: entry {number} is missing")
         try:
             entry = msgspec.json.decode(path.read_bytes(), type=OldEntry)
             if entry.format > ENDED:
@@ -175,8 +169,8 @@ def read_old(root: Path) -> OldLake:
     return old
 
 
-def _report(root: Path, file: OldFile) -> FileReport:
-    """Return the file for Delta. Raises LakeDamaged if it is not as the log says."""
+def _report(root: Path, file: FileReport) -> FileReport:
+    """Return the file with what Delta needs. Raises LakeDamaged if it is not as the log says."""
     from pyarrow import ArrowException, parquet
 
     try:
@@ -190,9 +184,4 @@ def _report(root: Path, file: OldFile) -> FileReport:
             f"{file.rows}: restore the file, nothing was changed"
         )
     stats = statistics(metadata, leave_out=PARTITIONS)
-    return FileReport(**msgspec.structs.asdict(file), written_ms=status.st_mtime_ns // 1_000_000, stats=stats)
-
-
-def _transactions(old: OldLake) -> Mapping[str, int]:
-    covered = [ranges.OffsetRange(*key, *interval) for key, those in old.covered.items() for interval in those]
-    return transactions.encode(lake_table.NOTHING.known, covered, old.clusters, None, 0) | old.batches
+    return msgspec.structs.replace(file, written_ms=status.st_mtime_ns // 1_000_000, stats=stats)

@@ -22,8 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rmqkit.errors import ConfigError, RmqkitError
-from rmqkit.spark.delta.errors import LakeDamaged
-from rmqkit.spark.delta.storage import LakeStorage
+from rmqkit.spark.delta.storage import LakeDamaged, LakeStorage
 from rmqkit.spark.options import parse
 from rmqkit.spark.pipelines.progress import LOOK_S, PipelineProgress
 from rmqkit.spark.source import ranges

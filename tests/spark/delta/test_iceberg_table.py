@@ -12,9 +12,8 @@ from pyiceberg.catalog.sql import SqlCatalog
 
 from rmqkit.errors import ConfigError
 from rmqkit.spark.delta import iceberg_table
-from rmqkit.spark.delta.errors import LakeConflict, LakeError
 from rmqkit.spark.delta.iceberg_table import IcebergTable
-from rmqkit.spark.delta.storage import LakeStorage
+from rmqkit.spark.delta.storage import LakeConflict, LakeError, LakeStorage
 from rmqkit.spark.source.ranges import QueueKey
 from tests.spark import lakes
 from tests.spark.lakes import NOON, QUERY, arrow_rows, part

@@ -12,10 +12,9 @@ from deltalake import CommitProperties, DeltaTable, TableFeatures, Transaction, 
 from deltalake.exceptions import CommitFailedError
 
 from rmqkit.errors import ConfigError
-from rmqkit.spark.delta import coverage, data_files, lake_table, transactions
-from rmqkit.spark.delta.errors import LakeConflict, LakeDamaged, LakeError, LakeMissing
+from rmqkit.spark.delta import data_files, lake_table, transactions
 from rmqkit.spark.delta.lake_table import LakeTable, merged_schema
-from rmqkit.spark.delta.storage import LakeStorage
+from rmqkit.spark.delta.storage import LakeConflict, LakeDamaged, LakeError, LakeMissing, LakeStorage
 from rmqkit.spark.delta.transactions import TransactionLog, decode, encode
 from rmqkit.spark.pipelines import lake
 from rmqkit.spark.pipelines.compact import compact
@@ -33,19 +32,23 @@ def storage(tmp_path):
 
 class TestCoverage:
     def test_intervals_that_meet_are_joined(self):
-        covered = coverage.added({}, [part("T", 0, 5, 9), part("T", 0, 0, 5), part("T", 0, 20, 30), part("T", 1, 0, 0)])
-        assert covered == {KEY: [[0, 9], [20, 30]]}
-        assert coverage.gaps(covered) == [part("T", 0, 9, 20)]
-        assert coverage.ends(covered) == {KEY: 30}
-        assert coverage.flat(json.loads(json.dumps(coverage.nested(covered)))) == covered
+        parts = [part("T", 0, 5, 9), part("T", 0, 0, 5), part("T", 0, 20, 30), part("T", 1, 0, 0)]
+        assert transactions.added({}, parts) == {KEY: [[0, 9], [20, 30]]}
+
+    def test_a_lake_names_its_gaps(self, storage):
+        spans = ((5, 9), (0, 5), (20, 30), (31, 32))
+        ingested(storage, *[((part("T", 0, begin, end),), {}) for begin, end in spans], ((part("T", 1, 3, 4),), {}))
+        described = lake.describe(storage.uri)
+        assert described.covered == {"T": {"broker-a": {"0": [[0, 9], [20, 30], [31, 32]], "1": [[3, 4]]}}}
+        assert described.gaps == ["T broker-a:0 9 to 20", "T broker-a:0 30 to 31"]
 
     def test_what_two_have_in_common(self):
         covered = {KEY: [[0, 9], [20, 30]]}
-        assert coverage.common(covered, [part("T", 0, 5, 25), part("T", 1, 0, 9)]) == [
+        assert transactions.common(covered, [part("T", 0, 5, 25), part("T", 1, 0, 9)]) == [
             part("T", 0, 5, 9),
             part("T", 0, 20, 25),
         ]
-        assert coverage.common(covered, [part("T", 0, 9, 20)]) == []
+        assert transactions.common(covered, [part("T", 0, 9, 20)]) == []
 
 
 class TestTransactions:
@@ -140,7 +143,8 @@ class TestCommits:
                 return mine
             return None
 
-        assert two.commit(make).version == 1
+        assert two.commit(make) is None
+        assert two.state().version == 1
         assert seen == [{KEY: [[0, 5]]}, {KEY: [[0, 7]]}]
         assert lake.describe(storage.uri).rows == 7
 

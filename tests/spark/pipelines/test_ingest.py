@@ -13,13 +13,12 @@ pytest.importorskip("pyspark")
 
 from rmqkit import Message
 from rmqkit.errors import ConfigError
-from rmqkit.spark.delta import lake_files
-from rmqkit.spark.delta.errors import LakeConflict, LakeDamaged, LakeError
+from rmqkit.spark.delta import data_files
 from rmqkit.spark.delta.iceberg_table import IcebergTable
 from rmqkit.spark.delta.lake_table import LakeTable
-from rmqkit.spark.delta.storage import LakeStorage
+from rmqkit.spark.delta.storage import LakeConflict, LakeDamaged, LakeError, LakeStorage
 from rmqkit.spark.pipelines import lake
-from rmqkit.spark.pipelines.batches import NOTHING, add, unread
+from rmqkit.spark.pipelines.batches import add, unread
 from rmqkit.spark.pipelines.compact import compact
 from rmqkit.spark.pipelines.ingest import default_checkpoint, ingest
 from rmqkit.spark.pipelines.topic_query import Offsets, QueryCheckpoint, of_query
@@ -118,8 +117,8 @@ class TestBatches:
     def test_a_batch_that_runs_again_is_there_once(self, spark, table):
         """The driver is killed after the lake's entry, before Spark records the batch as done."""
         first = self.bring(spark, table, 0, part("T", 0, 0, 10))
-        assert (first.rows, first.is_new) == (10, True)
-        assert self.bring(spark, LakeTable(table.storage), 0, part("T", 0, 0, 10)) == NOTHING
+        assert first.rows == 10
+        assert self.bring(spark, LakeTable(table.storage), 0, part("T", 0, 0, 10)) is None
         assert places(lake.read(spark, table.storage.uri)) == expected(part("T", 0, 0, 10))
         assert self.data(table) == set(lake.files(table.storage.uri))
 
@@ -129,8 +128,8 @@ class TestBatches:
         self.bring(spark, table, 0, part("T", 0, 0, 10))
         self.bring(spark, table, 1, part("T", 0, 10, 15))
         added = self.bring(spark, table, 1, part("T", 0, 10, 20))
-        assert (added.rows, added.repeated, added.is_new) == (5, 5, True)
-        assert self.bring(spark, table, 1, part("T", 0, 10, 20)) == NOTHING
+        assert (added.rows, added.repeated) == (5, 5)
+        assert self.bring(spark, table, 1, part("T", 0, 10, 20)) is None
         assert places(lake.read(spark, table.storage.uri)) == expected(part("T", 0, 0, 20))
         assert self.data(table) == set(lake.files(table.storage.uri))
 
@@ -164,7 +163,7 @@ class TestBatches:
             return commit(self_, make)
 
         monkeypatch.setattr(LakeTable, "commit", other_first)
-        assert not self.bring(spark, table, 0, part("T", 0, 0, 10)).is_new
+        assert self.bring(spark, table, 0, part("T", 0, 0, 10)) is None
         assert places(lake.read(spark, table.storage.uri)) == expected(part("T", 0, 0, 10))
 
     @pytest.mark.long
@@ -244,15 +243,15 @@ class TestBatches:
             batch=0,
             offsets=batch_offsets(part("T", 0, 0, 10)),
         )
-        assert (added.rows, added.files, added.is_new) == (0, 0, True)
+        assert (added.rows, added.files) == (0, 0)
         assert table.state().has(QUERY, 0)
         assert lake.read(spark, table.storage.uri).count() == 0
 
     def test_files_that_executors_wrote_elsewhere(self, spark, table, tmp_path, monkeypatch):
         """With a local path on a Spark cluster, each machine has its own folder of that name."""
-        elsewhere = lake_files.write
+        elsewhere = data_files.write
         other = LakeStorage(tmp_path / "other")
-        monkeypatch.setattr(lake_files, "write", lambda rows, storage, **named: elsewhere(rows, other, **named))
+        monkeypatch.setattr(data_files, "write", lambda rows, storage, **named: elsewhere(rows, other, **named))
         with pytest.raises(LakeError, match=r"10 rows were written to .*, and 0 are there: do all executors see"):
             self.bring(spark, table, 0, part("T", 0, 0, 10))
         monkeypatch.undo()
@@ -284,7 +283,7 @@ class TestIcebergBatches:
         bring = TestBatches.bring
         assert bring(spark, table, 0, part("T", 0, 0, 10), part("%RETRY%g", 1, 0, 4)).rows == 14
         # the driver died before Spark recorded the batch as done
-        assert bring(spark, IcebergTable(table.storage), 0, part("T", 0, 0, 10), part("%RETRY%g", 1, 0, 4)) == NOTHING
+        assert bring(spark, IcebergTable(table.storage), 0, part("T", 0, 0, 10), part("%RETRY%g", 1, 0, 4)) is None
         # an old checkpoint, and then none at all
         added = bring(spark, table, 0, part("T", 0, 0, 15))
         assert (added.rows, added.repeated) == (5, 10)

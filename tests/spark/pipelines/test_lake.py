@@ -6,9 +6,8 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from rmqkit.spark.delta.errors import LakeError, LakeMissing
 from rmqkit.spark.delta.lake_table import LakeTable
-from rmqkit.spark.delta.storage import LakeStorage
+from rmqkit.spark.delta.storage import LakeError, LakeMissing, LakeStorage
 from rmqkit.spark.pipelines import lake
 from rmqkit.spark.pipelines.compact import compact
 from rmqkit.spark.pipelines.migrate import migrate

@@ -9,9 +9,8 @@ import pytest
 from deltalake import DeltaTable
 
 from rmqkit.errors import ConfigError
-from rmqkit.spark.delta.errors import LakeDamaged, LakeError, LakeMissing
 from rmqkit.spark.delta.lake_table import LakeTable
-from rmqkit.spark.delta.storage import LakeStorage
+from rmqkit.spark.delta.storage import LakeDamaged, LakeError, LakeMissing, LakeStorage
 from rmqkit.spark.pipelines import lake, migrate
 from rmqkit.spark.pipelines.compact import compact
 from rmqkit.spark.source.ranges import QueueKey

@@ -8,9 +8,8 @@ import pytest
 pytest.importorskip("pyspark")
 
 from rmqkit import Message
-from rmqkit.spark.delta.errors import LakeMissing
 from rmqkit.spark.delta.lake_table import LakeTable
-from rmqkit.spark.delta.storage import LakeStorage
+from rmqkit.spark.delta.storage import LakeMissing, LakeStorage
 from rmqkit.spark.pipelines import lake
 from rmqkit.spark.pipelines.compact import compact
 from rmqkit.spark.pipelines.ingest import ingest

@@ -24,8 +24,7 @@ from rmqkit.cli.pipeline import arguments, command, figures, session_run
 from rmqkit.drill import runs
 from rmqkit.drill.promises import Judgement
 from rmqkit.spark import audit, package, probe, sessions
-from rmqkit.spark.delta import errors
-from rmqkit.spark.delta.storage import LakeStorage
+from rmqkit.spark.delta.storage import LakeMissing, LakeStorage
 from rmqkit.spark.pipelines import compact, ingest, lake, migrate, replay, stats, topic_copy
 from rmqkit.spark.pipelines.progress import PipelineProgress
 from tests.spark import histories
@@ -263,7 +262,7 @@ def test_compact_says_what_became_of_the_files(run, monkeypatch):
     assert called.named == {"before_hour": "2026-01-01-00", "topics": None, "storage_options": {}}
     assert json.loads(run("compact", "lake", "--topic", "t", "--json").out)["files_before"] == 8
     assert called.named["topics"] == ["t"]
-    monkeypatch.setattr(compact, "compact", Called(errors.LakeMissing("there is no lake at x")))
+    monkeypatch.setattr(compact, "compact", Called(LakeMissing("there is no lake at x")))
     assert run("compact", "x", code=FAILED).err == "error: there is no lake at x\n"
 
 
@@ -739,8 +738,9 @@ def test_ctrl_c_within_the_first_batch_says_what_is_committed(own, tmp_path, hee
 def test_audit_writes_a_page_and_says_before_spark_if_it_cannot(run, no_spark, monkeypatch, tmp_path):
     name, history, plan = histories.recorded()[0]
     finding = audit.PromiseAudit(name, "waits-bounded", Judgement.VALID, (), len(history.sends))
+    [known] = audit.found([(name, history, plan)])
     monkeypatch.setattr(runs, "find", lambda home, name: home / name)
-    monkeypatch.setattr(audit, "found", lambda paths: [audit.AuditRun(each.name, plan, history) for each in paths])
+    monkeypatch.setattr(audit, "found", lambda paths: [known._replace(name=each.name) for each in paths])
     monkeypatch.setattr(audit, "audit", Called([finding]))
     told = run("audit", name, "--report", "page.html")
     assert told.err == "report: page.html\n"
