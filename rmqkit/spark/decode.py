@@ -137,10 +137,9 @@ class DecodedRecords:
 
     def damage(self, row: int) -> str:
         """Return the text of an error about a broken record."""
-        places = (
-            f"queue offset {self.head(POSITION_QUEUE_OFFSET)[row]}, physical offset {self.head(POSITION_PHY_OFFSET)[row]}"
-        )
-        return f"the parts of the record of {places}, do not add up to its size"
+        queue_offset, offset = self.head(POSITION_QUEUE_OFFSET)[row], self.head(POSITION_PHY_OFFSET)[row]
+        where = f"queue offset {queue_offset}, physical offset {offset}"
+        return f"the parts of the record of {where}, do not add up to its size"
 
     # --- before the hosts
 
@@ -159,8 +158,7 @@ class DecodedRecords:
 
     @cached_property
     def sizes(self) -> Ints:
-        sizes: Ints = self.head(POSITION_SIZE, _I32).astype(np.int64)
-        return sizes
+        return self.head(POSITION_SIZE, _I32).astype(np.int64)
 
     @cached_property
     def ends(self) -> Ints:
@@ -172,8 +170,7 @@ class DecodedRecords:
 
     @cached_property
     def are_compressed(self) -> NDArray[np.bool_]:
-        are: NDArray[np.bool_] = (self.sys_flags & MessageSysFlag.COMPRESSED) != 0
-        return are
+        return (self.sys_flags & MessageSysFlag.COMPRESSED).astype(np.bool_)
 
     @cached_property
     def has_v6(self) -> bool:
@@ -240,12 +237,8 @@ class DecodedRecords:
     def topics(self) -> pa.Array:
         return self._texts(self.parts.topics, self.parts.properties - 2, lambda topic: topic.decode("utf-8", "replace"))
 
-    def named(self, name: str) -> pa.Array:
-        """Return the values of a property."""
-        return self.properties.named(name)
-
     def message_ids(self) -> pa.Array:
-        ids = self.named(props.PROPERTY_UNIQ_KEY)
+        ids = self.properties.named(props.PROPERTY_UNIQ_KEY)
         if not ids.null_count:
             return ids
         begins, texts, offsets = self._born_ends + 8, ids.to_pylist(), self.head(POSITION_PHY_OFFSET)
@@ -293,8 +286,8 @@ _MAKERS: dict[str, Callable[[DecodedRecords], pa.Array]] = {
     "queue": lambda records: pa.array(records.head(POSITION_QUEUE_ID, _I32)),
     "offset": lambda records: pa.array(records.head(POSITION_QUEUE_OFFSET)),
     "message_id": DecodedRecords.message_ids,
-    "keys": lambda records: records.named(props.PROPERTY_KEYS),
-    "tags": lambda records: records.named(props.PROPERTY_TAGS),
+    "keys": lambda records: records.properties.named(props.PROPERTY_KEYS),
+    "tags": lambda records: records.properties.named(props.PROPERTY_TAGS),
     "body": DecodedRecords.bodies,
     "properties": lambda records: records.properties.maps(TEXT_MAP),
     "born_time": lambda records: _times(records.head(POSITION_BORN_MS)),

@@ -58,13 +58,13 @@ def bool_of(text: str) -> bool:
 
 def choice_of(*values: str) -> Callable[[str], str]:
     """Return the parser of an option with these values, which are in lower case."""
+    return lambda text: _one_of(values, text)
 
-    def parse(text: str) -> str:
-        if text.lower() not in values:
-            raise ValueError(f"{text!r} is not one of {', '.join(values)}")
-        return text.lower()
 
-    return parse
+def _one_of(values: tuple[str, ...], text: str, otherwise: str = "") -> str:
+    if text.lower() not in values:
+        raise ValueError(f"{text!r} is not one of {', '.join(values)}{otherwise}")
+    return text.lower()
 
 
 def _with_unit(text: str, units: Mapping[str, int], wanted: str) -> int:
@@ -127,10 +127,8 @@ def assignment_of(text: str) -> tuple[QueueKey, ...]:
 
 
 def _ends_of(text: str, words: tuple[str, ...], smallest: int) -> str | Ends:
-    if text.lower() in words:
-        return text.lower()
     if not text.startswith("{"):
-        raise ValueError(f"{text!r} is not one of {', '.join(words)}, and not JSON")
+        return _one_of(words, text, ", and not JSON")
     return flat(_json(text, dict[str, Any], '{"topic": {"broker": {"0": 23}}}'), smallest)
 
 

@@ -26,27 +26,20 @@ PROVIDER = "provider"
 MARK = "rocketmq: "
 
 
-def of_table(given: Mapping[str, str]) -> dict[str, str]:
-    """Return the options of a table that is being created; nothing for any other query."""
-    if PROVIDER not in given:
-        return {}
-    return {key.removeprefix(PREFIX): value for key, value in given.items() if key.startswith(PREFIX) or key == "path"}
-
-
 def to_make(given: Mapping[str, str]) -> dict[str, str]:
     """Return the options that apply to reads, if a table is being created; else all options.
 
     The options for writes are kept in the schema for later writes.
     """
-    return _usable(given, "batch") if of_table(given) else dict(given)
+    return _usable(given, "batch") if PROVIDER in given else dict(given)
 
 
 def kept(ddl: str, given: Mapping[str, str]) -> str:
     """Return the schema; if a table is being created, with the options in its first column."""
-    options = of_table(given)
-    if not options:
+    options = {key.removeprefix(PREFIX): value for key, value in given.items() if key.startswith(PREFIX) or key == "path"}
+    if PROVIDER not in given or not options:
         return ddl
-    text = (MARK + json.dumps(dict(sorted(options.items())))).replace("\\", "\\\\").replace("'", "\\'")
+    text = (MARK + json.dumps(options, sort_keys=True)).replace("\\", "\\\\").replace("'", "\\'")
     first, comma, others = ddl.partition(", ")
     return f"{first} COMMENT '{text}'{comma}{others}"
 

@@ -1,4 +1,4 @@
-"""Determines where a query begins and ends in each queue.
+"""Determines where a query begins and ends in each queue, and checks its checkpoint.
 
 The options `startingOffsets`, `startingTimestamp`, `endingOffsets`, `endingTimestamp` and `group`
 are applied to the current state of the cluster (a `TopicSnapshot`).
@@ -6,21 +6,29 @@ are applied to the current state of the cluster (a `TopicSnapshot`).
 A queue that JSON offsets do not name begins at its earliest and ends at its latest message, so it
 is not skipped by accident. Times are found by RocketMQ's search by store time (code 29), which
 assumes that times increase within a queue.
+
+Beside the queues, the offsets of a checkpoint hold the names of the clusters (`@clusters`) and a
+witness (`@witness`): queue, offset and store time of one message that was stored when the offsets
+were made. The cluster's name alone proves little, because most clusters are named DefaultCluster;
+and with the offsets of another cluster the query would silently read the wrong messages. If the
+witness is no longer in its queue, it proves nothing.
 """
 
 from collections.abc import Mapping
+from typing import Any
 
 from rmqkit.errors import ConfigError, NoRoute
 from rmqkit.spark.option_kinds import EARLIEST, LATEST
 from rmqkit.spark.options import SourceOptions
 from rmqkit.spark.source.loss import DataLoss, OffsetBeyond
-from rmqkit.spark.source.ranges import Ends, QueueKey
+from rmqkit.spark.source.ranges import Ends, QueueKey, clusters, flat, topics
 from rmqkit.spark.source.topics import Topics, TopicSnapshot
 from rmqkit.suggestions import suggest
 
 GONE = "deleted by the broker's retention (fileReservedTime), or the topic was deleted and recreated"
 FEWER = "the topic has fewer read queues than it had (raise readQueueNums until they are read)"
 SHORTER = "the topic was deleted and recreated, the broker lost the end of its log, or the offsets are of another cluster"
+WITNESS = "@witness"
 
 
 def check_topics(options: SourceOptions, seen: TopicSnapshot, view: Topics) -> None:
@@ -138,5 +146,59 @@ def _within(options: SourceOptions, seen: TopicSnapshot, key: QueueKey, offset: 
 def _check_known(name: str, offsets: Mapping[QueueKey, int], seen: TopicSnapshot) -> None:
     for key in offsets:
         if key not in seen.ends and key.group not in seen.silent:
-            there = ", ".join(f"{each.topic} {each.broker}:{each.queue}" for each in seen.ends) or "none"
+            there = ", ".join(map(str, seen.ends)) or "none"
             raise ConfigError(f"option {name} names {key.name}, which the query does not read; it reads: {there}")
+
+
+def witness_of(ends: Mapping[QueueKey, int], seen: TopicSnapshot) -> dict[str, Any] | None:
+    """Return the newest message of the first queue that is read to its end, or None."""
+    for key in sorted(ends):
+        stored_ms = seen.newest_ms.get(key, 0)
+        if stored_ms > 0 and ends[key] == seen.ends[key] > seen.begins[key]:
+            return {**key._asdict(), "offset": ends[key] - 1, "storeTime": stored_ms}
+    return None
+
+
+def check_choice(options: SourceOptions, start: Mapping[str, Any]) -> None:
+    """Raise ConfigError if the checkpoint has topics or queues that the options do not select."""
+    foreign = [str(key) for key in flat(start) if not options.selects(*key)]
+    if foreign:
+        asked = ", ".join(options.topics) or f"subscribePattern={options.subscribe_pattern}"
+        raise ConfigError(
+            f"the checkpoint has topics {', '.join(topics(start))}, the query reads {asked}: it leaves out {foreign[0]}. "
+            "Select that as well, or start with a new checkpointLocation"
+        )
+
+
+def check_cluster(options: SourceOptions, view: Topics, start: Mapping[str, Any], seen: TopicSnapshot) -> str:
+    """Check that the checkpoint is of the cluster that the query reads.
+
+    Return what is wrong if no broker is the same, or if the witness differs from the message at its
+    offset; else "". Raises ConfigError if the cluster's name differs.
+    """
+    at = f"name servers {';'.join(options.namesrv)}"
+    here, there = seen.clusters, clusters(start)
+    if here and there and not set(here) & set(there):
+        raise ConfigError(
+            f"the checkpoint is of cluster {', '.join(there)}, the query reads cluster {', '.join(here)} ({at}): set "
+            "namesrv to the checkpoint's cluster, or start with a new checkpointLocation"
+        )
+    brokers = {key.broker for key in flat(start)}
+    shown = {key.broker for key in [*seen.ends, *seen.closed]} | {broker for _, broker in seen.silent}
+    if brokers and shown and not brokers & shown:
+        return (
+            f"the checkpoint is of brokers {', '.join(sorted(brokers))}, the query reads {', '.join(sorted(shown))} "
+            f"({at}): if that is another cluster, start with a new checkpointLocation, else set failOnDataLoss=false"
+        )
+    witness = start.get(WITNESS)
+    if witness:
+        key, offset = QueueKey(witness["topic"], witness["broker"], witness["queue"]), witness["offset"]
+        stored_ms = view.stored_ms(key, offset)
+        if stored_ms is not None and stored_ms != witness["storeTime"]:
+            return (
+                "the checkpoint is of another cluster, or of a topic that was deleted and recreated: the message at "
+                f"offset {offset} of {key.name} was stored at {witness['storeTime']} according to the checkpoint "
+                f"(cluster {', '.join(there)}), but at {stored_ms} in the cluster that the query reads "
+                f"({', '.join(here)}, {at}). Start with a new checkpointLocation"
+            )
+    return ""

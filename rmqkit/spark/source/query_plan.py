@@ -25,8 +25,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from rmqkit.errors import PeerUnreachable, RmqkitError
-from rmqkit.spark.checkpoints import WITNESS, OtherLog, check_choice, check_cluster, witness_of
+from rmqkit.errors import ConfigError, PeerUnreachable, RmqkitError
 from rmqkit.spark.options import SourceOptions
 from rmqkit.spark.source import bounds
 from rmqkit.spark.source.loss import DataLoss, QueueClosed
@@ -47,62 +46,15 @@ class BrokerDown(RmqkitError):
     """A query cannot continue without a broker group or name server that does not respond."""
 
 
-def now_ms() -> int:
-    return time.monotonic_ns() // 1_000_000
-
-
-def whole_look(
-    options: SourceOptions,
-    view: Topics,
-    known: Sequence[QueueKey] = (),
-    *,
-    clock: Callable[[], int] = now_ms,
-    sleep: Callable[[float], None] = time.sleep,
-) -> TopicSnapshot:
-    """Return a snapshot for which every group responded, including those of the `known` queues.
-
-    Raises BrokerDown if a group does not respond in time.
-    """
-    until_ms = clock() + options.max_wait_for_broker
-    has_warned = False
-    while absent := absences(options, seen := view.look(known), known):
-        why = "; ".join(f"{name}: {reason}" for name, reason in absent.items())
-        if options.when_down == "fail" or clock() >= until_ms:
-            raise BrokerDown(
-                f"no answer from {why} (whenDown={options.when_down}, maxWaitForBroker={options.max_wait_for_broker} ms)"
-            )
-        if not has_warned:
-            log.warning("waiting for %s", why)
-        has_warned = True
-        sleep(LOOK_PAUSE_S)
-    return seen
-
-
-def absences(options: SourceOptions, seen: TopicSnapshot, known: Sequence[QueueKey]) -> dict[str, str]:
-    """Return the groups that are missing in a snapshot (broker and topic), with the reasons.
-
-    A topic without any route may have been deleted. If loss is allowed, its groups are not missing.
-    """
-    routed = {key.topic for key in [*seen.ends, *seen.closed]} | {topic for topic, _ in seen.silent}
-    absent = dict(sorted(seen.silent.items()))
-    for key in known:
-        if key not in seen.ends and key not in seen.closed and key.group not in seen.silent:
-            if key.topic in routed:
-                absent[key.group] = "the name servers show no such broker for this topic"
-            elif options.fail_on_data_loss:
-                absent[key.group] = "no name server knows the topic (if it was deleted, set failOnDataLoss=false)"
-    return {f"broker {broker} (topic {topic})": why for (topic, broker), why in absent.items()}
-
-
 class StreamPlan:
-    """Plans one stream. Offsets are in the form of `ranges.Offsets`, as Spark stores them."""
+    """Plans one stream; a batch uses only `whole_look`. Offsets are in the form of `Offsets`."""
 
     def __init__(
         self,
         options: SourceOptions,
         view: Topics,
         *,
-        clock: Callable[[], int] = now_ms,
+        clock: Callable[[], int] = lambda: time.monotonic_ns() // 1_000_000,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._options, self.view = options, view
@@ -132,7 +84,7 @@ class StreamPlan:
 
         Raises NoRoute, ConfigError, DataLoss or BrokerDown.
         """
-        seen = self._whole_look(())
+        seen = self.whole_look()
         bounds.check_topics(self._options, seen, self.view)
         begins = bounds.begins_of(self._options, self.view, seen)
         self._accepted = True
@@ -199,7 +151,7 @@ class StreamPlan:
             return self._target
         known = list(begins)
         if not self._accepted:
-            check_choice(self._options, start)
+            bounds.check_choice(self._options, start)
         seen = self._look(known, patient=needed or self._frozen)
         if seen is None:
             return None
@@ -207,12 +159,40 @@ class StreamPlan:
             self._check_cluster(start, seen)
             self._accepted = True
         if self._frozen:
-            seen = self._target = self._whole_look(known)
+            seen = self._target = self.whole_look(known)
         self._note(seen)
         return seen
 
-    def _whole_look(self, known: Sequence[QueueKey]) -> TopicSnapshot:
-        return whole_look(self._options, self.view, known, clock=self._clock, sleep=self._sleep)
+    def whole_look(self, known: Sequence[QueueKey] = ()) -> TopicSnapshot:
+        """Return a snapshot for which every group responded, including those of the `known` queues.
+
+        Raises BrokerDown if a group does not respond in time.
+        """
+        until_ms = self._clock() + self._options.max_wait_for_broker
+        while absent := self._absences(seen := self.view.look(known), known):
+            why = "; ".join(f"{name}: {reason}" for name, reason in absent.items())
+            if self._options.when_down == "fail" or self._clock() >= until_ms:
+                choices = f"whenDown={self._options.when_down}, maxWaitForBroker={self._options.max_wait_for_broker} ms"
+                raise BrokerDown(f"no answer from {why} ({choices})")
+            self._warn(f"waiting for {why}")
+            self._sleep(LOOK_PAUSE_S)
+        return seen
+
+    def _absences(self, seen: TopicSnapshot, known: Sequence[QueueKey]) -> dict[str, str]:
+        """Return the groups that are missing in a snapshot (broker and topic), with the reasons.
+
+        A topic without any route may have been deleted. If loss is allowed, its groups are not
+        missing.
+        """
+        routed = {key.topic for key in [*seen.ends, *seen.closed]} | {topic for topic, _ in seen.silent}
+        absent = dict(sorted(seen.silent.items()))
+        for key in known:
+            if key not in seen.ends and key not in seen.closed and key.group not in seen.silent:
+                if key.topic in routed:
+                    absent[key.group] = "the name servers show no such broker for this topic"
+                elif self._options.fail_on_data_loss:
+                    absent[key.group] = "no name server knows the topic (if it was deleted, set failOnDataLoss=false)"
+        return {f"broker {broker} (topic {topic})": why for (topic, broker), why in absent.items()}
 
     def _look(self, known: Sequence[QueueKey], *, patient: bool) -> TopicSnapshot | None:
         """Return a snapshot, or None if no name server responds.
@@ -244,7 +224,7 @@ class StreamPlan:
 
     def _ends(self, begins: Ends, seen: TopicSnapshot) -> Ends:
         """Return the offset up to which each queue could be read; for new queues, their begin."""
-        down = absences(self._options, seen, list(begins))
+        down = self._absences(seen, list(begins))
         if down and self._options.when_down == "fail":
             raise BrokerDown("; ".join(f"no answer from {name}: {why}" for name, why in down.items()))
         for name, why in down.items():
@@ -309,17 +289,16 @@ class StreamPlan:
     # --- checkpoints
 
     def _check_cluster(self, start: Mapping[str, Any], seen: TopicSnapshot) -> None:
-        try:
-            check_cluster(self._options, self.view, start, seen)
-        except OtherLog as error:
-            if self._options.fail_on_data_loss:
-                raise
-            self._warn(f"continuing at the offsets of the checkpoint, without the messages before them: {error}")
+        why = bounds.check_cluster(self._options, self.view, start, seen)
+        if why and self._options.fail_on_data_loss:
+            raise ConfigError(why)
+        if why:
+            self._warn(f"continuing at the offsets of the checkpoint, without the messages before them: {why}")
 
     def _offsets(self, ends: Ends, seen: TopicSnapshot, start: Mapping[str, Any]) -> dict[str, Any]:
         offsets: dict[str, Any] = nested(ends, {*clusters(start), *seen.clusters})
-        witness = witness_of(ends, seen) or start.get(WITNESS)
-        return {WITNESS: witness, **offsets} if witness else offsets
+        witness = bounds.witness_of(ends, seen) or start.get(bounds.WITNESS)
+        return {bounds.WITNESS: witness, **offsets} if witness else offsets
 
     def _publish(self, begins: Ends) -> None:
         """Commit offsets to `commitGroup`: all messages before a batch's start have been read."""

@@ -36,7 +36,7 @@ from rmqkit.spark.columns import row_schema
 from rmqkit.spark.options import SourceOptions
 from rmqkit.spark.source import bounds
 from rmqkit.spark.source.pushdown import EVERYTHING, ScanBounds, narrowed, narrowing_of
-from rmqkit.spark.source.query_plan import StreamPlan, whole_look
+from rmqkit.spark.source.query_plan import StreamPlan
 from rmqkit.spark.source.ranges import OffsetRange, waiting
 from rmqkit.spark.source.topic_reader import RangeReader
 from rmqkit.spark.source.topics import Topics
@@ -83,7 +83,7 @@ def plan(options: SourceOptions, view: Topics, narrowing: ScanBounds = EVERYTHIN
 
     Raises NoRoute, ConfigError, DataLoss or BrokerDown.
     """
-    seen = whole_look(options, view)
+    seen = StreamPlan(options, view).whole_look()
     bounds.check_topics(options, seen, view)
     for topic, broker in sorted({(key.topic, key.broker) for key in seen.ends} - seen.by_master):
         log.warning("the batch ends where a slave of broker %s (topic %s) ends; it may be behind its master", broker, topic)

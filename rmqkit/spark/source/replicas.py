@@ -126,10 +126,8 @@ class Replicas:
 
     def stuck_s(self) -> float:
         """Return the seconds without progress, counted from the first call after `progressed`."""
-        now_s = time.monotonic()
-        if self._stuck_since_s is None:
-            self._stuck_since_s = now_s
-        return now_s - self._stuck_since_s
+        self._stuck_since_s = self._stuck_since_s or time.monotonic()
+        return time.monotonic() - self._stuck_since_s
 
     def connected(self) -> Link:
         """Return the connection; connect to the next member if there is none.
@@ -188,16 +186,14 @@ class Replicas:
             waited_s, may_wait = self.stuck_s(), self._options.when_down == "wait"
             pause_s = min(PAUSE_FIRST_MS * 2 ** min(self.round - 1, 10), PAUSE_MAX_MS) / 1000
             if not may_wait or waited_s + pause_s > self._options.max_wait_for_broker / 1000:
-                raise self._given_up(f"after {waited_s:.0f} s" if may_wait else "without waiting (whenDown=fail)")
+                wait = f"after {waited_s:.0f} s" if may_wait else "without waiting (whenDown=fail)"
+                text = f"no broker of group {self._broker} can be read for topic {self._topic}, {wait}: {self._why}"
+                if isinstance(self._why, NoRoute):
+                    raise NoRoute(text, code=self._why.code, remark=self._why.remark)
+                raise PeerUnreachable(text, kind="timeout", address="")
             time.sleep(pause_s)
         self.round += 1
         try:
             self._left = members_of(self._options, self._topic, self._broker)
         except (NoRoute, PeerUnreachable) as error:
             self._why = error
-
-    def _given_up(self, wait: str) -> RmqkitError:
-        text = f"no broker of group {self._broker} can be read for topic {self._topic}, {wait}: {self._why}"
-        if isinstance(self._why, NoRoute):
-            return NoRoute(text, code=self._why.code, remark=self._why.remark)
-        return PeerUnreachable(text, kind="timeout", address="")

@@ -40,7 +40,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rmqkit.errors import BrokerError, CorruptRecord, PeerUnreachable, RemoteProtocolError, RmqkitError
+from rmqkit.errors import BrokerError, CorruptRecord, PeerUnreachable, RemoteProtocolError
 from rmqkit.runtime.remoting import Sign
 from rmqkit.spark.columns import COLUMNS, arrow_schema
 from rmqkit.spark.decode import BATCH_BYTES_MAX, RECORD_SIZE_MIN, DecodedRecords, batches_of
@@ -183,12 +183,15 @@ class RangeReader:
                 try:
                     self._send(link)
                     self._receive(link)
-                    self._collect()
+                    for chunk in pulls.done():
+                        self._chunks.append(chunk)
+                        self._rows += len(chunk.starts)
+                        replicas.progressed()
                 except (_Elsewhere, _Later, PeerUnreachable, RemoteProtocolError, CorruptRecord) as trouble:
                     yield from self._flush(link)
                     pulls.restart()
                     if isinstance(trouble, _Elsewhere):
-                        replicas.turn(trouble.why)
+                        replicas.turn(*trouble.args)
                     elif isinstance(trouble, _Later):
                         time.sleep(PAUSE_MS / 1000)
                     else:
@@ -222,12 +225,6 @@ class RangeReader:
             self._nothing(pull, answer)
         else:
             self._refused(pull, answer)
-
-    def _collect(self) -> None:
-        for chunk in self.pulls.done():
-            self._chunks.append(chunk)
-            self._rows += len(chunk.starts)
-            self.replicas.progressed()
 
     # --- what an answer means
 
@@ -364,7 +361,7 @@ class RangeReader:
         if ((records.sys_flags & _WRAPPED) == _WRAPPED).any():
             records = _apart(records)
         if self.tags:
-            are_tagged = pc.is_in(records.named(PROPERTY_TAGS), value_set=pa.array(self.tags, pa.string()))
+            are_tagged = pc.is_in(records.properties.named(PROPERTY_TAGS), value_set=pa.array(self.tags, pa.string()))
             records = records.at(are_tagged.to_numpy(zero_copy_only=False))
         if not records.count:
             return
@@ -391,11 +388,7 @@ class RangeReader:
 
 
 class _Elsewhere(Exception):
-    """The member cannot return the next messages: ask the next member."""
-
-    def __init__(self, why: RmqkitError) -> None:
-        super().__init__(why)
-        self.why = why
+    """The member cannot return the next messages, for the reason given: ask the next member."""
 
 
 class _Later(Exception):
@@ -443,9 +436,7 @@ def _records_apart(body: bytes) -> bytes:
     made = []
     for record in unwrapped_records(body):
         fields = record._asdict()
-        for name in ("size", "magic", "body_crc"):
-            del fields[name]
-        made.append(encode_record(**fields))
+        made.append(encode_record(**{name: fields[name] for name in fields.keys() - {"size", "magic", "body_crc"}}))
     return b"".join(made)
 
 
@@ -454,12 +445,8 @@ def _offsets(answer: LinkReply) -> PullMessageResponse:
 
 
 def _why_beyond(wanted: int, found: PullMessageResponse) -> str:
+    lost = "its end was lost in a crash before a flush or in a takeover by a broker without it"
     if wanted == found.max_offset:
-        return (
-            f"the queue now ends at {found.max_offset}: its end was lost in a crash before a flush or in a takeover by "
-            "a broker without it, or the topic was deleted and recreated"
-        )
-    return (
-        f"the queue ends at {found.max_offset}, before the next offset: the topic was deleted and recreated, its end "
-        "was lost in a crash or a takeover, or this is another cluster"
-    )
+        return f"the queue now ends at {wanted}: {lost}, or the topic was deleted and recreated"
+    where = f"ends at {found.max_offset}, before the next offset"
+    return f"the queue {where}: the topic was deleted and recreated, {lost}, or this is another cluster"

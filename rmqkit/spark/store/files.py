@@ -135,9 +135,8 @@ def _is_locked(path: Path) -> bool:
         return False
     try:
         fcntl.lockf(fd, fcntl.LOCK_SH | fcntl.LOCK_NB, 1, 0)
-        fcntl.lockf(fd, fcntl.LOCK_UN, 1, 0)
     except (BlockingIOError, PermissionError):
         return True
     finally:
-        os.close(fd)
+        os.close(fd)  # releases the lock
     return False
