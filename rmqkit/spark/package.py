@@ -115,7 +115,7 @@ def build(path: str | os.PathLike[str]) -> PackageResult:
         bytes=target.stat().st_size,
         **msgspec.structs.asdict(own_mark()),
         distributions=sorted(f"{each.name} {each.version}" for each in found),
-        settings=executor_settings(target),
+        settings=executor_settings(target, {}),
     )
 
 
@@ -173,14 +173,13 @@ def _add(archive: tarfile.TarFile, name: str, content: bytes) -> None:
 # --- for a session
 
 
-def executor_settings(path: str | os.PathLike[str], given: Mapping[str, str] | None = None) -> dict[str, str]:
+def executor_settings(path: str | os.PathLike[str], given: Mapping[str, str]) -> dict[str, str]:
     """Return Spark's settings with which executors use the package at `path`.
 
     They include the archives and the PYTHONPATH of the settings `given`.
     """
     own = {ARCHIVES_KEY: (",", f"{os.fspath(path)}#{FOLDER}"), PATH_KEY: (":", f"./{FOLDER}")}
-    others = given or {}
-    return {key: mark.join(filter(None, (value, others.get(key)))) for key, (mark, value) in own.items()}
+    return {key: mark.join(filter(None, (value, given.get(key)))) for key, (mark, value) in own.items()}
 
 
 def check(path: str | os.PathLike[str]) -> None:
@@ -196,11 +195,10 @@ def check(path: str | os.PathLike[str]) -> None:
         raise ConfigError(f"{PACKAGE_KEY}: {path} does not exist; make it with `rmqkit pipeline package`") from None
     except (OSError, EOFError, tarfile.TarError, msgspec.MsgspecError) as error:
         raise ConfigError(f"{PACKAGE_KEY}: {path} cannot be read: {error}") from None
-    own = own_mark()
-    for name in PackageMark.__struct_fields__:
-        packed, ours = getattr(mark, name), getattr(own, name)
-        if packed != ours:
-            raise ConfigError(f"{PACKAGE_KEY}: {path} was made for {name} {packed}, and this is {ours}: make it again")
+    own = msgspec.structs.asdict(own_mark())
+    for name, packed in msgspec.structs.asdict(mark).items():
+        if packed != own[name]:
+            raise ConfigError(f"{PACKAGE_KEY}: {path} was made for {name} {packed}, and this is {own[name]}: make it again")
 
 
 def prepare_driver() -> None:

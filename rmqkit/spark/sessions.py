@@ -196,7 +196,17 @@ def _settings(given: Mapping[str, str]) -> dict[str, str]:
     if GATEWAY not in os.environ:
         found["spark.master"] = given.get("spark.master") or MASTER
         if found["spark.master"].startswith("local"):
-            found |= _local(is_lean=given.get(LEAN_KEY) == "true")
+            folder = tempfile.mkdtemp(prefix="rmqkit-spark-")
+            atexit.register(shutil.rmtree, folder, ignore_errors=True)
+            found |= {
+                # The machine's host name may not resolve, or its address may change.
+                "spark.driver.host": "127.0.0.1",
+                "spark.driver.bindAddress": "127.0.0.1",
+                # Tables of an in-memory catalog end with the session, so their files can go too.
+                "spark.sql.warehouse.dir": folder,
+                "spark.sql.shuffle.partitions": str(2 * (os.cpu_count() or 1)),
+                JAVA_OPTIONS: f"{LATE_COMPILER} {UNCHECKED}" if given.get(LEAN_KEY) == "true" else LATE_COMPILER,
+            }
     found |= given
     if packed := given.get(package.PACKAGE_KEY):
         if GATEWAY in os.environ:
@@ -211,20 +221,6 @@ def _settings(given: Mapping[str, str]) -> dict[str, str]:
         quiet = Path(__file__).with_name("log4j2.properties").as_uri()
         found[JAVA_OPTIONS] = f"{options} -Dlog4j2.configurationFile={quiet}".strip()
     return found
-
-
-def _local(*, is_lean: bool) -> dict[str, str]:
-    folder = tempfile.mkdtemp(prefix="rmqkit-spark-")
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return {
-        # The machine's host name may not resolve, or its address may change.
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
-        # Tables of an in-memory catalog end with the session, so their files can be deleted too.
-        "spark.sql.warehouse.dir": folder,
-        "spark.sql.shuffle.partitions": str(2 * (os.cpu_count() or 1)),
-        JAVA_OPTIONS: f"{LATE_COMPILER} {UNCHECKED}" if is_lean else LATE_COMPILER,
-    }
 
 
 # --- starting
@@ -248,7 +244,7 @@ def _start(app: str, settings: Mapping[str, str]) -> None:
     is_lean = settings.get(LEAN_KEY) == "true" and master.partition("[")[0] == "local"
     for_start: dict[str, str] = {}
     if is_ours and is_this_python and master.startswith("local") and (forking := _forking_python()):
-        for_start["PYSPARK_PYTHON"] = str(forking.program)
+        for_start["PYSPARK_PYTHON"] = str(forking[0])
     if is_lean and (lean := lean_home(Path(_find_spark_home()))):
         for_start["SPARK_HOME"] = str(lean)
     # The JVM takes PYSPARK_PYTHON for the Python of planners, and PySpark for that of functions.

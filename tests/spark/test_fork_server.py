@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -58,10 +59,10 @@ def server(tmp_path, monkeypatch):
     launcher.write_text(PROGRAM)
     monkeypatch.setattr(fork_server, "COMMAND", (str(launcher),))
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(Path(sessions.__file__).parents[2]), str(tmp_path)]))
-    started = fork_server.start()
-    yield started
-    started.process.stdin.close()
-    shutil.rmtree(started.program.parent, ignore_errors=True)
+    program, process = fork_server.start()
+    yield SimpleNamespace(program=program, process=process)
+    process.stdin.close()
+    shutil.rmtree(program.parent, ignore_errors=True)
 
 
 def ask(program, *words, **popen):
@@ -118,11 +119,11 @@ def test_the_server_ends_after_its_processes_and_removes_its_folder(server):
 def test_imports_of_tasks_leave_one_thread(tmp_path):
     (tmp_path / "pyspark_look.py").write_text(LOOK)
     given = {**os.environ, "PYTHONPATH": os.pathsep.join([os.environ.get("PYTHONPATH", ""), str(tmp_path)])}
-    server = fork_server.start()
-    with ask(server.program, "-m", "pyspark_look", env=given) as client:
+    program, process = fork_server.start()
+    with ask(program, "-m", "pyspark_look", env=given) as client:
         printed, _errors = client.communicate()
-    server.process.stdin.close()
-    assert printed == f"1 True {server.process.pid}\n"
+    process.stdin.close()
+    assert printed == f"1 True {process.pid}\n"
 
 
 @pytest.mark.parametrize("error", [BrokenPipeError, ConnectionResetError])

@@ -107,7 +107,7 @@ def stats(
         )
     ending.check(endless=False)
     if report is not None:
-        from rmqkit.spark.pipelines.stats_report import page
+        from rmqkit.spark.pipelines.stats import page
 
         report.write_text(page(found, source), encoding="utf-8")
         output.note(f"report: {report}")

@@ -38,7 +38,7 @@ import traceback
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from rmqkit.spark.forks import fork_client
 
@@ -67,15 +67,11 @@ REQUEST_S = 10.0
 COMMAND = ("-m", __name__)
 
 
-class ForkingPython(NamedTuple):
-    """What takes the place of Python, and the server behind it, which ends with this process."""
+def start() -> tuple[Path, subprocess.Popen[bytes]] | None:
+    """Start a server, which ends with this process; return the stand-in for Python, and the server.
 
-    program: Path
-    process: subprocess.Popen[bytes]
-
-
-def start() -> ForkingPython | None:
-    """Start a server. Returns None where processes cannot fork or have no Unix sockets."""
+    Returns None where processes cannot fork or have no Unix sockets.
+    """
     if not hasattr(os, "fork") or not hasattr(socket, "send_fds"):
         return None
     folder = Path(tempfile.mkdtemp(prefix="rmqkit-fork-"))
@@ -96,7 +92,7 @@ def start() -> ForkingPython | None:
         process = subprocess.Popen(command, stdin=subprocess.PIPE, env=given | os.environ, pass_fds=[number])
     # Nobody waits for it: it ends after this process and the JVM, which has processes of it.
     process.returncode = 0
-    return ForkingPython(program, process)
+    return program, process
 
 
 class ForkServer:
@@ -141,7 +137,8 @@ class ForkServer:
             head, streams, _flags, _address = socket.recv_fds(client, 4, 3)
             with client.makefile("rb") as reader:
                 words, environment, folder = marshal.loads(reader.read(int.from_bytes(head, "big")))
-            if is_servable(words[0], environment, os.environ):
+            fixed = [name for name in environment if name.startswith(FIXED)]
+            if words[0].startswith(SERVED) and all(environment[name] == os.environ.get(name) for name in fixed):
                 child = os.fork()
         except (OSError, ValueError, EOFError):
             pass  # the client has ended, or no process can be forked
@@ -202,12 +199,6 @@ class ForkServer:
                 sys.stdout.flush()
                 sys.stderr.flush()
             os._exit(code)
-
-
-def is_servable(module: str, environment: Mapping[str, str], own: Mapping[str, str]) -> bool:
-    """Return whether a process forked from this one can do what a Python of its own would."""
-    fixed = [name for name in environment if name.startswith(FIXED)]
-    return module.startswith(SERVED) and all(environment[name] == own.get(name) for name in fixed)
 
 
 def missing_paths(python_path: str, there: Sequence[str]) -> list[str]:

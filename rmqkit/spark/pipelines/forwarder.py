@@ -12,9 +12,9 @@ same number on another broker; any queue.
 Order `key`: all messages with the same key go to one target queue, in the order of store time. The
 key is the sharding key, else KEYS, else the source queue.
 
-Messages may be delayed: rows with the columns DELAYS keep them. Rows that were read from a topic
-have none, since the messages were delivered before; a field of JSON bodies with such a name is not
-meant (`without_delays`).
+Messages may be delayed: rows with the columns DELAYS keep them. The caller drops these columns from
+rows that were read from a topic. Such messages were delivered before, so the columns can only be
+fields of JSON bodies with such names.
 
 Within a task, messages are also sent in the order of time across queues. A clock that was set back
 does not change the order within a queue.
@@ -61,11 +61,6 @@ def check(rows: DataFrame) -> None:
     missing = [name for name in NEEDED if name not in rows.columns]
     if missing:
         raise ConfigError(f"columns {', '.join(missing)} are missing: a replay or copy needs {', '.join(NEEDED)}")
-
-
-def without_delays(rows: DataFrame) -> DataFrame:
-    """Return rows of messages that were read without the columns that would delay them."""
-    return rows.drop(*DELAYS)
 
 
 def target_queues(topic: str, namesrv: str) -> list[MessageQueue]:
@@ -125,7 +120,8 @@ def ordered(rows: DataFrame, queues: Sequence[QueueKey], order: str, target: Map
 
     `queues` are those of the rows, `target` the options of the sink. Raises NoRoute.
     """
-    tasks = tasks_of(rows, len(queues))
+    # At most one task for each source queue.
+    tasks = max(1, min(len(queues), TASKS_A_CORE * rows.sparkSession.sparkContext.defaultParallelism))
     if order == "key":
         return in_key_order(rows, tasks), tasks
     return in_queue_order(rows, placed(queues, target_queues(target["topic"], target["namesrv"])), tasks), tasks
@@ -185,8 +181,3 @@ def write(messages: DataFrame, target: Mapping[str, str], *, run_id: str, rate: 
     counted = messages.observe(seen, F.count(F.lit(1)).alias("rows"))
     counted.write.format(FORMAT).options(**given).mode("append").save()
     return int(seen.get["rows"])
-
-
-def tasks_of(rows: DataFrame, queues: int) -> int:
-    """Return the number of sending tasks: at most one for each source queue."""
-    return max(1, min(queues, TASKS_A_CORE * rows.sparkSession.sparkContext.defaultParallelism))

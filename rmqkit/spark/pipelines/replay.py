@@ -91,15 +91,14 @@ def rows_of(
 
     Raises ConfigError if `topics`, `since` or `until` needs a column that is missing.
     """
-    if isinstance(source, str | os.PathLike):
-        if lake.is_lake(source, storage_options=storage_options):
-            found = lake.read(spark, source, topics=topics, since=since, until=until, storage_options=storage_options)
-            return forwarder.without_delays(found)
-        rows = spark.read.parquet(os.fspath(source))
-    else:
+    if isinstance(source, DataFrame):
         rows = source
-    bounds = [("topic", topics), ("store_time", since), ("store_time", until)]
-    for name, bound in bounds:
+    elif lake.is_lake(source, storage_options=storage_options):
+        found = lake.read(spark, source, topics=topics, since=since, until=until, storage_options=storage_options)
+        return found.drop(*forwarder.DELAYS)
+    else:
+        rows = spark.read.parquet(os.fspath(source))
+    for name, bound in (("topic", topics), ("store_time", since), ("store_time", until)):
         if bound is not None and name not in rows.columns:
             raise ConfigError(f"{'topics' if name == 'topic' else 'since and until'} need the column {name}")
     if topics is not None:

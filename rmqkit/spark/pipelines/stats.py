@@ -7,21 +7,26 @@ Hours are those of store time, in UTC. Latency is store time minus born time: th
 client to the log. It includes the delay of a delayed message and the retries of one that was sent
 back. The two times come from different clocks; `before_born` counts messages with a negative
 latency. Percentiles of more than ACCURACY values are approximate (Spark's `percentile_approx`).
+
+`draw` makes a plot of rates, sizes and latencies by hour, `page` an HTML page with tables and plot.
 """
 
 from __future__ import annotations
 
 import importlib.util
 import os
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
+from rmqkit import html_page
 from rmqkit.errors import ConfigError
-from rmqkit.spark.pipelines import lake, stats_report
+from rmqkit.spark.pipelines import lake
 from rmqkit.spark.pipelines.progress import PipelineProgress, jobs
 from rmqkit.spark.pipelines.topic_query import FORMAT, query_options
 
@@ -30,6 +35,11 @@ SHARES = (0.5, 0.95, 0.99)
 NEEDED = ("topic", "keys", "body", "born_time", "store_time")
 #: file suffixes of the supported plot formats
 PLOT_TYPES = (".svg", ".png", ".pdf")
+WIDTH_IN, HEIGHT_IN = 11.6, 8.0
+#: maximum number of topics drawn: those with the most messages
+TOPICS_MAX = 8
+#: maximum number of hour labels on the x axis
+LABELS_MAX = 24
 
 
 class Spread(msgspec.Struct, frozen=True):
@@ -125,7 +135,7 @@ def stats(
         found = stats_of(rows, hot_keys=hot_keys)
     if plot is None:
         return found
-    stats_report.draw(found, Path(plot))
+    draw(found, Path(plot))
     return msgspec.structs.replace(found, plot=os.fspath(plot))
 
 
@@ -191,3 +201,52 @@ def _hot(slim: DataFrame, count: int) -> DataFrame:
     place = Window.partitionBy("topic", "hour").orderBy(F.desc("messages"), "key")
     ranked = counted.withColumn("place", F.row_number().over(place)).where(F.col("place") <= count)
     return ranked.orderBy("topic", "hour", "place").select("topic", "hour", "key", "messages")
+
+
+def draw(found: Stats, path: Path) -> None:
+    """Write the plot in the format of the path's suffix. Raises ImportError without matplotlib."""
+    html_page.save_plot(path, WIDTH_IN, HEIGHT_IN, lambda figure: _draw_hours(figure, found))
+
+
+def page(found: Stats, source: str) -> str:
+    """Return the page. `source` says what was measured: topics, or the path of a lake.
+
+    Raises ImportError without jinja2 or matplotlib.
+    """
+    plot = html_page.svg(WIDTH_IN, HEIGHT_IN, lambda figure: _draw_hours(figure, found)) if found.hours else ""
+    return html_page.render(
+        "rmqkit.spark.pipelines",
+        "stats.html.j2",
+        {"hours": found.hours, "keys": found.keys, "plot": plot, "drawn_max": TOPICS_MAX},
+        title=f"stats of {source}",
+        headline=f"{found.messages:,} message{'' if found.messages == 1 else 's'} of {source}",
+        subject="figures by topic and hour",
+    )
+
+
+def _draw_hours(figure: Any, found: Stats) -> None:
+    names = sorted({hour.hour for hour in found.hours})
+    rates, sizes, latencies = figure.subplots(3, 1, sharex=True)
+    messages: Counter[str] = Counter()
+    for hour in found.hours:
+        messages[hour.topic] += hour.messages
+    for topic, _ in messages.most_common(TOPICS_MAX):
+        hours = [hour for hour in found.hours if hour.topic == topic]
+        places = [names.index(hour.hour) for hour in hours]
+        [line] = rates.plot(places, [hour.per_s for hour in hours], marker="o", markersize=3, label=topic)
+        colour = line.get_color()
+        rates.plot(places, [hour.peak_per_s for hour in hours], ":", color=colour)
+        for share, style in (("p50", "-"), ("p95", "--"), ("p99", ":")):
+            sizes.plot(places, [getattr(hour.size, share) for hour in hours], style, color=colour)
+            latencies.plot(places, [getattr(hour.latency_ms, share) for hour in hours], style, color=colour)
+    rates.set_ylabel("messages a second\n(mean, dotted: peak)")
+    sizes.set_ylabel("bytes of a body\n(p50, dashed p95, dotted p99)")
+    latencies.set_ylabel("ms from born to stored\n(p50, dashed p95, dotted p99)")
+    for axes in (rates, sizes, latencies):
+        axes.set_ylim(bottom=0)
+        axes.grid(True, alpha=0.3)
+    if found.hours:
+        rates.legend(loc="upper left", ncols=4)
+    step = max(1, -(-len(names) // LABELS_MAX))
+    latencies.set_xticks(range(0, len(names), step), names[::step], rotation=60, ha="right")
+    latencies.set_xlabel("hour of store time (UTC)")

@@ -81,7 +81,7 @@ def copy(
 
         def send(rows: DataFrame, batch: int) -> None:
             queues = list(ranges.flat(place.offsets_of(batch).end))
-            messages, _ = forwarder.ordered(forwarder.without_delays(rows), queues, order, target)
+            messages, _ = forwarder.ordered(rows.drop(*forwarder.DELAYS), queues, order, target)
             done.rows += forwarder.write(messages, target, run_id=f"{place.query_id()}/{batch}", rate=rate)
             done.batches += 1
 

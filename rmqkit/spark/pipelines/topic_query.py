@@ -151,8 +151,7 @@ def run_batches(
     checkpoint runs already: Spark would stop it, which looks like its normal end to its caller.
     """
     if checkpoint.query_id() in [str(each.id) for each in rows.sparkSession.streams.active]:
-        uri = checkpoint.uri
-        raise ConfigError(f"the query of {uri} runs in this session already: stop it, or use another checkpoint")
+        raise ConfigError(f"the query of {checkpoint.uri} runs in this session already: stop it, or use another checkpoint")
     errors: list[Exception] = []
     writer = rows.writeStream.foreachBatch(shortened(process, errors)).option("checkpointLocation", checkpoint.uri)
     writer = writer.trigger(availableNow=True) if trigger is None else writer.trigger(processingTime=trigger)

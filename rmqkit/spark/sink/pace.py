@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import functools
 import secrets
 import socket
 import threading
@@ -41,8 +42,7 @@ CATCH_UP_S = 0.1
 CHUNK_S = 0.02
 #: Limit of a request line in bytes; the connection of a longer one is closed.
 REQUEST_BYTES_MAX = 4096
-#: Limit of jobs whose pace is kept. The one that asked longest ago is forgotten, and would begin
-#: anew.
+#: Limit of jobs whose pace is kept. The one that asked longest ago is forgotten.
 JOBS_MAX = 64
 #: Limit of connected tasks, each of which has a thread; the connection of a further one is closed.
 TASKS_MAX = 2000
@@ -71,10 +71,7 @@ _Count = Annotated[int, msgspec.Meta(ge=1)]
 
 
 class _Wish(msgspec.Struct, frozen=True):
-    """A task's request: so many `rows` of a job that may send `per_second`.
-
-    The answer is the pause in seconds.
-    """
+    """A wish for `rows` of a job that may send `per_second`. The answer is the pause in seconds."""
 
     secret: str
     job: str
@@ -96,24 +93,16 @@ class PaceServer:
         self.place = f"{host}:{self._listener.getsockname()[1]}/{self._secret}"
         self._clock = clock
         self._lock = threading.Lock()
-        #: Job and its rate -> pace; the one asked for last is the last one. Under `_lock`.
-        self._paces: dict[tuple[str, int], SendPace] = {}
+        #: Returns the pace of a job and its rate.
+        self.pace = functools.lru_cache(JOBS_MAX)(lambda _job, per_second: SendPace(per_second))
         self._room = threading.BoundedSemaphore(TASKS_MAX)
         threading.Thread(target=self._accept, name="spark-pace", daemon=True).start()
+        atexit.register(self.close)
 
     def pause_s(self, job: str, per_second: int, rows: int) -> float:
         """Return how long these rows of the job must wait, in seconds, and count them as sent."""
         with self._lock:
-            pace = self._paces.pop((job, per_second), None) or SendPace(per_second)
-            self._paces[job, per_second] = pace
-            if len(self._paces) > JOBS_MAX:
-                del self._paces[next(iter(self._paces))]
-            return pace.pause_s(self._clock(), rows)
-
-    def granted(self, job: str) -> int:
-        """Return how many rows of the job were granted so far."""
-        with self._lock:
-            return sum(pace.rows for (name, _), pace in self._paces.items() if name == job)
+            return self.pace(job, per_second).pause_s(self._clock(), rows)
 
     def close(self) -> None:
         """Take no more tasks. A connected task is served until it or this process ends."""
@@ -176,11 +165,10 @@ class SharedPace:
             self._stream.flush()
             pause_s = msgspec.json.decode(self._stream.readline(), type=float)
         except (OSError, msgspec.MsgspecError) as error:
-            why = f"{error}; a worker must reach this address (setting {PORT_KEY} fixes the port)"
             at = self._address
-            raise PeerUnreachable(
-                f"the driver's pace server at {at} does not answer: {why}", kind="connect", address=at
-            ) from None
+            why = f"{error}; a worker must reach this address (setting {PORT_KEY} fixes the port)"
+            text = f"the driver's pace server at {at} does not answer: {why}"
+            raise PeerUnreachable(text, kind="connect", address=at) from None
         self._left = self._rows - 1
         return pause_s
 
@@ -190,8 +178,8 @@ class SharedPace:
                 self._stream.close()
 
 
-#: The servers of this process, by host and port as set; one process has one session at a time.
-_servers: dict[tuple[str, str, int], PaceServer] = {}
+#: Returns the server of this process for a host and port. A process has one session at a time.
+_server = functools.cache(PaceServer)
 _lock = threading.Lock()
 
 
@@ -216,9 +204,6 @@ def serve_pace(spark: SparkSession) -> PaceServer:
     bind = settings.get("spark.driver.bindAddress", None) or host
     port = int(settings.get(PORT_KEY, None) or 0)
     with _lock:
-        server = _servers.get((host, bind, port))
-        if server is None:
-            server = _servers[host, bind, port] = PaceServer(host, bind=bind, port=port)
-            atexit.register(server.close)
+        server = _server(host, bind=bind, port=port)
     spark.conf.set(PLACE_KEY, server.place)
     return server

@@ -127,10 +127,9 @@ def _options(given: Mapping[str, str], schema: StructType) -> SourceOptions:
 def _check_columns(types: Mapping[str, str], topic: str) -> None:
     for name, kind in types.items():
         if name not in COLUMNS:
+            hint = suggest(name, COLUMNS, "select only columns of {known}")
             if name == "delay":
                 hint = ": use delay_ms, deliver_at, or delay_level (1 to 18 by default)"
-            else:
-                hint = suggest(name, COLUMNS, "select only columns of {known}")
             raise ConfigError(f"column {name} is not known{hint}")
         if kind not in COLUMNS[name]:
             raise ConfigError(f"column {name} is {kind}, but must be {' or '.join(COLUMNS[name])}: cast it")
@@ -183,8 +182,7 @@ def _send(options: SourceOptions, run: str, batches: Iterator[pa.RecordBatch]) -
                 message = _message(row, options.topic, f"{run}/{partition}/{number}")
             except ValueError as error:
                 raise WriteFailed(f"{sending.place}, row {number}: {error}") from None
-            queue, broker, key = row.get("queue"), row.get("broker"), row.get("ordering_key")
-            sending.put(number, message, queue=queue, broker=broker, ordering_key=key)
+            sending.put(number, message, row.get("queue"), row.get("broker"), row.get("ordering_key"))
         sending.finish()
     return Sent(sending.acknowledged)
 

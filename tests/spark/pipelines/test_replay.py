@@ -11,7 +11,7 @@ from rmqkit.spark.delta.lake_table import LakeTable
 from rmqkit.spark.delta.storage import LakeStorage
 from rmqkit.spark.pipelines import forwarder
 from rmqkit.spark.pipelines.batches import add
-from rmqkit.spark.pipelines.forwarder import ID, OF, placed, tasks_of
+from rmqkit.spark.pipelines.forwarder import ID, OF, ordered, placed
 from rmqkit.spark.pipelines.replay import replay, rows_of
 from rmqkit.spark.sink.pace import serve_pace
 from rmqkit.spark.source.ranges import QueueKey
@@ -44,7 +44,8 @@ class TestPlaces:
 
     @pytest.mark.parametrize(("queues", "expected"), [(8, 4), (1, 1), (0, 1)])
     def test_a_queue_has_at_most_one_task(self, spark, queues, expected):
-        assert tasks_of(spark.range(1), queues) == expected
+        frame = queue_rows(spark, part("T", 0, 0, 1))
+        assert ordered(frame, [QueueKey("T", "broker-a", 0)] * queues, "key", {})[1] == expected
 
 
 def clock_back(spark, topic="T"):
@@ -58,7 +59,7 @@ def clock_back(spark, topic="T"):
 def test_queues_keep_their_order(spark, own):
     topic = own.topic()
     done = replay(spark, clock_back(spark), topic, namesrv=own.namesrv, run_id="bad-day", rate=1000)
-    assert serve_pace(spark).granted("bad-day") >= 16
+    assert serve_pace(spark).pace("bad-day", 1000).rows >= 16
     assert (done.rows, done.queues, done.run_id) == (16, 2, "bad-day")
     found = stored(own, topic)
     for queue in (0, 1):
@@ -133,7 +134,7 @@ def test_a_frame_says_when_to_deliver_and_a_read_message_does_not(spark):
     frame = queue_rows(spark, part("T", 0, 0, 1)).selectExpr("*", "5L AS delay_ms")
     for made in (forwarder.in_key_order(frame, 1), forwarder.in_queue_order(frame, {}, 1)):
         assert [row.delay_ms for row in made.collect()] == [5]
-    assert "delay_ms" not in forwarder.in_key_order(forwarder.without_delays(frame), 1).columns
+    assert "delay_ms" not in forwarder.in_key_order(frame.drop(*forwarder.DELAYS), 1).columns
 
 
 def test_any_parquet(spark, tmp_path):

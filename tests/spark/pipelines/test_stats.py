@@ -13,7 +13,7 @@ from rmqkit.errors import ConfigError
 from rmqkit.spark.delta.lake_table import LakeTable
 from rmqkit.spark.delta.storage import LakeStorage
 from rmqkit.spark.pipelines.batches import add
-from rmqkit.spark.pipelines.stats import Hour, Spread, Stats, stats, stats_of
+from rmqkit.spark.pipelines.stats import LABELS_MAX, TOPICS_MAX, Hour, Spread, Stats, draw, stats, stats_of
 from tests.spark.lakes import NOON, QUERY, batch_offsets, part, queue_rows
 
 TABLE = "topic string, keys string, body binary, born_time timestamp, store_time timestamp"
@@ -88,8 +88,6 @@ def test_of_a_topic_with_a_plot(spark, own, tmp_path):
 @pytest.mark.long
 def test_a_plot_of_many_hours(tmp_path):
     pytest.importorskip("matplotlib")
-    from rmqkit.spark.pipelines.stats_report import LABELS_MAX, TOPICS_MAX, draw
-
     spread = Spread(1, 2, 3, 4)
     hours = [
         Hour(f"topic-{topic:02}", f"2026-11-{day:02}-12", 10 + topic, 1, 0.1, 2, spread, spread, 0)

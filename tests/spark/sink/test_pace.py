@@ -97,7 +97,7 @@ def test_jobs_have_their_own_rates(server, now):
     run([one, other], now)
     assert one.sent_at[-1] - one.sent_at[0] == pytest.approx(1, rel=0.1)
     assert other.sent_at[-1] - other.sent_at[0] == pytest.approx(10, rel=0.1)
-    assert (server.granted("job"), server.granted("other"), server.granted("nobody")) == (100, 100, 0)
+    assert [server.pace(*each).rows for each in (("job", 100), ("other", 10), ("nobody", 10))] == [100, 100, 0]
 
 
 def test_a_slow_rate_is_asked_for_row_by_row(server, now):
@@ -106,11 +106,13 @@ def test_a_slow_rate_is_asked_for_row_by_row(server, now):
     task.close()
 
 
-def test_the_jobs_that_are_kept_are_limited(server, monkeypatch):
+def test_the_jobs_that_are_kept_are_limited(monkeypatch):
     monkeypatch.setattr(pace, "JOBS_MAX", 2)
+    server = PaceServer("127.0.0.1")
     for job in ("a", "b", "a", "c"):
         server.pause_s(job, 10, 1)
-    assert [server.granted(job) for job in "abc"] == [2, 0, 1]
+    assert [server.pace(job, 10).rows for job in "acb"] == [2, 1, 0]
+    server.close()
 
 
 def test_the_connected_tasks_are_limited(monkeypatch):
@@ -135,7 +137,7 @@ def test_a_stranger_gets_no_answer(server, line):
         stranger.sendall(line)
         with contextlib.suppress(ConnectionResetError):  # it closed with our bytes unread
             assert stranger.recv(100) == b""
-    assert server.granted("j") == 0
+    assert server.pace("j", 1).rows == 0
 
 
 def test_a_driver_out_of_reach_is_named():
@@ -166,10 +168,10 @@ def test_all_tasks_of_a_job_ask_the_driver(spark, own):
         .select("body")
     )
     writer = rows.write.format("rocketmq").option("namesrv", own.namesrv).option("topic", topic).option("runId", "paced")
-    before = pace.serve_pace(spark).granted("paced")
+    before = pace.serve_pace(spark).pace("paced", 2000).rows
     writer.option("messagesPerSecond", "2000").mode("append").save()
     chunk = round(2000 * pace.CHUNK_S)
-    granted = pace.serve_pace(spark).granted("paced") - before
+    granted = pace.serve_pace(spark).pace("paced", 2000).rows - before
     assert 80 <= granted < 80 + 4 * chunk
     assert granted % chunk == 0
 

@@ -8,8 +8,7 @@ import pytest
 pytest.importorskip("jinja2")
 pytest.importorskip("matplotlib")
 
-from rmqkit.spark.pipelines.stats import HotKey, Hour, Spread, Stats
-from rmqkit.spark.pipelines.stats_report import page
+from rmqkit.spark.pipelines.stats import HotKey, Hour, Spread, Stats, page
 
 
 def hour(topic, number, *, messages=7, before_born=0):
