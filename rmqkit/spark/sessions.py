@@ -244,7 +244,8 @@ def _start(app: str, settings: Mapping[str, str]) -> None:
     is_lean = settings.get(LEAN_KEY) == "true" and master.partition("[")[0] == "local"
     for_start: dict[str, str] = {}
     if is_ours and is_this_python and master.startswith("local") and (forking := _forking_python()):
-        for_start["PYSPARK_PYTHON"] = str(forking[0])
+        program, _server = forking
+        for_start["PYSPARK_PYTHON"] = str(program)
     if is_lean and (lean := lean_home(Path(_find_spark_home()))):
         for_start["SPARK_HOME"] = str(lean)
     # The JVM takes PYSPARK_PYTHON for the Python of planners, and PySpark for that of functions.

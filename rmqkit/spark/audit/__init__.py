@@ -1,7 +1,7 @@
 """Audits drills with Spark: the checkers of drills judge each run in a task of its own.
 
-Start with `audit` in `run_audit`. `run_check` is what a worker does, `part_checks` what workers do
-with a run that is too large for one process. `tables` writes rows for queries of a user.
+Start with `audit` in `run_audit`. `run_check` is what workers do. `tables` writes rows for queries
+of a user.
 """
 
 from rmqkit.spark.audit.run_audit import COLUMNS, as_json, audit, exit_code, found, judgements, lines, page

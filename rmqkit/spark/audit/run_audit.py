@@ -1,7 +1,7 @@
 """Runs the audit, a Spark task a run, and reports it: as lines, JSON, a page, and an exit code.
 
     run folders, histories → a task a run (`run_check`): history in, findings out → findings
-    runs above PROCESS_ROWS → their rows → a task a part of a run (`part_checks`) → findings
+    runs above PROCESS_ROWS → their rows → a task a part of a run (`check_parts`) → findings
 
 The driver reads the plans of the runs and collects their findings. Histories stay on the workers,
 so Spark decides how many runs an audit can have.
@@ -23,9 +23,8 @@ from rmqkit.drill.history import History
 from rmqkit.drill.plan import Plan
 from rmqkit.drill.promises.contract import Broken, Finding, Judgement
 from rmqkit.drill.verdict import EXIT_CODES, PromiseResult
-from rmqkit.spark.audit import tables
-from rmqkit.spark.audit.part_checks import PART_ROWS, check_parts
-from rmqkit.spark.audit.run_check import PROCESS_ROWS, AuditError, AuditRun, PromiseAudit, check, installed, unjudged
+from rmqkit.spark.audit import run_check, tables
+from rmqkit.spark.audit.run_check import PROCESS_ROWS, AuditError, AuditRun, PromiseAudit, installed, unjudged
 from rmqkit.spark.pipelines.progress import PipelineProgress, jobs
 
 if TYPE_CHECKING:
@@ -61,15 +60,14 @@ def audit(
     with jobs(spark, on_progress):
         largest_first = sorted(judged.values(), key=lambda run: -run.rows())
         tasks = spark.sparkContext.parallelize(largest_first, max(1, len(judged)))
-        checked = {each.run: each for each in tasks.map(partial(check, process_rows=process_rows)).collect()}
-    for each in checked.values():
-        if each.error:
-            raise AuditError(each.error)
+        checked = {each.run: each for each in tasks.map(partial(run_check.check, process_rows=process_rows)).collect()}
+    if errors := [each.error for each in checked.values() if each.error]:
+        raise AuditError(errors[0])
     large = {name: (judged[name].plan, each.context) for name, each in checked.items() if each.context is not None}
     if large:
         rows = sum(judged[name].rows() for name in large)
-        parts = max(spark.sparkContext.defaultParallelism, rows // PART_ROWS)
-        for finding in check_parts(tables.read(spark, [judged[name] for name in large]), large, parts):
+        parts = max(spark.sparkContext.defaultParallelism, rows // run_check.PART_ROWS)
+        for finding in run_check.check_parts(tables.read(spark, [judged[name] for name in large]), large, parts):
             of_run = checked[finding.run].found
             if finding.promise in of_run:
                 of_run[finding.promise] = finding

@@ -1,7 +1,1 @@
-"""The table of a lake. `pipelines` fills it (`batches`), reads it (`lake`), merges its files.
-
-- `lake_table`, `iceberg_table`: the table's state, and its commits.
-- `transactions`: which offsets and batches the table has.
-- `data_files`: writes and reads data files, also in Spark's tasks, and takes their statistics.
-- `storage`: places, and what can go wrong.
-"""
+"""The table of a lake: its state and commits, its data files, and what can go wrong."""

@@ -4,7 +4,7 @@
     PATH/metadata/…                                      Iceberg's metadata of the table
     PATH/topic=orders/hour=2026-11-22-13/part-….parquet  rows of one topic and hour
 
-`pipelines.batches` uses it as it uses `LakeTable`: `state`, `commit`, `rows`. What Delta keeps as
+`pipelines.ingest` uses it as it uses `LakeTable`: `state`, `commit`, `rows`. What Delta keeps as
 application transactions are properties of the table here. One commit changes them, adds the files,
 and adds the columns that the table lacks.
 
@@ -55,8 +55,7 @@ class IcebergTable:
         if find_spec("pyiceberg") is None:
             raise ConfigError("an Iceberg table needs pyiceberg: pip install 'rmqkit[iceberg]'")
         if not storage.is_local:
-            text = "an Iceberg table must be in a local or mounted folder; Delta may be elsewhere"
-            raise ConfigError(f"{storage.uri}: {text}")
+            raise ConfigError(f"{storage.uri}: an Iceberg table must be in a local or mounted folder; use Delta elsewhere")
         self.storage = storage
 
     def opened(self) -> Table | None:
@@ -78,8 +77,7 @@ class IcebergTable:
         for _ in range(TRIES_MAX):
             table = self.opened()
             state = _state(table)
-            batch = make(state)
-            if batch is None:
+            if (batch := make(state)) is None:
                 return None
             try:
                 table = table or self._created(batch)

@@ -113,14 +113,17 @@ class LakeTable:
             if version is not None:
                 table.load_as_version(version)
         except TableNotFoundError:
-            raise self._missing() from None
+            if self.storage.is_local and Path(self.storage.full(OLD_LOG)).is_dir():
+                text = "is a lake of rmqkit 0.2, in its own format: run `rmqkit pipeline migrate` on it once"
+                raise LakeError(f"{self.storage.uri} {text}") from None
+            text = f"there is no lake at {self.storage.uri}: `rmqkit pipeline ingest TOPIC --to PATH` makes one"
+            raise LakeMissing(text) from None
         except DeltaError as error:
             raise LakeError(f"{self.storage.uri}: {error}") from None
         if table.metadata().partition_columns != PARTITIONS:
             text = f"a Delta table, but not a lake: it is not partitioned by {' and '.join(PARTITIONS)}"
             raise LakeError(f"{self.storage.uri} is {text}")
-        features = sorted(set(table.protocol().reader_features or ()) - FEATURES_READ)
-        if features:
+        if features := sorted(set(table.protocol().reader_features or ()) - FEATURES_READ):
             raise LakeError(f"{self.storage.uri} has Delta's {', '.join(features)}: only Delta's own readers can read it")
         return table
 
@@ -137,8 +140,7 @@ class LakeTable:
 
     def state_of(self, table: DeltaTable) -> LakeState:
         version = table.version()
-        known = transactions.decode(self._log.at(version))
-        return LakeState(version, known, json.loads(table.schema().to_json()))
+        return LakeState(version, transactions.decode(self._log.at(version)), json.loads(table.schema().to_json()))
 
     def commit(self, make: Callable[[LakeState], Batch | None]) -> LakeState | None:
         """Commit the batch that `make` returns for the newest state, and return the state after it.
@@ -151,8 +153,7 @@ class LakeTable:
         for _ in range(TRIES_MAX):
             state = self.state()
             since = state.version if since is None else since
-            batch = make(state)
-            if batch is None:
+            if (batch := make(state)) is None:
                 return None
             try:
                 # A commit of its own may hide another writer's. Therefore the state is read again.
@@ -246,13 +247,6 @@ class LakeTable:
             return False
         self._table.alter.set_table_description(named)
         return True
-
-    def _missing(self) -> LakeError:
-        if self.storage.is_local and Path(self.storage.full(OLD_LOG)).is_dir():
-            return LakeError(
-                f"{self.storage.uri} is a lake of rmqkit 0.2, in its own format: run `rmqkit pipeline migrate` on it once"
-            )
-        return LakeMissing(f"there is no lake at {self.storage.uri}: `rmqkit pipeline ingest TOPIC --to PATH` makes one")
 
 
 def files_of(opened: DeltaTable, topics: Iterable[str] | None, bounds: Filters) -> dict[str, list[str]]:

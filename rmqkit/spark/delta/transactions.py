@@ -90,8 +90,7 @@ def _checkpoint(files: "pyarrow.fs.FileSystem", version: int) -> tuple[int, list
     for info in files.get_file_info(FileSelector(LOG)):
         if (name := CHECKPOINT.fullmatch(info.base_name)) and int(name[1]) <= version:
             found.setdefault((int(name[1]), int(name[3] or 1)), []).append(info.path)
-    whole = [(of, paths) for (of, parts), paths in found.items() if len(paths) == parts]
-    return max(whole, default=(-1, []))
+    return max(((of, paths) for (of, parts), paths in found.items() if len(paths) == parts), default=(-1, []))
 
 
 # --- what the transactions come to
@@ -157,9 +156,7 @@ def encode(
     known: Ledger, ranges: Sequence[OffsetRange], clusters: Mapping[str, Iterable[str]], query: str | None, batch: int
 ) -> dict[str, int]:
     """Return the transactions of a batch that covers `ranges`, on top of what is known."""
-    made: dict[str, int] = {}
-    if query is not None:
-        made[query] = max(batch, known.batches.get(query, batch))
+    made = {} if query is None else {query: max(batch, known.batches.get(query, batch))}
     covered = added(known.covered, ranges)
     for key in dict.fromkeys(each.key for each in ranges if each.size):
         place = "/".join(quote(str(part), safe="") for part in key)

@@ -1,6 +1,4 @@
-"""Spark pipelines between topics and files, one small module each.
+"""Spark pipelines between topics and files, one small module each; see docs/pipelines.md.
 
-`ingest`, `lake`, `compact`, `replay`, `topic_copy` and `stats` each take a Spark session as their
-first argument. They report progress through `on_progress` and return their results as plain data,
-which `rmqkit pipeline` prints. See docs/pipelines.md.
+They report progress through `on_progress` and return plain data, which `rmqkit pipeline` prints.
 """

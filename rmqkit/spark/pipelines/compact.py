@@ -103,8 +103,7 @@ def _hours(table: LakeTable, before: str, topics: Iterable[str] | None, file_byt
 def _swap(table: LakeTable, files: list[dict[str, Any]], file_bytes: int) -> list[FileReport]:
     """Write and commit the new files of one hour; return none if another writer was first."""
     topic, hour = files[0]["partition.topic"], files[0]["partition.hour"]
-    columns = pa.schema(table.opened().schema().to_arrow())
-    schema = pa.schema([field for field in columns if field.name not in PARTITIONS])
+    schema = pa.schema([each for each in pa.schema(table.opened().schema().to_arrow()) if each.name not in PARTITIONS])
     writer = TaskWriter(table.storage, 0, file_bytes)
     paths = [unquote(file["path"]) for file in files]
     for path in paths:

@@ -95,8 +95,7 @@ def files(
     Topic and hour are in the table, not in the files. Raises LakeMissing, LakeError.
     """
     opened = LakeTable(LakeStorage(path, storage_options)).opened()
-    found = files_of(opened, topics, time_bounds(since, until))
-    return [name for names in found.values() for name in names]
+    return [name for names in files_of(opened, topics, time_bounds(since, until)).values() for name in names]
 
 
 def describe(path: str | os.PathLike[str], *, storage_options: Options = None) -> LakeDescription:
@@ -128,8 +127,7 @@ def vacuum(path: str | os.PathLike[str], *, grace_ms: int = GRACE_MS, storage_op
     """
     opened = LakeTable(LakeStorage(path, storage_options)).opened()
     hours = -(-grace_ms // HOUR_MS)
-    removed = opened.vacuum(retention_hours=hours, dry_run=False, enforce_retention_duration=False, full=True)
-    return len(removed)
+    return len(opened.vacuum(retention_hours=hours, dry_run=False, enforce_retention_duration=False, full=True))
 
 
 # --- time

@@ -139,11 +139,11 @@ def _create(path: Path) -> bool:
         os.fsync(file.fileno())
     try:
         os.link(writing, path)
+        return True
     except FileExistsError:
         return False
     finally:
         writing.unlink()
-    return True
 
 
 def read_old(root: Path) -> OldLake:

@@ -6,7 +6,7 @@ pytest.importorskip("pyspark")
 
 from rmqkit.spark.delta.lake_table import NOTHING
 from rmqkit.spark.delta.transactions import Ledger
-from rmqkit.spark.pipelines import batches
+from rmqkit.spark.pipelines import ingest
 from rmqkit.spark.pipelines.topic_query import Offsets
 from rmqkit.spark.source.ranges import QueueKey
 
@@ -37,4 +37,4 @@ def offsets(begin: dict[str, int], end: dict[str, int]) -> Offsets:
     ],
 )
 def test_a_batch_is_done_if_the_lake_has_all_that_it_reads(query, batch, begin, end, is_done):
-    assert batches._is_done(LAKE, query, batch, offsets(begin, end)) == is_done
+    assert ingest._is_done(LAKE, query, batch, offsets(begin, end)) == is_done

@@ -18,9 +18,8 @@ from rmqkit.spark.delta.iceberg_table import IcebergTable
 from rmqkit.spark.delta.lake_table import LakeTable
 from rmqkit.spark.delta.storage import LakeConflict, LakeDamaged, LakeError, LakeStorage
 from rmqkit.spark.pipelines import lake
-from rmqkit.spark.pipelines.batches import add, unread
 from rmqkit.spark.pipelines.compact import compact
-from rmqkit.spark.pipelines.ingest import default_checkpoint, ingest
+from rmqkit.spark.pipelines.ingest import add_batch, default_checkpoint, ingest, unread
 from rmqkit.spark.pipelines.topic_query import Offsets, QueryCheckpoint, of_query
 from rmqkit.spark.source import ranges
 from rmqkit.spark.source.ranges import QueueKey
@@ -107,7 +106,7 @@ class TestBatches:
     def bring(spark, table, batch, *parts, query=QUERY, epoch="a", clusters=(), offsets=None):
         rows = queue_rows(spark, *parts, epoch=epoch)
         offsets = offsets or batch_offsets(*parts, clusters=clusters)
-        return add(table, rows, query=query, batch=batch, offsets=offsets)
+        return add_batch(table, rows, query=query, batch=batch, offsets=offsets)
 
     @staticmethod
     def data(table):
@@ -198,7 +197,7 @@ class TestBatches:
 
         The lake counts the filtered offsets as covered, but has no rows for them.
         """
-        add(
+        add_batch(
             table,
             queue_rows(spark, part("T", 0, 0, 3)),
             query=QUERY,
@@ -236,7 +235,7 @@ class TestBatches:
 
     def test_a_batch_without_rows_counts(self, spark, table):
         """A batch has no rows if a filter drops all, or if only a new queue appeared."""
-        added = add(
+        added = add_batch(
             table,
             queue_rows(spark),
             query=QUERY,
@@ -260,18 +259,18 @@ class TestBatches:
     def test_columns_that_a_lake_needs(self, spark, table):
         rows = queue_rows(spark, part("T", 0, 0, 1)).drop("store_time")
         with pytest.raises(ConfigError, match="needs the columns store_time too"):
-            add(table, rows, query=QUERY, batch=0, offsets=batch_offsets(part("T", 0, 0, 1)))
+            add_batch(table, rows, query=QUERY, batch=0, offsets=batch_offsets(part("T", 0, 0, 1)))
 
     @pytest.mark.long
     def test_columns_may_come_and_not_change(self, spark, table):
         self.bring(spark, table, 0, part("T", 0, 0, 2))
         more = queue_rows(spark, part("T", 0, 2, 4)).selectExpr("*", "offset AS id")
-        add(table, more, query=QUERY, batch=1, offsets=batch_offsets(part("T", 0, 2, 4)))
+        add_batch(table, more, query=QUERY, batch=1, offsets=batch_offsets(part("T", 0, 2, 4)))
         found = lake.read(spark, table.storage.uri).orderBy("offset").select("id").collect()
         assert [row[0] for row in found] == [None, None, 2, 3]
         other = queue_rows(spark, part("T", 0, 4, 5)).selectExpr("*", "'x' AS id")
         with pytest.raises(LakeConflict, match="column id is long in the lake, string in new rows"):
-            add(table, other, query=QUERY, batch=2, offsets=batch_offsets(part("T", 0, 4, 5)))
+            add_batch(table, other, query=QUERY, batch=2, offsets=batch_offsets(part("T", 0, 4, 5)))
 
 
 class TestIcebergBatches:
@@ -292,7 +291,7 @@ class TestIcebergBatches:
         with pytest.raises(LakeConflict, match="T broker-a:0 0 is message b-T-0-0, the lake has a-T-0-0 there"):
             bring(spark, table, 1, part("T", 0, 0, 22), query=OTHER, epoch="b")
         more = queue_rows(spark, part("T", 0, 20, 22)).selectExpr("*", "offset AS id")
-        add(table, more, query=OTHER, batch=1, offsets=batch_offsets(part("T", 0, 20, 22)))
+        add_batch(table, more, query=OTHER, batch=1, offsets=batch_offsets(part("T", 0, 20, 22)))
         assert places(table.rows(spark, ["T"], [])) == expected(part("T", 0, 0, 22))
         rows = table.opened().scan().to_arrow()
         assert sorted(rows["id"].drop_null().to_pylist()) == [20, 21]

@@ -10,8 +10,8 @@ from rmqkit.errors import ConfigError
 from rmqkit.spark.delta.lake_table import LakeTable
 from rmqkit.spark.delta.storage import LakeStorage
 from rmqkit.spark.pipelines import forwarder
-from rmqkit.spark.pipelines.batches import add
 from rmqkit.spark.pipelines.forwarder import ID, OF, ordered, placed
+from rmqkit.spark.pipelines.ingest import add_batch
 from rmqkit.spark.pipelines.replay import replay, rows_of
 from rmqkit.spark.sink.pace import serve_pace
 from rmqkit.spark.source.ranges import QueueKey
@@ -119,7 +119,7 @@ def test_a_bad_hour_of_a_lake(spark, own, tmp_path):
     for number in range(3):
         each = part("T", 0, 4 * number, 4 * number + 4)
         made = queue_rows(spark, each, at=NOON + timedelta(hours=number))
-        add(table, made, query=QUERY, batch=number, offsets=batch_offsets(each))
+        add_batch(table, made, query=QUERY, batch=number, offsets=batch_offsets(each))
     topic, told = own.topic(), []
     since, until = NOON_MS + HOUR_MS, NOON_MS + 2 * HOUR_MS
     done = replay(spark, tmp_path, topic, namesrv=own.namesrv, since=since, until=until, on_progress=told.append)

@@ -12,7 +12,7 @@ from rmqkit import Message
 from rmqkit.errors import ConfigError
 from rmqkit.spark.delta.lake_table import LakeTable
 from rmqkit.spark.delta.storage import LakeStorage
-from rmqkit.spark.pipelines.batches import add
+from rmqkit.spark.pipelines.ingest import add_batch
 from rmqkit.spark.pipelines.stats import LABELS_MAX, TOPICS_MAX, Hour, Spread, Stats, draw, stats, stats_of
 from tests.spark.lakes import NOON, QUERY, batch_offsets, part, queue_rows
 
@@ -59,7 +59,7 @@ def test_of_a_lake(spark, tmp_path):
     for number in range(2):
         each = part("T", 0, 10 * number, 10 * number + 10)
         made = queue_rows(spark, each, at=NOON + timedelta(hours=number))
-        add(table, made, query=QUERY, batch=number, offsets=batch_offsets(each))
+        add_batch(table, made, query=QUERY, batch=number, offsets=batch_offsets(each))
     found = stats(spark, path=tmp_path / "lake", since=NOON + timedelta(hours=1))
     assert [(hour.hour, hour.messages) for hour in found.hours] == [("2026-11-22-13", 10)]
     assert found.hours[0].latency_ms.max == 20
