@@ -17,7 +17,7 @@ Submodules:
 - `options`, `option_kinds`, `tables`: the options of a query, and of a table made in SQL.
 - `data_sources`: the classes that Spark instantiates for a query.
 - `columns`, `decode`, `decode_json`: the columns of a message; records to Arrow batches.
-- `link`, `checkpoints`: a worker's connection to one node; the checks of a stream's checkpoint.
+- `link`: a worker's connection to one node.
 - `source` reads topics in batches and streams, `sink` writes them, `store` reads store folders.
 - `delta`, `pipelines`, `audit`: the table of a lake, the jobs of `rmqkit pipeline`, the audit of
   drills.
