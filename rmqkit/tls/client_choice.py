@@ -62,8 +62,6 @@ def encrypted(plain: socket.socket, host: str, settings: "TlsClientSettings") ->
     from rmqkit.tls.contexts import client_context  # loads `ssl`
 
     try:
-        # Of a connection that is reset already, `wrap_socket` would leave a socket open.
-        plain.getpeername()
         return client_context(settings).wrap_socket(plain, server_hostname=host)
     except BaseException:
         plain.close()

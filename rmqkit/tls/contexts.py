@@ -7,8 +7,11 @@ A file that cannot be used is a ConfigError that names the key and the file.
 
 from __future__ import annotations
 
+import errno
+import os
 import re
 import ssl
+from typing import Any
 
 from rmqkit.errors import ConfigError
 from rmqkit.settings.tls_sections import (
@@ -25,6 +28,21 @@ REQUIREMENTS = {
     ClientAuth.OPTIONAL: ssl.CERT_OPTIONAL,
     ClientAuth.REQUIRE: ssl.CERT_REQUIRED,
 }
+
+
+class ClientSocket(ssl.SSLSocket):
+    """A socket that closes itself if its connection was reset before the handshake.
+
+    `wrap_socket` asks for the peer first. With an `SSLSocket` its error would leave the socket
+    open, and the caller has none to close.
+    """
+
+    def getpeername(self) -> Any:
+        try:
+            return super().getpeername()
+        except OSError as error:
+            self.close()
+            raise ConnectionResetError(errno.ECONNRESET, os.strerror(errno.ECONNRESET)) from error
 
 
 def server_context(settings: TlsServerSettings) -> ssl.SSLContext:
@@ -44,6 +62,7 @@ def server_context(settings: TlsServerSettings) -> ssl.SSLContext:
 def client_context(settings: TlsClientSettings) -> ssl.SSLContext:
     """Return the context of connections that a node or a client opens. Raises ConfigError."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.sslsocket_class = ClientSocket
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.options |= ssl.OP_NO_RENEGOTIATION
     if not settings.auth_server:
