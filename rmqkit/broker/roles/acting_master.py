@@ -8,8 +8,9 @@ A slave begins to act once all of this holds. `why_not` names the first conditio
 - The master was alive since the slave's start and is gone, or the slave has been up for
   `brokerNotActiveTimeoutMillis`: a group that was just started as a whole waits for its master.
 - Its log is a copy of its master's: neither foreign nor refused.
-- It has not answered its master for `RELEASE_MS` that it still follows it: with such an answer the
-  master releases due messages (`group_contact.py`), whose copies may still be on their way here.
+- It has not answered its master for `RELEASE_MS` that it still follows it, or its connection to the
+  master has ended. With such an answer the master releases due messages (`group_contact.py`), whose
+  copies may still be on their way here. After the end of the connection nothing is on its way.
 - Its queues have everything that its log has. Half a record at the end of the log does not count: a
   master that died during a transfer leaves one.
 
@@ -122,8 +123,9 @@ class ActingMaster:
         if no_copy:
             return no_copy, LOOK_MS
         vouched_ms = self._replication.answers.vouched_ms
-        if vouched_ms >= 0 and now_ms < vouched_ms + RELEASE_MS:
-            return "what its master has just released may be on its way", vouched_ms + RELEASE_MS - now_ms
+        is_copying = self._replication.follow.state == FOLLOWING
+        if is_copying and vouched_ms >= 0 and now_ms < vouched_ms + RELEASE_MS:
+            return "what its master has just released may be on its way", LOOK_MS
         if not self._has_dispatched(now_ms):
             return "its queues do not have all of its log yet", LOOK_MS
         return "", 0
