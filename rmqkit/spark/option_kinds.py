@@ -1,8 +1,8 @@
 """How an option is declared, and the kinds of options: types of values with their parsers.
 
 A parser takes the text of an option and returns its value. For the empty text it returns the value
-of an option that is not set. It raises ValueError or ClientError for a wrong text. The error says
-what is wrong, and does not name the option.
+of an option that is not set. For a wrong text it raises ValueError or ClientError, whose message
+says what is wrong with the text. `options.parse` puts the name of the option in front.
 """
 
 import re

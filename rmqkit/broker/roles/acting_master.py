@@ -122,9 +122,9 @@ class ActingMaster:
         no_copy = why_no_copy(self._replication)
         if no_copy:
             return no_copy, LOOK_MS
-        vouched_ms = self._replication.answers.vouched_ms
+        followed_ms = self._replication.answers.followed_ms
         is_copying = self._replication.follow.state == FOLLOWING
-        if is_copying and vouched_ms >= 0 and now_ms < vouched_ms + RELEASE_MS:
+        if is_copying and followed_ms >= 0 and now_ms < followed_ms + RELEASE_MS:
             return "what its master has just released may be on its way", LOOK_MS
         if not self._has_dispatched(now_ms):
             return "its queues do not have all of its log yet", LOOK_MS

@@ -173,8 +173,9 @@ def check_choice(options: SourceOptions, start: Mapping[str, Any]) -> None:
 def check_cluster(options: SourceOptions, view: Topics, start: Mapping[str, Any], seen: TopicSnapshot) -> str:
     """Check that the checkpoint is of the cluster that the query reads.
 
-    Return what is wrong if no broker is the same, or if the witness differs from the message at its
-    offset; else "". Raises ConfigError if the cluster's name differs.
+    Raises ConfigError if the cluster has another name. Returns a text if something else says that
+    it is another cluster or a new topic, so that the offsets are wrong: none of the checkpoint's
+    brokers is here, or the message at the witness's offset was stored at another time. Else "".
     """
     at = f"name servers {';'.join(options.namesrv)}"
     here, there = seen.clusters, clusters(start)

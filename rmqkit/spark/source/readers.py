@@ -106,8 +106,8 @@ class BatchReader(PartitionReader, DataSourceReader):
 class FilteringReader(BatchReader):
     """A batch reader that uses filters to read less.
 
-    It returns every filter to Spark, which applies them all. So what is read may include more
-    messages than the filters allow.
+    Some messages that it reads may not match the filters. So it returns every filter to Spark,
+    which applies them all to the rows.
     """
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
