@@ -114,7 +114,7 @@ class Process:
         self._turn_least_us, self._turn_more_us = world.turns.turn_us
         self._wake_least_us, self._wake_more_us = world.turns.wake_us
         self._wakes_late = world.turns.wake_us != (0, 0)
-        #: whether the planned turn is for input, and none after it
+        #: whether a wake-up is planned: more input does not plan another one
         self._is_waking = False
         self._ready: dict[Input, None] = {}
         self._notices: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()
@@ -204,7 +204,7 @@ class Process:
     def plan(self, due_us: int = 0) -> None:
         """Schedule a turn at `due_us`, but not before the previous turn is over.
 
-        Without `due_us` there is input: the turn begins once the process has woken up.
+        A time that is past means input or overdue work: the turn begins once the process has woken.
         """
         if not self.is_alive or self.is_paused:
             return

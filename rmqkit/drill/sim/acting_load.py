@@ -43,7 +43,7 @@ TIMES = {
     "retry_after_error_ms": 300,
     "rebalance_interval_ms": 4_000,
 }
-#: what several clients send at a tick shares turns
+#: clients send at multiples of this, so that brokers receive their requests in one turn
 TICK_MS = 50
 #: listeners work for `WORK_MS` on one message in this many
 WORKS_ONE_IN = 4
@@ -79,7 +79,7 @@ class ActingLoad(SimLoad):
         self.world_ms: Callable[[str, int], int] = lambda node, wall_ms: wall_ms - cluster.world.wall_start_ms
 
     def work_ms(self, batch: ListenerBatch) -> int:
-        """Return how long the listener works: it ends most batches in the turn that begins them."""
+        """Return how long the listener works: most batches end in the turn that begins them."""
         return 0 if batch.messages[0].queue_offset % WORKS_ONE_IN else WORK_MS
 
     def topics(self) -> list[str]:

@@ -94,6 +94,7 @@ def plan_of_seed(seed: int, *, mode: str = "", breaks: Sequence[str] = (), group
 
 def timers(chance: Random, seed: int) -> dict[str, str]:
     """Return settings of brokers with short heartbeats, so that a takeover takes seconds."""
+    # Drawn from these bounds, so that the rest of a seed's plan stays as it was.
     heartbeat_ms = 200 + chance.randint(200, 400) // 2
     return {
         ACTING: "true",

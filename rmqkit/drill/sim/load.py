@@ -128,7 +128,7 @@ class SimLoad(RecordedLoad):
         client.timers.after(500, lambda: begin_flow(write()))
 
     async def pause(self, client: Client, pause_ms: float) -> None:
-        """Wait about `pause_ms`: until the nearest tick that is not over."""
+        """Wait about `pause_ms`: until the nearest later tick."""
         now_ms, tick_ms = client.clock.mono_ms, self.tick_ms
         until_ms = max(round((now_ms + pause_ms) / tick_ms), now_ms // tick_ms + 1) * tick_ms
         await client.timers.sleep(until_ms - now_ms)

@@ -9,9 +9,9 @@ no file is read again.
 Each task of `write` gets its rows as Arrow batches (`mapInArrow`), writes them and returns its
 reports as its own rows. Spark passes on the rows of exactly one attempt of each task; files of
 other attempts are in no commit. Compared with Spark's own Parquet sink this needs half the time,
-since rows need no sort: a task of the source reads its queue in order. A Python data source would
-need two Python processes more on the driver. It also is the same code for each place that deltalake
-knows. Storage options may be credentials: they travel in the pickled function, which no plan shows.
+since rows need no sort: a task of the source reads its queue in order. The same code serves each
+place that deltalake knows. A Python data source would need two more Python processes on the driver.
+Storage options may be credentials: they travel in the pickled function, which no plan shows.
 """
 
 from __future__ import annotations
@@ -157,7 +157,7 @@ class _OpenFile:
         size = self._sink.tell()
         self._sink.close()
         self._storage.sync([self._path])
-        metadata, now_ms = self._writer.writer.metadata, time.time_ns() // 1_000_000
+        metadata, now_ms = self._writer.writer.metadata, wall_ms()
         queues = [(*key, offset) for key, offset in sorted(self._queues.items())]
         return FileReport(
             self._path, self._topic, self._hour, size, metadata.num_rows, now_ms, statistics(metadata), queues
@@ -203,6 +203,10 @@ def _bound(value: Any, *, is_up: bool = False) -> str | int | None:
         return value.isoformat()
     is_short = type(value) is int or (isinstance(value, str) and len(value) <= STATISTIC_CHARS_MAX)
     return value if is_short else None
+
+
+def wall_ms() -> int:
+    return time.time_ns() // 1_000_000
 
 
 # --- reading, and Spark's tasks

@@ -20,8 +20,7 @@ from typing import Any
 from rmqkit.errors import ConfigError, NoRoute
 from rmqkit.spark.option_kinds import EARLIEST, LATEST
 from rmqkit.spark.options import SourceOptions
-from rmqkit.spark.source.loss import DataLoss, OffsetBeyond
-from rmqkit.spark.source.ranges import Ends, QueueKey, clusters, flat, topics
+from rmqkit.spark.source.ranges import DataLoss, Ends, OffsetBeyond, QueueKey, clusters, flat, topics
 from rmqkit.spark.source.topics import Topics, TopicSnapshot
 from rmqkit.suggestions import suggest
 
@@ -38,7 +37,7 @@ def check_topics(options: SourceOptions, seen: TopicSnapshot, view: Topics) -> N
         raise NoRoute(f"there is no topic {topic} (name servers {';'.join(options.namesrv)}){hint}")
     if options.subscribe_pattern and options.where == "batch" and not seen.ends and not seen.silent:
         raise NoRoute(f"no topic matches subscribePattern {options.subscribe_pattern!r}")
-    for key in options.assign:
+    for key in sorted(options.assign):
         if key not in seen.ends and key.group not in seen.silent:
             there = ", ".join(f"{each.broker}:{each.queue}" for each in seen.ends if each.topic == key.topic) or "none"
             raise NoRoute(f"option assign: {key.name} does not exist or is not readable; readable queues: {there}")

@@ -112,8 +112,8 @@ class FilteringReader(BatchReader):
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
         self._narrowing = narrowing_of(filters)
-        if self._narrowing.tags and self._options.tags == "*":
-            self._options = replace(self._options, tags=" || ".join(self._narrowing.tags))
+        if not self._options.tags:
+            self._options = replace(self._options, tags=self._narrowing.tags)
         return filters
 
 

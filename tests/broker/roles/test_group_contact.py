@@ -122,7 +122,7 @@ def just_asked() -> tuple[Group, int]:
     followed_ms = group.slave.replication.answers.followed_ms
     assert group.slave.clock.mono_ms < followed_ms + RELEASE_MS
     assert not group.slave.roles.is_acting
-    assert "may be on its way" in group.slave.roles.acting.why_not
+    assert "may be in flight" in group.slave.roles.acting.why_not
     return group, followed_ms
 
 
