@@ -184,6 +184,26 @@ def test_what_arrives_while_a_process_wakes_up_is_taken_together():
     assert [now_us - start_us for _, now_us, _ in turns] == [2050], "killed as it woke up, it wakes up again"
 
 
+def test_timers_fire_at_multiples_of_their_resolution():
+    """Two nodes whose work is due at different times run it at the same time."""
+    world = World("timers", turns=TurnTimes((5, 0), timer_us=100_000))
+    ran: list[tuple[str, int]] = []
+
+    for number, name in enumerate(("a", "b")):
+        world.add_node(name, lambda ports, name=name: Toy(name, ports), f"10.0.0.{number + 1}")
+    world.run_for(50)
+    for name, due_ms in (("a", world.now_ms + 10), ("b", world.now_ms + 40), ("a", world.now_ms - 1)):
+        world.call(
+            name,
+            lambda node, due_ms=due_ms, name=name: node.duties.add(
+                f"work-{due_ms}", lambda now_ms: ran.append((name, now_ms)), due_ms
+            ),
+        )
+    begin_ms = world.now_ms
+    world.run_for(100)
+    assert ran == [("a", begin_ms), ("a", 1_100), ("b", 1_100)]
+
+
 # --- processes
 
 
