@@ -157,7 +157,7 @@ class _OpenFile:
         size = self._sink.tell()
         self._sink.close()
         self._storage.sync([self._path])
-        metadata, now_ms = self._writer.writer.metadata, wall_ms()
+        metadata, now_ms = self._writer.writer.metadata, time.time_ns() // 1_000_000
         queues = [(*key, offset) for key, offset in sorted(self._queues.items())]
         return FileReport(
             self._path, self._topic, self._hour, size, metadata.num_rows, now_ms, statistics(metadata), queues
@@ -203,10 +203,6 @@ def _bound(value: Any, *, is_up: bool = False) -> str | int | None:
         return value.isoformat()
     is_short = type(value) is int or (isinstance(value, str) and len(value) <= STATISTIC_CHARS_MAX)
     return value if is_short else None
-
-
-def wall_ms() -> int:
-    return time.time_ns() // 1_000_000
 
 
 # --- reading, and Spark's tasks

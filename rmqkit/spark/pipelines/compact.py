@@ -24,7 +24,7 @@ from urllib.parse import unquote
 import msgspec
 import pyarrow as pa
 
-from rmqkit.spark.delta.data_files import FILE_BYTES, PARTITIONS, FileReport, TaskWriter, stored_batches, wall_ms
+from rmqkit.spark.delta.data_files import FILE_BYTES, PARTITIONS, FileReport, TaskWriter, stored_batches
 from rmqkit.spark.delta.lake_table import LakeTable
 from rmqkit.spark.delta.storage import LakeError, LakeStorage
 from rmqkit.spark.pipelines import lake
@@ -63,7 +63,7 @@ def compact(
     least one hour ago are compacted. Afterwards files out of use for longer than `grace_ms` are
     removed. Raises LakeMissing, LakeError.
     """
-    now_ms = wall_ms() if now_ms is None else now_ms
+    now_ms = lake.wall_ms() if now_ms is None else now_ms
     before = now_ms - lake.HOUR_MS if before_hour is None else before_hour
     before = before if isinstance(before, str) else lake.hour_name(lake.millis(before))
     table = LakeTable(LakeStorage(path, storage_options))

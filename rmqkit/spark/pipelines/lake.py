@@ -10,6 +10,7 @@ From an object store the tasks read them with PyArrow (`data_files`).
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from itertools import pairwise
@@ -130,6 +131,10 @@ def vacuum(path: str | os.PathLike[str], *, grace_ms: int = GRACE_MS, storage_op
 
 
 # --- time
+
+
+def wall_ms() -> int:
+    return time.time_ns() // 1_000_000
 
 
 def millis(moment: Time) -> int:
