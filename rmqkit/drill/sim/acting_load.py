@@ -25,7 +25,7 @@ from rmqkit.client.message import Message, MessageExt
 from rmqkit.client.producers.outgoing_message import Prepare
 from rmqkit.client.producers.producer import ProducerCore, ProducerSettings
 from rmqkit.drill import workload
-from rmqkit.drill.history import FAULT_BITES, NODE_BACK, History, HistoryRow
+from rmqkit.drill.history import FAULT_BEGINS, FAULT_BITES, NODE_BACK, History, HistoryRow
 from rmqkit.drill.plan import Plan
 from rmqkit.drill.sim.acting_plans import ActingExtras
 from rmqkit.drill.sim.load import COMMIT_MS, RETRY_MS, WORK_MS, SimLoad, begin_flow
@@ -61,8 +61,9 @@ MACHINES = {
 #: the group whose listener fails, and one in how many messages fails at its first delivery
 RETRY = "retry"
 FAILS_ONE_IN = 8
-#: share of the steps in which a locker renews its locks, and in which it never releases them
-RENEWS, FORGETS = 0.3, 0.15
+#: share of the steps in which a locker renews its locks; in which it never releases them; and the
+#: same if a fault has begun meanwhile, so that locks outlive restarts
+RENEWS, FORGETS, FORGETS_AT_FAULT = 0.3, 0.15, 0.6
 
 
 class ActingLoad(SimLoad):
@@ -84,6 +85,8 @@ class ActingLoad(SimLoad):
     ):
         super().__init__(cluster, plan, history, now_ms, name=name, broker=broker)
         self.extras = extras
+        #: when a fault began last
+        self._fault_ms = 0
         self._level_max = max(workload.levels_ms(plan), default=0)
         self.times = dict(TIMES)
         self.lock_times = {"lock_interval_ms": extras.lease_ms // 4, "lock_live_ms": extras.lease_ms // 2}
@@ -113,6 +116,8 @@ class ActingLoad(SimLoad):
         if row.kind != "event":
             return
         self._level_max = LEVELS_FROM.get(row.key, self._level_max)
+        if row.key == FAULT_BEGINS:
+            self._fault_ms = row.invoke_ms
         if row.key == FAULT_BITES and workload.ORDERED not in self.given:
             self.given[workload.ORDERED] = {}
             self.client(f"{workload.ORDERED}-0", partial(self.push, workload.ORDERED, 0))
@@ -204,13 +209,15 @@ class ActingLoad(SimLoad):
                 await self.pause(client, order.pause_ms)
                 if not self.sending:
                     return
+                asked_ms = self.now_ms()
                 granted = await self._lock(client, name, order.queues)
                 chance = client.ports.entropy.random()
                 if chance < RENEWS and granted:
                     await self.pause(client, order.hold_ms)
                     granted = await self._lock(client, name, granted) or granted
                 await self.pause(client, order.hold_ms)
-                if granted and chance < 1 - FORGETS:
+                forgets = FORGETS_AT_FAULT if self._fault_ms > asked_ms else FORGETS
+                if granted and chance < 1 - forgets:
                     await self._unlock(client, name, granted)
 
         client.routes.watch(self.name)
