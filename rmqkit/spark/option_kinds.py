@@ -1,8 +1,8 @@
 """How an option is declared, and the kinds of options: types of values with their parsers.
 
 A parser takes the text of an option and returns its value. For the empty text it returns the value
-of an option that is not set. It raises ValueError or ClientError for a wrong text. The error says
-what is wrong, and does not name the option.
+of an option that is not set. For a wrong text it raises ValueError or RmqkitError, whose message
+says what is wrong with the text. `options.parse` puts the name of the option in front.
 """
 
 import re
@@ -104,6 +104,12 @@ def group_of(text: str) -> str:
     return text
 
 
+def tags_in(text: str) -> tuple[str, ...]:
+    from rmqkit.wire.bodies.subscription import tags_of
+
+    return tuple(tags_of(text))
+
+
 def _json(text: str, kind: Any, wanted: str) -> Any:
     try:
         return msgspec.json.decode(text, type=dict[str, dict[str, kind]])
@@ -113,17 +119,17 @@ def _json(text: str, kind: Any, wanted: str) -> Any:
         raise ValueError(f"not valid JSON ({error}): {text}") from None
 
 
-def assignment_of(text: str) -> tuple[QueueKey, ...]:
+def assignment_of(text: str) -> frozenset[QueueKey]:
     named = _json(text, _QueueIds, '{"topic": {"broker": [0, 1]}}') if text else {}
-    keys = {
+    keys = frozenset(
         QueueKey(topic, broker, queue)
         for topic, brokers in named.items()
         for broker, queues in brokers.items()
         for queue in queues
-    }
+    )
     if text and not keys:
         raise ValueError("it names no queue")
-    return tuple(sorted(keys))
+    return keys
 
 
 def _ends_of(text: str, words: tuple[str, ...], smallest: int) -> str | Ends:
@@ -141,13 +147,14 @@ def name_servers_of(text: str) -> tuple[str, ...]:
 Texts = Annotated[tuple[str, ...], list_of]
 NameServers = Annotated[tuple[str, ...], name_servers_of]
 Pattern = Annotated[str, pattern_of]
+Tags = Annotated[tuple[str, ...], tags_in]
 Group = Annotated[str, group_of]
 Switch = Annotated[bool, bool_of]
 Count = Annotated[int, lambda text: _with_unit(text, {"": 1}, "a whole number above 0") if text else 0]
 Size = Annotated[int, lambda text: _with_unit(text, _SIZES, "bytes, as in 500000, 64m or 1g") if text else 0]
 Duration = Annotated[int, lambda text: _with_unit(text, _DURATIONS_MS, "a time, as in 500ms, 30s, 15m or 1h")]
 Time = Annotated[int | None, time_of]
-Assignment = Annotated[tuple[QueueKey, ...], assignment_of]
+Assignment = Annotated[frozenset[QueueKey], assignment_of]
 #: A word, or an offset per queue, which may be LATEST, and at the start EARLIEST.
 Start = Annotated[str | Ends, lambda text: _ends_of(text, ("earliest", "latest", "group"), EARLIEST)]
 End = Annotated[str | Ends, lambda text: _ends_of(text, ("latest",), LATEST)]

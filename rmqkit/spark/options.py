@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Annotated, Any
 
-from rmqkit.errors import ClientError, ConfigError
+from rmqkit.errors import ConfigError, RmqkitError
 from rmqkit.spark import option_kinds as kinds
 from rmqkit.spark.option_kinds import Option, option
 from rmqkit.spark.source.ranges import OffsetRange, split
@@ -189,7 +189,7 @@ class SourceOptions:
         "The fields of `decode=json`, as DDL: `id bigint, name string`. Alternatively, "
         "`.schema(...)` may name them beside the columns of messages.",
     )
-    tags: str = option(
+    tags: kinds.Tags = option(
         READ,
         "Only messages with one of these tags: `TagA || TagB`. Brokers filter out the others.",
         "*",
@@ -241,7 +241,7 @@ class SourceOptions:
     @property
     def topics(self) -> tuple[str, ...]:
         """The topics that the options name; none with a pattern."""
-        return self.subscribe or tuple(dict.fromkeys(key.topic for key in self.assign))
+        return self.subscribe or tuple(sorted({key.topic for key in self.assign}))
 
     def selects(self, topic: str, broker: str = "", queue: int = -1) -> bool:
         """Whether the query reads a topic; if given, also the broker and the queue.
@@ -254,9 +254,9 @@ class SourceOptions:
             is_system = topic in SYSTEM_TOPICS or topic.startswith(SYSTEM_PREFIXES) or topic.endswith(SYSTEM_SUFFIX)
             is_of_group = topic.startswith("%") and not pattern.lstrip("^(").startswith("%")
             return not (is_system or is_of_group) and re.fullmatch(pattern, topic) is not None
-        return topic in self.subscribe or any(
-            key.topic == topic and broker in ("", key.broker) and queue in (-1, key.queue) for key in self.assign
-        )
+        if queue >= 0 and self.assign:
+            return (topic, broker, queue) in self.assign
+        return topic in self.subscribe or any(key.topic == topic and broker in ("", key.broker) for key in self.assign)
 
     def partitions(self, found: Sequence[OffsetRange]) -> list[OffsetRange]:
         """Split ranges into Spark's partitions."""
@@ -266,6 +266,7 @@ class SourceOptions:
 _BY_ATTRIBUTE: dict[str, Option] = {
     each.name: each.metadata["option"]._replace(
         name=re.sub(r"_([a-z])", lambda found: found[1].upper(), each.name),
+        # The types are objects, since this module does not postpone annotations.
         parse=getattr(each.type, "__metadata__", [str])[0],
     )
     for each in fields(SourceOptions)
@@ -321,7 +322,7 @@ def _unknown(key: str, where: str) -> str:
 def _value(known: Option, text: str) -> Any:
     try:
         return known.parse(text.strip())
-    except (ValueError, ClientError) as error:
+    except (ValueError, RmqkitError) as error:
         raise ConfigError(f"option {known.name}: {error}") from None
 
 

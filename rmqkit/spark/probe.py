@@ -1,4 +1,5 @@
-"""Checks whether Spark works here: runs a real query whose rows are made by workers.
+"""Checks whether Spark works here: runs real queries, one of Python functions and one of rmqkit's
+data source for store folders.
 
     python -m rmqkit.spark.probe
 
@@ -8,8 +9,10 @@ prints one JSON object: `{"spark": "4.3.0", "java": "17.0.15", "from": "PATH", .
 
 import json
 import sys
+import tempfile
 from collections.abc import Iterator, Mapping
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -40,6 +43,10 @@ def probe(spark: "SparkSession") -> Mapping[str, Any]:
     (python, is_found, total) = found[0]
     if len(found) != 1 or total != TASKS * sum(range(ROWS)):
         raise RmqkitError(f"a test query returned {total} instead of {TASKS * sum(range(ROWS))}")
+    if is_found:
+        with tempfile.TemporaryDirectory() as folder:  # a store without files
+            Path(folder, "commitlog").mkdir()
+            spark.read.format("rocketmq-store").load(folder).collect()
     jvm: Any = spark.sparkContext._jvm
     version = jvm.java.lang.System.getProperty("java.version")
     return {"spark": spark.version, "java": version, "python": python, "is_found": is_found}

@@ -34,13 +34,15 @@ class ClientSocket(ssl.SSLSocket):
     """A socket that closes itself if its connection was reset before the handshake.
 
     `wrap_socket` asks for the peer first. With an `SSLSocket` its error would leave the socket
-    open, and the caller has none to close.
+    open, and the caller has none to close. So an unconnected socket cannot be wrapped.
     """
 
     def getpeername(self) -> Any:
         try:
             return super().getpeername()
         except OSError as error:
+            if self.version() is not None:
+                raise
             self.close()
             raise ConnectionResetError(errno.ECONNRESET, os.strerror(errno.ECONNRESET)) from error
 

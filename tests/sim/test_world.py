@@ -13,6 +13,7 @@ from rmqkit.config import NetworkLimits
 from rmqkit.errors import RmqkitError
 from rmqkit.runtime.connection import Address, Connection
 from rmqkit.sim.net import NetProfile
+from rmqkit.sim.process import TurnTimes
 from rmqkit.sim.world import World
 from tests.contract.toys import Echo, Toy, pattern
 from tests.sim.toy_cluster import KEEPER, Writer, broken_day, build
@@ -156,6 +157,51 @@ def test_what_arrives_during_a_turn_is_taken_together():
     world.run_for(2000)
     keeper = world.node("keeper")
     assert len(keeper.kept) > keeper.turns
+
+
+def test_what_arrives_while_a_process_wakes_up_is_taken_together():
+    """A process that waits wakes up 50 µs after its first input."""
+    world = World("wake", turns=TurnTimes((5, 0), (50, 0)))
+    world.add_node("n", lambda ports: Toy("n", ports), "10.0.0.1")
+    world.run_for(10)
+    turns: list[tuple[int, int, int]] = []
+
+    def post(at_us: int) -> None:
+        world.at_us(at_us, lambda: world.process("n").post(lambda node: turns.append((at_us, world.now_us, node.turns))))
+
+    start_us = world.now_us + 1000
+    for later_us in (0, 20, 49, 60):
+        post(start_us + later_us)
+    world.run_for(2)
+    assert [(at_us - start_us, now_us - start_us) for at_us, now_us, _ in turns] == [(0, 50), (20, 50), (49, 50), (60, 110)]
+    assert len({turn for *_, turn in turns}) == 2
+    turns.clear()
+    start_us = world.now_us + 1000
+    post(start_us)
+    world.at_us(start_us + 20, lambda: (world.kill("n"), world.restart("n")))
+    post(start_us + 2000)
+    world.run_for(4)
+    assert [now_us - start_us for _, now_us, _ in turns] == [2050], "killed as it woke up, it wakes up again"
+
+
+def test_timers_fire_at_multiples_of_their_resolution():
+    """Two nodes whose work is due at different times run it at the same time."""
+    world = World("timers", turns=TurnTimes((5, 0), timer_us=100_000))
+    ran: list[tuple[str, int]] = []
+
+    for number, name in enumerate(("a", "b")):
+        world.add_node(name, lambda ports, name=name: Toy(name, ports), f"10.0.0.{number + 1}")
+    world.run_for(50)
+    for name, due_ms in (("a", world.now_ms + 10), ("b", world.now_ms + 40), ("a", world.now_ms - 1)):
+        world.call(
+            name,
+            lambda node, due_ms=due_ms, name=name: node.duties.add(
+                f"work-{due_ms}", lambda now_ms: ran.append((name, now_ms)), due_ms
+            ),
+        )
+    begin_ms = world.now_ms
+    world.run_for(100)
+    assert ran == [("a", begin_ms), ("a", 1_100), ("b", 1_100)]
 
 
 # --- processes

@@ -228,6 +228,7 @@ def test_promises_of_plug_ins_are_checked_where_workers_have_them(tmp_path, monk
 
 def test_a_checker_that_fails_or_needs_too_many_rows_is_inconclusive(monkeypatch):
     from rmqkit.drill.arrow import stored_history
+    from rmqkit.drill.promises.contract import chosen
     from rmqkit.spark import audit
     from rmqkit.spark.audit import run_check
 
@@ -237,6 +238,7 @@ def test_a_checker_that_fails_or_needs_too_many_rows_is_inconclusive(monkeypatch
     [run] = audit.found([(name, history, plan)])
     checked_run = run_check.check(run, 0)
     found = checked_run.found
+    assert set(found) == {each.name for each in chosen([make() for make in run_check.installed().values()], plan)}
     assert found["waits-bounded"].judgement is Judgement.INCONCLUSIVE
     assert f"one process holds {sends:,} rows" in found["waits-bounded"].why
     assert all("it needs 117 rows at once" in found[name].why for name in run_check.IN_PARTS), "the polls of nodes"

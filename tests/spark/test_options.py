@@ -92,7 +92,7 @@ def test_topics_are_chosen_in_one_way():
     with pytest.raises(ConfigError, match=r"option subscribe is missing.* make a temporary view"):
         parse({}, "batch")
     assigned = parse({"assign": '{"T": {"a": [1, 0]}}'}, "batch").assign
-    assert assigned == (QueueKey("T", "a", 0), QueueKey("T", "a", 1))
+    assert assigned == {QueueKey("T", "a", 0), QueueKey("T", "a", 1)}
     for wrong in ("[]", "{", '{"T": [0]}', '{"T": {"a": []}}', '{"T": {"a": ["0"]}}', "{}"):
         with pytest.raises(ConfigError, match="option assign: "):
             parse({"assign": wrong}, "batch")
@@ -181,5 +181,6 @@ def test_groups_are_checked():
 
 
 def test_tags_default_to_all():
-    assert stream().tags == "*"
-    assert stream(tags="A || B").tags == "A || B"
+    assert stream().tags == stream(tags="*").tags == ()
+    assert stream(tags="A || B").tags == ("A", "B")
+    assert refused(tags="||") == "option tags: subscription '||' names no tag"

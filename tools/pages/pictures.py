@@ -98,7 +98,7 @@ RETURN = Exchange(
     gap=235,
 )
 
-# rmqkit/spark/source/readers.py, rmqkit/spark/pipelines/{ingest,batches}.py
+# rmqkit/spark/source/readers.py, rmqkit/spark/pipelines/ingest.py
 INGEST = Exchange(
     "A batch of an ingest: the executors read and write files, and one commit of the Delta table adds them",
     ("brokers", "executors", "driver", "lake"),

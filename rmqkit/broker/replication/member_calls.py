@@ -138,8 +138,9 @@ class MemberAnswers:
         self._follower = follower
         #: whether this slave acts for its master, or its name servers no longer list the master
         self._is_master_given_up = is_master_given_up
-        #: when this slave last answered that its master is not given up (monotonic ms), -1: never
-        self.vouched_ms = -1
+        #: when this slave last answered, whoever asked, that its master is not given up (monotonic
+        #: ms); -1: never
+        self.followed_ms = -1
         #: controller mode: whether the controllers have named this master; else every one is
         self.is_elected: Callable[[Address], bool] = lambda master: True
         #: called when a returning master has announced itself and this slave follows it
@@ -164,7 +165,7 @@ class MemberAnswers:
         if self._is_slave:
             given_up = self._is_master_given_up() or None
             if not given_up and args.broker_name is None:
-                self.vouched_ms = self._context.clock.mono_ms
+                self.followed_ms = self._context.clock.mono_ms
             return ExchangeHAInfoResponse(log_end=self._store.offset_written, master_given_up=given_up)
         same = log_tail.is_same(self._store, LogTail(args.tail_offset, args.tail_size, args.tail_crc))
         return ExchangeHAInfoResponse(

@@ -10,7 +10,8 @@ A slave begins to act once all of this holds. `why_not` names the first conditio
 - Its log is a copy of its master's: neither foreign nor refused.
 - It has not answered its master for `RELEASE_MS` that it still follows it, or its connection to the
   master has ended. With such an answer the master releases due messages (`group_contact.py`), whose
-  copies may still be on their way here. After the end of the connection nothing is on its way.
+  copies may still be in flight. None is after the end of the connection. What a reset connection
+  lost, the master and this slave both release.
 - Its queues have everything that its log has. Half a record at the end of the log does not count: a
   master that died during a transfer leaves one.
 
@@ -24,6 +25,7 @@ from typing import TYPE_CHECKING
 from rmqkit.broker.context import BrokerContext
 from rmqkit.broker.replication.ha_state import FOLLOWING
 from rmqkit.broker.replication.replication import Replication
+from rmqkit.broker.roles.group_contact import ANSWER_MS
 from rmqkit.broker.roles.pre_online import why_no_copy
 from rmqkit.broker.roles.role import MASTER_ID, Online, Role
 from rmqkit.store.contract import StorageEngine
@@ -35,8 +37,9 @@ DUTY = "roles-acting"
 #: how often a slave checks again if only time, or work of its own, keeps it from acting
 LOOK_MS = 50
 RIPE_LOOK_MS = 250
-#: longer than an answer to the master counts there (`ANSWER_MS`), and the way back of a copy
-RELEASE_MS = 400
+#: until the copies that an answer allowed have arrived: the time for which the answer counts, and
+#: 100 ms for the transfer
+RELEASE_MS = ANSWER_MS + 100
 #: dispatch counts as finished after this long without progress
 STUCK_MS = 100
 
@@ -122,10 +125,10 @@ class ActingMaster:
         no_copy = why_no_copy(self._replication)
         if no_copy:
             return no_copy, LOOK_MS
-        vouched_ms = self._replication.answers.vouched_ms
+        followed_ms = self._replication.answers.followed_ms
         is_copying = self._replication.follow.state == FOLLOWING
-        if is_copying and vouched_ms >= 0 and now_ms < vouched_ms + RELEASE_MS:
-            return "what its master has just released may be on its way", LOOK_MS
+        if is_copying and followed_ms >= 0 and now_ms < followed_ms + RELEASE_MS:
+            return "copies of what its master has just released may be in flight", LOOK_MS
         if not self._has_dispatched(now_ms):
             return "its queues do not have all of its log yet", LOOK_MS
         return "", 0

@@ -195,7 +195,8 @@ class PushConsumerCore:
         if self.works.get(work.queue) is work:
             del self.works[work.queue]
         work.dropped = True
-        # Not a timer for each queue: rounds a moment apart would each try all of these queues.
+        # One round for all refused queues. With a timer for each queue, every timer would begin a
+        # round that asks for all of them.
         self._rebalance.later(pause_ms)
 
     def drop(self, work: QueueWork, why: str) -> None:

@@ -58,7 +58,7 @@ class Rebalance:
         self.rounds.soon()
 
     def later(self, pause_ms: int) -> None:
-        """Run a round after `pause_ms`, unless one runs before."""
+        """Run a round after `pause_ms`, unless one is due earlier."""
         self.rounds.later(pause_ms)
 
     async def _topic(self, topic: str) -> bool:

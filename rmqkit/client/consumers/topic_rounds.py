@@ -1,8 +1,9 @@
 """TopicRounds: repeats a step for each topic of a consumer, to find which queues it works on.
 
-A round runs every `interval_ms`, at once when `soon` is called or the route of a topic changes, and
-every second while a step of the last round was incomplete or failed, every 10 s if access control
-refused a step. Rounds do not overlap.
+A round runs every `interval_ms`, at once when `soon` is called or the route of a topic changes, at
+the given time when `later` is called, every second while a step of the last round was incomplete or
+failed, and every 10 s if access control refused a step. Rounds do not overlap: one that comes due
+during another runs right after it.
 
 Source: `client/.../impl/consumer/RebalanceService.java`.
 """
@@ -55,11 +56,10 @@ class TopicRounds:
 
     def soon(self) -> None:
         """Run a round now or, during a round, right after it."""
-        self._run_again = self._running
-        self.client.duties.wake(self._duty, self.client.clock.mono_ms)
+        self.later(0)
 
     def later(self, pause_ms: int) -> None:
-        """Run a round after `pause_ms`, unless one runs before."""
+        """Run a round after `pause_ms`, unless one is due earlier. Rounds do not overlap."""
         self.client.duties.wake(self._duty, self.client.clock.mono_ms + pause_ms)
 
     def _route_changed(self, topic: str) -> None:

@@ -13,15 +13,16 @@ from rmqkit.broker.roles import Online
 from rmqkit.drill import workload
 from rmqkit.drill.plan import Plan
 from rmqkit.drill.roles import RoleRows
-from rmqkit.drill.sim.acting_load import ActingLoad
+from rmqkit.drill.sim.acting_load import TICK_MS, ActingLoad
 from rmqkit.drill.sim.acting_plans import ActingExtras
 from rmqkit.drill.sim.driver import TOPIC, SimDriver
 from rmqkit.drill.sim.load import SimLoad
 from rmqkit.sim.cluster import SimCluster
 from rmqkit.sim.process import TurnTimes
 
-#: about what turns of real processes take: input that arrives within that time shares a turn
-TURNS = TurnTimes(turn_us=(50, 300), wake_us=(50, 400))
+#: About what turns of real processes take: input that arrives within that time shares a turn. All
+#: processes wake for their timers at the same times, so their requests share turns too.
+TURNS = TurnTimes(turn_us=(50, 300), wake_us=(50, 400), timer_us=TICK_MS * 1000)
 #: the family `replicas` has more frames in pieces
 CUT_CHANCE = 0.05
 #: how often clients send heartbeats to brokers
@@ -83,6 +84,7 @@ class RoleDriver(SimDriver):
 class ActingDriver(RoleDriver):
     """As `RoleDriver`, with name servers and locks."""
 
+    observer = "app-0"
     turns = TURNS
     cut_chance = CUT_CHANCE
 

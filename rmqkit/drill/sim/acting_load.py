@@ -25,7 +25,7 @@ from rmqkit.client.message import Message, MessageExt
 from rmqkit.client.producers.outgoing_message import Prepare
 from rmqkit.client.producers.producer import ProducerCore, ProducerSettings
 from rmqkit.drill import workload
-from rmqkit.drill.history import FAULT_BITES, History, HistoryRow
+from rmqkit.drill.history import FAULT_BEGINS, FAULT_BITES, NODE_BACK, History, HistoryRow
 from rmqkit.drill.plan import Plan
 from rmqkit.drill.sim.acting_plans import ActingExtras
 from rmqkit.drill.sim.load import COMMIT_MS, RETRY_MS, WORK_MS, SimLoad, begin_flow
@@ -38,27 +38,39 @@ from rmqkit.wire.fastjson import MessageQueue
 from rmqkit.wire.uniqueids import UniqueIds
 
 TIMES = {
-    "suspend_ms": 1_000,
+    "suspend_ms": 1_500,
     "pull_timeout_ms": 2_000,
     "retry_after_error_ms": 300,
     "rebalance_interval_ms": 4_000,
+    "persist_interval_ms": 500,
 }
-#: what several clients send at a tick shares turns
-TICK_MS = 50
+#: clients send at multiples of this, so that brokers receive their requests in one turn
+TICK_MS = 100
 #: listeners work for `WORK_MS` on one message in this many
 WORKS_ONE_IN = 4
 LOCK_TIMEOUT_MS = 600
+#: Event → the highest delay level that is sent from then on. So a drill does not wait long at its
+#: end. The messages of the highest level are sent before the fault.
+LEVELS_FROM = {FAULT_BITES: 2, NODE_BACK: 1}
+#: Clients share two machines, as those of an application share a process and its connections. The
+#: members of a group are on different machines.
+MACHINES = {
+    **dict.fromkeys(("writer-0", "writer-2", "pull-0", "push-0", "delayed-0", "locker-0"), "app-0"),
+    **dict.fromkeys(("writer-1", "delayer", "late-0", "push-1", "ordered-0", "retry-0", "locker-1"), "app-1"),
+}
 #: the group whose listener fails, and one in how many messages fails at its first delivery
 RETRY = "retry"
 FAILS_ONE_IN = 8
-#: share of the steps in which a locker renews its locks, and in which it never releases them
-RENEWS, FORGETS = 0.3, 0.15
+#: share of the steps in which a locker renews its locks; in which it never releases them; and the
+#: same if a fault has begun meanwhile, so that locks outlive restarts
+RENEWS, FORGETS, FORGETS_AT_FAULT = 0.3, 0.15, 0.6
 
 
 class ActingLoad(SimLoad):
     """Writers, readers, the delayer and lockers of one drill."""
 
     tick_ms = TICK_MS
+    machines = MACHINES
 
     def __init__(
         self,
@@ -73,13 +85,16 @@ class ActingLoad(SimLoad):
     ):
         super().__init__(cluster, plan, history, now_ms, name=name, broker=broker)
         self.extras = extras
+        #: when a fault began last
+        self._fault_ms = 0
+        self._level_max = max(workload.levels_ms(plan), default=0)
         self.times = dict(TIMES)
         self.lock_times = {"lock_interval_ms": extras.lease_ms // 4, "lock_live_ms": extras.lease_ms // 2}
         #: (node, wall time of its machine) → virtual time, in ms
         self.world_ms: Callable[[str, int], int] = lambda node, wall_ms: wall_ms - cluster.world.wall_start_ms
 
     def work_ms(self, batch: ListenerBatch) -> int:
-        """Return how long the listener works: it ends most batches in the turn that begins them."""
+        """Return how long the listener works: most batches end in the turn that begins them."""
         return 0 if batch.messages[0].queue_offset % WORKS_ONE_IN else WORK_MS
 
     def topics(self) -> list[str]:
@@ -88,19 +103,24 @@ class ActingLoad(SimLoad):
     def begin(self) -> None:
         super().begin()
         if workload.levels_ms(self.plan):
-            self.cluster.client(f"{workload.DELAYED}-0", self._delayed)
-            self.cluster.client(workload.DELAYER, self._delayer)
+            self.client(f"{workload.DELAYED}-0", self._delayed)
+            self.client(workload.DELAYER, self._delayer)
         if self.extras.retries:
             self.given[RETRY] = {}
-            self.cluster.client(f"{RETRY}-0", self._retry)
+            self.client(f"{RETRY}-0", self._retry)
         for number in range(workload.LOCKERS):
-            self.cluster.client(workload.locker_name(number), partial(self._locker, number))
+            self.client(workload.locker_name(number), partial(self._locker, number))
 
     def seen(self, row: HistoryRow) -> None:
         super().seen(row)
-        if row.kind == "event" and row.key == FAULT_BITES and workload.ORDERED not in self.given:
+        if row.kind != "event":
+            return
+        self._level_max = LEVELS_FROM.get(row.key, self._level_max)
+        if row.key == FAULT_BEGINS:
+            self._fault_ms = row.invoke_ms
+        if row.key == FAULT_BITES and workload.ORDERED not in self.given:
             self.given[workload.ORDERED] = {}
-            self.cluster.client(f"{workload.ORDERED}-0", partial(self.push, workload.ORDERED, 0))
+            self.client(f"{workload.ORDERED}-0", partial(self.push, workload.ORDERED, 0))
 
     # --- delayed messages
 
@@ -110,7 +130,8 @@ class ActingLoad(SimLoad):
         delays_ms = workload.levels_ms(self.plan)
 
         async def write() -> None:
-            for order in workload.delay_script(self.plan):
+            for drawn in workload.delay_script(self.plan):
+                order = drawn._replace(level=min(drawn.level, self._level_max))
                 await self.pause(client, order.pause_ms)
                 if not self.sending:
                     return
@@ -188,13 +209,15 @@ class ActingLoad(SimLoad):
                 await self.pause(client, order.pause_ms)
                 if not self.sending:
                     return
+                asked_ms = self.now_ms()
                 granted = await self._lock(client, name, order.queues)
                 chance = client.ports.entropy.random()
                 if chance < RENEWS and granted:
                     await self.pause(client, order.hold_ms)
                     granted = await self._lock(client, name, granted) or granted
                 await self.pause(client, order.hold_ms)
-                if granted and chance < 1 - FORGETS:
+                forgets = FORGETS_AT_FAULT if self._fault_ms > asked_ms else FORGETS
+                if granted and chance < 1 - forgets:
                     await self._unlock(client, name, granted)
 
         client.routes.watch(self.name)

@@ -9,7 +9,7 @@ requests of several clients in one turn, and write, replicate and deliver their 
 seed has as many messages in fewer turns.
 """
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
 from typing import Any
 
@@ -46,6 +46,8 @@ class SimLoad(RecordedLoad):
     readers: tuple[str, ...] = (workload.PULL, workload.PUSH)
     #: pauses of clients end at multiples of this
     tick_ms = 1
+    #: client → the machine that it shares with others; any other client has one of its own
+    machines: Mapping[str, str] = {}
 
     def __init__(
         self, cluster: SimCluster, plan: Plan, history: History, now_ms: Callable[[], int], *, name: str, broker: str
@@ -86,14 +88,14 @@ class SimLoad(RecordedLoad):
     def begin(self) -> None:
         """Start the writers and readers. The topics must exist."""
         for number in range(workload.PUSH_MEMBERS):
-            self.cluster.client(f"push-{number}", partial(self.push, workload.PUSH, number))
-        self.cluster.client("pull-0", partial(self._pull, workload.PULL))
+            self.client(f"push-{number}", partial(self.push, workload.PUSH, number))
+        self.client("pull-0", partial(self._pull, workload.PULL))
         self.begin_writers()
 
     def begin_writers(self) -> None:
         """Start the writers, and have every row of the history seen."""
         for number in range(self.plan.writers):
-            self.cluster.client(workload.writer_name(number), partial(self._writer, number))
+            self.client(workload.writer_name(number), partial(self._writer, number))
         self.history.on_row = self.seen
 
     def seen(self, row: HistoryRow) -> None:
@@ -106,7 +108,15 @@ class SimLoad(RecordedLoad):
         """Start the late group, once."""
         if workload.LATE not in self.given:
             self.given[workload.LATE] = {}
-            self.cluster.client("late-0", partial(self._pull, workload.LATE))
+            self.client("late-0", partial(self._pull, workload.LATE))
+
+    def client(self, name: str, begin: Callable[[Client], Any]) -> None:
+        """Start a client: `begin` gets the client node of its machine."""
+        machine = self.machines.get(name, name)
+        if machine in self.cluster.world.names:
+            self.cluster.world.call(machine, begin)
+        else:
+            self.cluster.client(machine, begin)
 
     # --- writing
 
@@ -128,7 +138,7 @@ class SimLoad(RecordedLoad):
         client.timers.after(500, lambda: begin_flow(write()))
 
     async def pause(self, client: Client, pause_ms: float) -> None:
-        """Wait about `pause_ms`: until the nearest tick that is not over."""
+        """Wait about `pause_ms`: until the nearest later tick."""
         now_ms, tick_ms = client.clock.mono_ms, self.tick_ms
         until_ms = max(round((now_ms + pause_ms) / tick_ms), now_ms // tick_ms + 1) * tick_ms
         await client.timers.sleep(until_ms - now_ms)

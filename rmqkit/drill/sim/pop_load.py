@@ -36,7 +36,7 @@ class SimPoppers:
 
     def begin(self) -> None:
         for number in range(scripts.POP_MEMBERS):
-            self._load.cluster.client(scripts.popper(number), partial(self._member, number))
+            self._load.client(scripts.popper(number), partial(self._member, number))
 
     def _member(self, number: int, client: Client) -> None:
         load, name = self._load, scripts.popper(number)

@@ -4,7 +4,6 @@ Steady means that each service has worked within the last `FRESH_MS`. At the end
 until nothing is pending.
 """
 
-from rmqkit.drill import workload
 from rmqkit.drill.sim.acting_driver import ActingDriver
 from rmqkit.drill.sim.driver import TOPIC
 from rmqkit.drill.sim.load import SimLoad
@@ -16,8 +15,6 @@ FRESH_MS = 2_500
 
 class ServiceDriver(ActingDriver):
     """As `ActingDriver`, for plans with services."""
-
-    observer = workload.writer_name(0)
 
     def _made_load(self) -> SimLoad:
         load = ServiceLoad(self.cluster, self.plan, self.history, self.now_ms, name=TOPIC, broker=self._broker)

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from rmqkit.client.message import MessageExt
 from rmqkit.drill.history import History
 from rmqkit.drill.plan import POP, TIMERS, TRANSACTIONS, Plan
+from rmqkit.drill.services import scripts
 from rmqkit.drill.sim.acting_load import TICK_MS, TIMES
 from rmqkit.drill.sim.load import SimLoad
 from rmqkit.drill.sim.pop_load import SimPoppers
@@ -17,12 +18,19 @@ from rmqkit.drill.sim.transaction_load import SimTransactions
 from rmqkit.runtime.connection import Address
 from rmqkit.sim.cluster import SimCluster
 
+#: As in `acting_load.py`. Producers of transactions have machines of their own, because they die.
+MACHINES = {
+    **dict.fromkeys(("writer-0", "writer-2", scripts.TIMER_WRITER, scripts.TRANSACTION_READER, scripts.popper(0)), "app-0"),
+    **dict.fromkeys(("writer-1", scripts.TIMER_READER, scripts.popper(1)), "app-1"),
+}
+
 
 class ServiceLoad(SimLoad):
     """Plain writers, and the clients of the plan's services."""
 
     readers = ()
     tick_ms = TICK_MS
+    machines = MACHINES
 
     def __init__(
         self, cluster: SimCluster, plan: Plan, history: History, now_ms: Callable[[], int], *, name: str, broker: str

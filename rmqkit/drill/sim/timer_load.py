@@ -31,8 +31,8 @@ class SimTimers:
         self._stored_ms = stored_ms
 
     def begin(self) -> None:
-        self._load.cluster.client(scripts.TIMER_READER, self._reader)
-        self._load.cluster.client(scripts.TIMER_WRITER, self._writer)
+        self._load.client(scripts.TIMER_READER, self._reader)
+        self._load.client(scripts.TIMER_WRITER, self._writer)
 
     def _reader(self, client: Client) -> None:
         def given(message: MessageExt) -> None:

@@ -49,10 +49,10 @@ class SimTransactions:
         self._sequence = count()
 
     def begin(self) -> None:
-        self._load.cluster.client(scripts.TRANSACTION_READER, self._reader)
+        self._load.client(scripts.TRANSACTION_READER, self._reader)
         for number in range(scripts.TRANSACTION_MEMBERS):
             self._scripts[number] = scripts.transaction_script(self._load.plan, number)
-            self._load.cluster.client(scripts.transaction_member(number), partial(self._producer, number))
+            self._load.client(scripts.transaction_member(number), partial(self._producer, number))
 
     def _reader(self, client: Client) -> None:
         def given(message: MessageExt) -> None:

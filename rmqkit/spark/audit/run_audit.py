@@ -58,6 +58,7 @@ def audit(
     known = found(runs)
     judged = {run.name: run for run in known if not run.why}
     with jobs(spark, on_progress):
+        # An RDD: its tasks take and return objects, not rows.
         largest_first = sorted(judged.values(), key=lambda run: -run.rows())
         tasks = spark.sparkContext.parallelize(largest_first, max(1, len(judged)))
         checked = {each.run: each for each in tasks.map(partial(run_check.check, process_rows=process_rows)).collect()}

@@ -9,9 +9,9 @@ no file is read again.
 Each task of `write` gets its rows as Arrow batches (`mapInArrow`), writes them and returns its
 reports as its own rows. Spark passes on the rows of exactly one attempt of each task; files of
 other attempts are in no commit. Compared with Spark's own Parquet sink this needs half the time,
-since rows need no sort: a task of the source reads its queue in order. A Python data source would
-need two Python processes more on the driver. It also is the same code for each place that deltalake
-knows. Storage options may be credentials: they travel in the pickled function, which no plan shows.
+since rows need no sort: a task of the source reads its queue in order. The same code serves each
+place that deltalake knows. A Python data source would need two more Python processes on the driver.
+Storage options may be credentials: they travel in the pickled function, which no plan shows.
 """
 
 from __future__ import annotations

@@ -155,7 +155,10 @@ def decode(transactions: Mapping[str, int]) -> Ledger:
 def encode(
     known: Ledger, ranges: Sequence[OffsetRange], clusters: Mapping[str, Iterable[str]], query: str | None, batch: int
 ) -> dict[str, int]:
-    """Return the transactions of a batch that covers `ranges`, on top of what is known."""
+    """Return the transactions that a batch adds to those in `known`.
+
+    `ranges` are the offsets that the batch covers, `batch` is its number in the query.
+    """
     made = {} if query is None else {query: max(batch, known.batches.get(query, batch))}
     covered = added(known.covered, ranges)
     for key in dict.fromkeys(each.key for each in ranges if each.size):

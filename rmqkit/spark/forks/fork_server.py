@@ -21,6 +21,7 @@ for instance after Ctrl-C in a pipeline; here the worker just ends.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import gc
 import marshal
@@ -90,6 +91,8 @@ def start() -> tuple[Path, subprocess.Popen[bytes]] | None:
         number = listener.fileno()
         command = [sys.executable, *COMMAND, str(number)]
         process = subprocess.Popen(command, stdin=subprocess.PIPE, env=given | os.environ, pass_fds=[number])
+    assert process.stdin is not None
+    atexit.register(process.stdin.close)
     # Nobody waits for it: it ends after this process and the JVM, which has processes of it.
     process.returncode = 0
     return program, process

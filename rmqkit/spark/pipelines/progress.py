@@ -84,8 +84,8 @@ class ProgressMetrics:
 
     `pipeline` is a label of all metrics. `address` is `HOST:PORT`; with port 0 the system chooses
     one, and in the context the attribute is what the server listens on. Raises ConfigError for
-    another text, or if prometheus-client is missing; opening the context does if the address cannot
-    be listened on.
+    another text, or if prometheus-client is missing. Entering the context raises it if nothing can
+    listen at the address.
     """
 
     def __init__(self, pipeline: str, address: str, *, topics: str = "", wall_s: Callable[[], float] = time.time) -> None:

@@ -209,7 +209,7 @@ def draw(found: Stats, path: Path) -> None:
 
 
 def page(found: Stats, source: str) -> str:
-    """Return the page. `source` says what was measured: topics, or the path of a lake.
+    """Return an HTML page of the statistics. Its title names `source`: topics, or a lake's path.
 
     Raises ImportError without jinja2 or matplotlib.
     """

@@ -93,7 +93,7 @@ class PaceServer:
         self.place = f"{host}:{self._listener.getsockname()[1]}/{self._secret}"
         self._clock = clock
         self._lock = threading.Lock()
-        #: Returns the pace of a job and its rate.
+        #: Finds or makes the pace of a job at a rate. Under `_lock`.
         self.pace = functools.lru_cache(JOBS_MAX)(lambda _job, per_second: SendPace(per_second))
         self._room = threading.BoundedSemaphore(TASKS_MAX)
         threading.Thread(target=self._accept, name="spark-pace", daemon=True).start()
@@ -180,6 +180,7 @@ class SharedPace:
 
 #: Returns the server of this process for a host and port. A process has one session at a time.
 _server = functools.cache(PaceServer)
+#: `cache` may make two at once.
 _lock = threading.Lock()
 
 
@@ -198,6 +199,15 @@ def serve_pace(spark: SparkSession) -> PaceServer:
 
     Raises:
         OSError: The driver's address cannot be listened on, or the port is taken.
+
+    Example:
+        Send at most 500 rows per second from a session that a notebook server created:
+
+            from rmqkit.spark import serve_pace
+
+            serve_pace(spark)
+            paced = rows.write.format("rocketmq").option("messagesPerSecond", 500)
+            paced.option("topic", "orders").mode("append").save()
     """
     settings = spark.sparkContext.getConf()
     host = settings.get("spark.driver.host", None) or "127.0.0.1"

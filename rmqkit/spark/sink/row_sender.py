@@ -153,10 +153,17 @@ class RowSender:
 
     # --- the task's side
 
-    def put(self, number: int, message: Message, queue: int | None, broker: str | None, key: str | None) -> None:
+    def put(
+        self,
+        number: int,
+        message: Message,
+        queue: int | None = None,
+        broker: str | None = None,
+        ordering_key: str | None = None,
+    ) -> None:
         """Queue a row for sending. Block while the window is full or the pace requires it.
 
-        `key` is the ordering key. Raises WriteFailed, for this row or for an earlier one.
+        Raises WriteFailed, for this row or for an earlier one.
         """
         size = len(message.body) + sum(len(name) + len(value) + 2 for name, value in message.properties.items())
         is_delayed = message.delay_level or message.delay_ms or message.deliver_at_ms is not None
@@ -164,7 +171,7 @@ class RowSender:
         try:
             if self._pace is not None and (pause_s := self._pace.pause_s(time.monotonic())) > 0:
                 self._idle(pause_s)
-            target = self._target(message.topic, queue, broker, key)
+            target = self._target(message.topic, queue, broker, ordering_key)
         except ClientError as error:
             raise self._failed(row, str(error)) from None
         place = (message.topic, number % LANES if target is None else target)

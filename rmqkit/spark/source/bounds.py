@@ -20,8 +20,7 @@ from typing import Any
 from rmqkit.errors import ConfigError, NoRoute
 from rmqkit.spark.option_kinds import EARLIEST, LATEST
 from rmqkit.spark.options import SourceOptions
-from rmqkit.spark.source.loss import DataLoss, OffsetBeyond
-from rmqkit.spark.source.ranges import Ends, QueueKey, clusters, flat, topics
+from rmqkit.spark.source.ranges import DataLoss, Ends, OffsetBeyond, QueueKey, clusters, flat, topics
 from rmqkit.spark.source.topics import Topics, TopicSnapshot
 from rmqkit.suggestions import suggest
 
@@ -38,7 +37,7 @@ def check_topics(options: SourceOptions, seen: TopicSnapshot, view: Topics) -> N
         raise NoRoute(f"there is no topic {topic} (name servers {';'.join(options.namesrv)}){hint}")
     if options.subscribe_pattern and options.where == "batch" and not seen.ends and not seen.silent:
         raise NoRoute(f"no topic matches subscribePattern {options.subscribe_pattern!r}")
-    for key in options.assign:
+    for key in sorted(options.assign):
         if key not in seen.ends and key.group not in seen.silent:
             there = ", ".join(f"{each.broker}:{each.queue}" for each in seen.ends if each.topic == key.topic) or "none"
             raise NoRoute(f"option assign: {key.name} does not exist or is not readable; readable queues: {there}")
@@ -173,8 +172,9 @@ def check_choice(options: SourceOptions, start: Mapping[str, Any]) -> None:
 def check_cluster(options: SourceOptions, view: Topics, start: Mapping[str, Any], seen: TopicSnapshot) -> str:
     """Check that the checkpoint is of the cluster that the query reads.
 
-    Return what is wrong if no broker is the same, or if the witness differs from the message at its
-    offset; else "". Raises ConfigError if the cluster's name differs.
+    Raises ConfigError if the cluster has another name. Returns a text if something else says that
+    it is another cluster or a new topic, so that the offsets are wrong: none of the checkpoint's
+    brokers is here, or the message at the witness's offset was stored at another time. Else "".
     """
     at = f"name servers {';'.join(options.namesrv)}"
     here, there = seen.clusters, clusters(start)

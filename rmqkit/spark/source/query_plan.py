@@ -28,8 +28,20 @@ from typing import Any
 from rmqkit.errors import ConfigError, PeerUnreachable, RmqkitError
 from rmqkit.spark.options import SourceOptions
 from rmqkit.spark.source import bounds
-from rmqkit.spark.source.loss import DataLoss, QueueClosed
-from rmqkit.spark.source.ranges import Ends, OffsetRange, QueueKey, between, clusters, count, flat, nested, share, waiting
+from rmqkit.spark.source.ranges import (
+    DataLoss,
+    Ends,
+    OffsetRange,
+    QueueClosed,
+    QueueKey,
+    between,
+    clusters,
+    count,
+    flat,
+    nested,
+    share,
+    waiting,
+)
 from rmqkit.spark.source.topics import Topics, TopicSnapshot
 
 LOOK_PAUSE_S = 0.5
@@ -47,7 +59,10 @@ class BrokerDown(RmqkitError):
 
 
 class StreamPlan:
-    """Plans one stream; a batch uses only `whole_look`. Offsets are in the form of `Offsets`."""
+    """Plans one stream; a batch uses only `whole_look`.
+
+    Offsets are in the form in which Spark stores them (`ranges`).
+    """
 
     def __init__(
         self,

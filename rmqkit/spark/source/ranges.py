@@ -1,4 +1,4 @@
-"""Offsets and ranges of queues: arithmetic without a cluster, a clock or Spark.
+"""Offsets and ranges of queues, without a cluster, a clock or Spark; and errors about lost ranges.
 
 **Offsets** are what Spark stores in a checkpoint: nested dicts of topic, broker name, queue id (as
 text) and the next offset to read. They are sorted at every level, because Spark compares their JSON
@@ -14,6 +14,8 @@ again after a restart. A queue never leaves the offsets. It goes back only if lo
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate, pairwise
 from typing import Any, NamedTuple
+
+from rmqkit.errors import RmqkitError
 
 Offsets = dict[str, dict[str, dict[str, int]]]
 
@@ -55,6 +57,45 @@ class OffsetRange(NamedTuple):
     @property
     def size(self) -> int:
         return self.end - self.begin
+
+
+class DataLoss(RmqkitError):
+    """Messages that a query should read are gone, and `failOnDataLoss` is true.
+
+    `wanted` is the requested offset, `smallest` the smallest offset that the queue still has, and
+    `cause` the most likely reason. The error can be pickled: Spark sends errors from the workers to
+    the driver.
+    """
+
+    TEXT = (
+        "{key.name} no longer has the message at offset {wanted} (its smallest offset is {smallest}); likely cause: "
+        "{cause}. To continue without the lost messages, set failOnDataLoss=false"
+    )
+
+    def __init__(self, key: QueueKey, wanted: int, smallest: int, cause: str) -> None:
+        super().__init__(key, wanted, smallest, cause)
+        self.key, self.wanted, self.smallest, self.cause = key, wanted, smallest, cause
+
+    def __str__(self) -> str:
+        return self.TEXT.format(**vars(self))
+
+
+class OffsetBeyond(DataLoss):
+    """A queue ends before the query's next offset. `smallest` is the end of the queue."""
+
+    TEXT = (
+        "{key.name} ends at offset {smallest}, but the query is at {wanted}; likely cause: {cause}. To continue with the "
+        "messages that exist, set failOnDataLoss=false"
+    )
+
+
+class QueueClosed(DataLoss):
+    """A queue is no longer readable but has unread messages. `smallest` is the end of the queue."""
+
+    TEXT = (
+        "{key.name} has messages from offset {wanted} to {smallest} that can no longer be read: {cause}. To continue "
+        "without them, set failOnDataLoss=false"
+    )
 
 
 #: An offset per queue: the flat form of Offsets.
@@ -123,7 +164,7 @@ def count(ranges: Iterable[OffsetRange]) -> int:
 
 
 def share(ranges: Sequence[OffsetRange], messages_max: int) -> list[OffsetRange]:
-    """Return the first parts of the ranges (none is empty), `messages_max` messages in all.
+    """Return the first parts of the ranges, `messages_max` messages in all. No range is empty.
 
     They are divided in proportion to the sizes of the ranges. Every queue gets at least one
     message. With more queues than messages, the queues take turns from batch to batch. The sum of
@@ -136,7 +177,7 @@ def share(ranges: Sequence[OffsetRange], messages_max: int) -> list[OffsetRange]
         turn = sum(each.begin for each in ranges)
         chosen = {(turn + step) % len(ranges) for step in range(messages_max)}
         return [each._replace(end=each.begin + 1) for place, each in enumerate(ranges) if place in chosen]
-    # One each. The sums of the shares of the rest are rounded, so that the shares add up to it.
+    # One each, and a share of `left`. Rounded sums, not rounded shares, so that all is given out.
     sums = accumulate((each.size - 1 for each in ranges), initial=0)
     rest = pairwise(each * left // (total - len(ranges)) for each in sums)
     return [each._replace(end=each.begin + 1 + high - low) for each, (low, high) in zip(ranges, rest, strict=True)]

@@ -106,14 +106,14 @@ class BatchReader(PartitionReader, DataSourceReader):
 class FilteringReader(BatchReader):
     """A batch reader that uses filters to read less.
 
-    It returns every filter to Spark, which applies them all. So what is read may include more
-    messages than the filters allow.
+    Some messages that it reads may not match the filters. So it returns every filter to Spark,
+    which applies them all to the rows.
     """
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
         self._narrowing = narrowing_of(filters)
-        if self._narrowing.tags and self._options.tags == "*":
-            self._options = replace(self._options, tags=" || ".join(self._narrowing.tags))
+        if not self._options.tags:
+            self._options = replace(self._options, tags=self._narrowing.tags)
         return filters
 
 

@@ -46,11 +46,9 @@ from rmqkit.spark.columns import COLUMNS, arrow_schema
 from rmqkit.spark.decode import BATCH_BYTES_MAX, RECORD_SIZE_MIN, DecodedRecords, batches_of
 from rmqkit.spark.link import Link, LinkReply
 from rmqkit.spark.options import SourceOptions
-from rmqkit.spark.source.loss import DataLoss
 from rmqkit.spark.source.pulls import Pull, Pulls
-from rmqkit.spark.source.ranges import OffsetRange
+from rmqkit.spark.source.ranges import DataLoss, OffsetRange
 from rmqkit.spark.source.replicas import Replicas
-from rmqkit.wire.bodies.subscription import tags_of
 from rmqkit.wire.codes import MessageSysFlag, PullSysFlag, RequestCode, ResponseCode
 from rmqkit.wire.properties import PROPERTY_TAGS
 from rmqkit.wire.record import POSITION_QUEUE_OFFSET, POSITION_SYS_FLAG, Buffer, encode_record
@@ -141,8 +139,7 @@ class RangeReader:
         self._name = queue_range.key.name
         self.options = options
         self.schema = schema
-        tags = options.tags.strip()
-        self.tags = tags_of(tags)
+        self.tags = options.tags
         self.pulls: Pulls[Chunk] = Pulls(queue_range.begin, queue_range.end, is_filtered=bool(self.tags))
         self.replicas = Replicas(queue_range.topic, queue_range.broker, options)
         request = PullMessageRequest(
@@ -152,7 +149,7 @@ class RangeReader:
             queue_offset=0,
             max_msg_nums=1,
             sys_flag=PullSysFlag.SUBSCRIPTION,
-            subscription=tags or "*",
+            subscription=" || ".join(options.tags) or "*",
             expression_type="TAG",
             max_msg_bytes=ANSWER_BYTES_MAX,
         )

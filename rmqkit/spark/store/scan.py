@@ -280,7 +280,7 @@ class Scan:
             return WRONG_CRC
         topic = data[topic_at : properties - 2]
         if topic not in self._topics:
-            if not {"\0", "\ufffd"}.isdisjoint(topic.decode("utf-8", "replace")):
+            if b"\0" in topic or topic.decode(errors="ignore").encode() != topic:
                 return "its topic is not text"
             self._topics.add(topic)
         if data.find(_HOLE, properties, end) >= 0 or (end > properties and data[end - 1] == 0):

@@ -5,7 +5,7 @@ Source: `BrokerController.changeSpecialServiceStatus`; Apache's isolated master 
 
 from rmqkit.broker.roles import Duty
 from rmqkit.broker.roles import group_contact as contacts
-from rmqkit.broker.roles.acting_master import RELEASE_MS
+from rmqkit.broker.roles.acting_master import LOOK_MS, RELEASE_MS
 from rmqkit.broker.roles.group_contact import ANSWER_MS
 from tests.broker.replica_group import Group
 from tests.broker.roles.test_pre_online import Escaped
@@ -111,19 +111,37 @@ def test_a_master_that_the_name_servers_alone_do_not_hear_waits_once_a_slave_act
     assert released(group) == 0
 
 
-def test_a_slave_that_has_just_vouched_for_its_master_waits_for_what_the_master_releases():
-    """The master is isolated from the name servers only, and asks its slave once per heartbeat."""
+def just_asked() -> tuple[Group, int]:
+    """Return a group whose master only the name servers have lost, and when its slave answered.
+
+    The slave has just told the master that it still follows it, and would act now otherwise.
+    """
     group = acting_group(slaves=1)
-    slave = group.slave
     group.world.net.partition([M], ["ns"])
-    group.until(lambda: slave.roles.is_masterless, 10_000)
-    vouched_ms = slave.replication.answers.vouched_ms
-    assert slave.clock.mono_ms < vouched_ms + RELEASE_MS
-    assert not slave.roles.is_acting
-    assert "may be on its way" in slave.roles.acting.why_not
+    group.until(lambda: group.slave.roles.is_masterless, 10_000)
+    followed_ms = group.slave.replication.answers.followed_ms
+    assert group.slave.clock.mono_ms < followed_ms + RELEASE_MS
+    assert not group.slave.roles.is_acting
+    assert "may be in flight" in group.slave.roles.acting.why_not
+    return group, followed_ms
+
+
+def test_a_slave_that_has_just_answered_its_master_waits_for_what_the_master_releases():
+    """The master is isolated from the name servers only, and asks its slave once per heartbeat."""
+    group, followed_ms = just_asked()
+    slave = group.slave
     group.until(lambda: slave.roles.is_acting, RELEASE_MS + 50)
-    assert slave.replication.answers.vouched_ms == vouched_ms, "it gives up its master from then on"
-    assert slave.clock.mono_ms >= vouched_ms + RELEASE_MS
+    assert slave.replication.answers.followed_ms == followed_ms, "it gives up its master from then on"
+    assert slave.clock.mono_ms >= followed_ms + RELEASE_MS
+
+
+def test_a_slave_does_not_wait_for_a_master_whose_connection_has_ended():
+    group, followed_ms = just_asked()
+    slave = group.slave
+    group.world.kill(M)
+    killed_ms = slave.clock.mono_ms
+    group.until(lambda: slave.roles.is_acting, RELEASE_MS)
+    assert slave.clock.mono_ms < min(followed_ms + RELEASE_MS, killed_ms + 2 * LOOK_MS)
 
 
 def test_a_broker_that_never_had_a_slave_needs_no_contact():

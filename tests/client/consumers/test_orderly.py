@@ -82,6 +82,23 @@ def test_queues_that_are_refused_at_different_times_are_asked_for_once_a_second(
     assert asked_for == 5
 
 
+def test_a_round_that_comes_due_during_another_runs_right_after_it():
+    one, other = route(("broker-a", {0: A}), queues=1), route(("broker-b", {0: B}), queues=1)
+    peers = Peers(routes={"T": one, "U": other})
+    Group(peers, topics=("T", "U"), orderly=True)
+    peers.take(MEMBERS).answer(0, body=members(CLIENT_ID))
+    slow = peers.take(MEMBERS)
+    peers.take(LOCK).answer(0, body=granted())
+    peers.advance(1_200)
+    assert not peers.waiting(), "the first round waits for the members of the second topic"
+    slow.answer(0, body=members(CLIENT_ID))
+    peers.take(LOCK).answer(0, body=granted({**QUEUE_0, "brokerName": "broker-b", "topic": "U"}))
+    again = peers.take(MEMBERS)
+    assert again.address == A
+    again.answer(0, body=members(CLIENT_ID))
+    assert peers.take(LOCK).address == A
+
+
 def test_a_broker_that_locks_nothing_any_more_has_a_new_route_looked_for(peers):
     Group(peers, orderly=True)
     peers.take(MEMBERS).answer(0, body=members(CLIENT_ID))

@@ -18,7 +18,7 @@ FOUND = {
     "no-self-isolation": 111,
     "escaped-unnoticed": 111,
     "releases-out-of-contact": 82,
-    "skips-reverse-sync": 2,
+    "skips-reverse-sync": 6,
     "strict-lock-forgets": 56,
     "delay-progress-not-saved-at-stop": 194,
 }

@@ -82,16 +82,12 @@ def message(number):
     return Message("T", b"%d" % number)
 
 
-def put(work, number, message, *, queue=None, broker=None, ordering_key=None):
-    work.put(number, message, queue, broker, ordering_key)
-
-
 def test_rows_of_a_queue_stay_in_order_also_when_a_request_is_sent_again():
     lost = SendFailed("no answer", topic="T", tries=1, maybe_stored=True)
     producer = Scripted(lost, SendStatus.SEND_OK, lost, lost)
     work = sending_with(producer)
     for number in range(300):
-        put(work, number, message(number), queue=1)
+        work.put(number, message(number), queue=1)
     work.finish()
     assert producer.stored == [(QUEUES[1], b"%d" % number) for number in range(300)]
     assert work.acknowledged == 300
@@ -102,7 +98,7 @@ def test_what_gathers_while_a_request_is_on_its_way_goes_as_one_batch():
     producer = Scripted(hold=True)
     work = sending_with(producer)
     for number in range(2 * BATCH_MESSAGES):
-        put(work, number, message(number), ordering_key="k")
+        work.put(number, message(number), ordering_key="k")
     assert producer.requests == [(producer.requests[0][0], [b"0"])]
     producer.hold = False
     producer.release()
@@ -117,7 +113,7 @@ def test_a_batch_has_a_size_and_takes_no_delayed_or_large_message():
     delays = {b"level": {"delay_level": 2}, b"after": {"delay_ms": 5000}, b"at": {"deliver_at": 1}}
     bodies = [b"first", b"a", *delays, b"b", b"L" * 5000, b"c", *[b"x" * 4000] * 140]
     for number, body in enumerate(bodies):
-        put(work, number, Message("T", body, **delays.get(body, {})), queue=0)
+        work.put(number, Message("T", body, **delays.get(body, {})), queue=0)
     producer.hold = False
     producer.release()
     work.finish()
@@ -132,7 +128,7 @@ def test_rows_without_a_queue_are_dealt_out():
     producer = Scripted(hold=True)
     work = sending_with(producer)
     for number in range(40):
-        put(work, number, message(number))
+        work.put(number, message(number))
     assert producer.requests == [(None, [b"%d" % number]) for number in range(row_sender.LANES)]
     producer.hold = False
     producer.release()
@@ -145,7 +141,7 @@ def test_the_window_holds_the_reader_back(monkeypatch):
     producer = Scripted(*[PeerUnreachable("gone", kind="lost", address="a")] * 3)
     work = sending_with(producer)
     for number in range(100):
-        put(work, number, message(number))
+        work.put(number, message(number))
         assert number + 1 - work.acknowledged <= 10
     work.finish()
     assert work.acknowledged == 100
@@ -154,12 +150,12 @@ def test_the_window_holds_the_reader_back(monkeypatch):
 def test_a_status_that_is_not_as_safe_as_asked_is_sent_again_and_then_fails():
     producer = Scripted(SendStatus.FLUSH_SLAVE_TIMEOUT)
     work = sending_with(producer)
-    put(work, 0, message(0))
+    work.put(0, message(0))
     work.finish()
     assert (len(producer.requests), work.acknowledged) == (2, 1)
 
     work = sending_with(Scripted(*[SendStatus.FLUSH_DISK_TIMEOUT] * 3))
-    put(work, 7, message(7))
+    work.put(7, message(7))
     with pytest.raises(
         WriteFailed, match="partition 3, row 7 to T: stored 3 times, but broker-a answers FLUSH_DISK_TIMEOUT"
     ):
@@ -170,7 +166,7 @@ def test_any_status_counts_where_it_is_allowed():
     producer = Scripted(SendStatus.FLUSH_SLAVE_TIMEOUT, SendStatus.SLAVE_NOT_AVAILABLE)
     work = sending_with(producer, required_status="any")
     for number in range(3):
-        put(work, number, message(number))
+        work.put(number, message(number))
     work.finish()
     assert (len(producer.requests), work.acknowledged) == (3, 3)
 
@@ -178,8 +174,8 @@ def test_any_status_counts_where_it_is_allowed():
 def test_a_broker_that_stays_away_fails_the_task_when_the_time_is_over():
     gone = SendFailed("no answer", topic="T", tries=1, maybe_stored=True)
     work = sending_with(Scripted(SendStatus.SEND_OK, *[gone] * 100_000), max_wait_for_broker=20)
-    put(work, 0, message(0))
-    put(work, 1, message(1), queue=2)
+    work.put(0, message(0))
+    work.put(1, message(1), queue=2)
     wanted = r"row 1 to T: tried for 0 s \(maxWaitForBroker\): no answer; .* acknowledged before: 1, in flight: 1"
     with pytest.raises(WriteFailed, match=wanted):
         work.finish()
@@ -196,14 +192,14 @@ def test_what_no_waiting_helps_fails_at_once(refusal):
     producer = Scripted(refusal)
     work = sending_with(producer, known=())
     with pytest.raises(WriteFailed, match=f"partition 3, row 0 to T: {refusal}"):
-        put(work, 0, message(0))
+        work.put(0, message(0))
     assert len(producer.requests) == 1
 
 
 def test_a_topic_that_took_messages_may_be_gone_for_a_while():
     producer = Scripted(NoRoute("no name server knows topic T"), PeerUnreachable("gone", kind="lost", address="a"))
     work = sending_with(producer)
-    put(work, 0, message(0))
+    work.put(0, message(0))
     work.finish()
     assert producer.stored == [(None, b"0")]
 
@@ -212,7 +208,7 @@ def test_the_row_that_no_broker_takes_is_named_also_out_of_a_batch():
     producer = Scripted(hold=True)
     work = sending_with(producer)
     for number, body in enumerate([b"0", b"1", b"2", FORBIDDEN, b"4"]):
-        put(work, number, Message("T", body), queue=0)
+        work.put(number, Message("T", body), queue=0)
     producer.hold = False
     producer.release()
     with pytest.raises(WriteFailed, match="row 3 to T: not this body"):
@@ -229,7 +225,7 @@ def test_a_batch_that_a_broker_refuses_goes_one_by_one():
     producer = Scripted(SendStatus.SEND_OK, refusal, hold=True)
     work = sending_with(producer)
     for number in range(5):
-        put(work, number, message(number), queue=0)
+        work.put(number, message(number), queue=0)
     producer.hold = False
     producer.release()
     work.finish()
@@ -238,7 +234,7 @@ def test_a_batch_that_a_broker_refuses_goes_one_by_one():
     producer = Scripted(SendStatus.SEND_OK, refusal, SendStatus.SEND_OK, refusal, hold=True)
     work = sending_with(producer)
     for number in range(5):
-        put(work, number, message(number), queue=0)
+        work.put(number, message(number), queue=0)
     producer.hold = False
     producer.release()
     with pytest.raises(WriteFailed, match="row 2 to T: illegal"):
@@ -248,11 +244,11 @@ def test_a_batch_that_a_broker_refuses_goes_one_by_one():
 def test_where_a_row_goes():
     producer = Scripted()
     work = sending_with(producer)
-    put(work, 0, message(0), queue=3)
-    put(work, 1, message(1), queue=0, broker="broker-b")
+    work.put(0, message(0), queue=3)
+    work.put(1, message(1), queue=0, broker="broker-b")
     # Java's hash of a single letter is its code point: `SelectMessageQueueByHash`
-    put(work, 2, message(2), ordering_key="a")
-    put(work, 3, message(3), ordering_key="b")
+    work.put(2, message(2), ordering_key="a")
+    work.put(3, message(3), ordering_key="b")
     work.finish()
     assert producer.stored == [
         (QUEUES[3], b"0"),
@@ -261,9 +257,9 @@ def test_where_a_row_goes():
         (QUEUES[98 % 4], b"3"),
     ]
     with pytest.raises(WriteFailed, match="row 4 to T: queue 4 does not exist: the topic has 4"):
-        put(work, 4, message(4), queue=4)
+        work.put(4, message(4), queue=4)
     with pytest.raises(WriteFailed, match="row 5 to U: no name server knows topic U"):
-        put(work, 5, Message("U", b"5"), ordering_key="a")
+        work.put(5, Message("U", b"5"), ordering_key="a")
 
 
 class TestPace:
@@ -274,7 +270,7 @@ class TestPace:
         producer = Scripted()
         work = RowSender(WorkerState(producer, set()), SETTINGS, "partition 0", SendPace(2))
         for number in range(3):
-            put(work, number, Message("T", b"%d" % number), queue=0)
+            work.put(number, Message("T", b"%d" % number), queue=0)
         work.finish()
         assert [bodies for _, bodies in producer.requests] == [[b"0"], [b"1"], [b"2"]]
         assert (work.acknowledged, clock.now_s) == (3, 1.0)
@@ -286,7 +282,7 @@ class TestPace:
 
         work = RowSender(WorkerState(Scripted(), set()), SETTINGS, "partition 0", Gone())
         with pytest.raises(WriteFailed, match="partition 0, row 8 to T: the driver is gone"):
-            put(work, 8, message(8))
+            work.put(8, message(8))
 
 
 class Clock:

@@ -6,9 +6,8 @@ from rmqkit.errors import ConfigError, NoRoute
 from rmqkit.spark.options import parse
 from rmqkit.spark.source import query_plan
 from rmqkit.spark.source.bounds import begins_of, ends_of
-from rmqkit.spark.source.loss import DataLoss, OffsetBeyond
 from rmqkit.spark.source.query_plan import BrokerDown
-from rmqkit.spark.source.ranges import OffsetRange, QueueKey
+from rmqkit.spark.source.ranges import DataLoss, OffsetBeyond, OffsetRange, QueueKey
 from rmqkit.spark.source.readers import plan
 from tests.spark.views import FakeView
 

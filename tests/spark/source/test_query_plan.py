@@ -8,9 +8,8 @@ from hypothesis import strategies as st
 
 from rmqkit.errors import ConfigError, NoRoute, PeerUnreachable
 from rmqkit.spark.options import parse
-from rmqkit.spark.source.loss import DataLoss, OffsetBeyond, QueueClosed
 from rmqkit.spark.source.query_plan import BrokerDown, StreamPlan, messages_for
-from rmqkit.spark.source.ranges import OffsetRange, QueueKey, count, flat
+from rmqkit.spark.source.ranges import DataLoss, OffsetBeyond, OffsetRange, QueueClosed, QueueKey, count, flat
 from tests.spark.views import FakeView
 
 A0, A1, B0 = QueueKey("T", "a", 0), QueueKey("T", "a", 1), QueueKey("T", "b", 0)

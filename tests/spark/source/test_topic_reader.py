@@ -14,8 +14,7 @@ from rmqkit.errors import BrokerError, NoRoute, PeerUnreachable
 from rmqkit.spark.columns import COLUMNS, arrow_schema
 from rmqkit.spark.options import parse
 from rmqkit.spark.source import replicas, topic_reader
-from rmqkit.spark.source.loss import DataLoss
-from rmqkit.spark.source.ranges import OffsetRange
+from rmqkit.spark.source.ranges import DataLoss, OffsetRange
 from rmqkit.spark.source.topic_reader import RangeReader
 from rmqkit.wire.batch import BatchMessage, encode_batch
 from rmqkit.wire.codes import MessageSysFlag, ResponseCode
@@ -399,7 +398,7 @@ def test_tags_are_compared_here_too(brokers):
         {offset: made for offset, made in queue.items() if offset % 4 < 2 or offset > 150}, count_max=20
     )
     broker.end = 200
-    assert offsets(read(brokers, 2, 200, tags="Aa || C")) == [
+    assert offsets(read(brokers, 2, 200, tags=("Aa", "C"))) == [
         offset for offset in range(2, 200) if offset % 4 == 0 or (offset % 4 == 2 and offset > 150)
     ]
     assert {fields["subscription"] for _, fields in broker.asked} == {"Aa || C"}
@@ -408,7 +407,7 @@ def test_tags_are_compared_here_too(brokers):
 
 def test_a_filter_that_nothing_passes(brokers):
     brokers.broker({}).end = 100
-    assert read(brokers, 0, 100, tags="A") == []
+    assert read(brokers, 0, 100, tags=("A",)) == []
 
 
 @pytest.mark.parametrize("name", ["zlib", "lz4", "zstd"])
