@@ -1,12 +1,13 @@
 """The workload on a simulated cluster: nodes with the sans-IO cores of the clients.
 
-As `real/load.py`, but without threads. Each writer and each reader is a client on a machine of its
-own, and its work is a flow (`rmqkit.client.flow`). Consumers commit more often than in real drills,
-because simulated drills are shorter.
+As `real/load.py`, but without threads. The work of each writer and each reader is a flow
+(`rmqkit.client.flow`). Each has a machine with a client node of its own, or shares one
+(`SimLoad.machines`). Consumers commit more often than in real drills, because simulated drills are
+shorter.
 
 Pauses end at multiples of `SimLoad.tick_ms`. With ticks of more than 1 ms, brokers receive the
 requests of several clients in one turn, and write, replicate and deliver their messages together: a
-seed has as many messages in fewer turns.
+seed has as many messages in fewer turns. Clients that share a machine share its turns too.
 """
 
 from collections.abc import Callable, Coroutine, Mapping
