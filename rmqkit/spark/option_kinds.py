@@ -1,8 +1,8 @@
 """How an option is declared, and the kinds of options: types of values with their parsers.
 
 A parser takes the text of an option and returns its value. For the empty text it returns the value
-of an option that is not set. For a wrong text it raises ValueError or RmqkitError, whose message
-says what is wrong with the text. `options.parse` puts the name of the option in front.
+of an option that is not set. For a wrong text it raises ValueError or RmqkitError. The message says
+what is wrong, and `options.parse` adds the name of the option.
 """
 
 import re

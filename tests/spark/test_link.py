@@ -125,6 +125,24 @@ def test_a_connection_is_used_again_but_not_one_that_the_peer_closed(server):
     second.close()
 
 
+def test_a_large_buffer_is_not_kept_with_its_connection(server, monkeypatch):
+    address = Address(*server.getsockname())
+    first = take(address, 5)
+    peer, _ = server.accept()
+    monkeypatch.setattr(link, "BUFFER_KEPT_MAX", 2 * link.BUFFER_SIZE)
+    for size, kept in ((2, 2), (3, 1)):
+        first.buffer = bytearray(size * link.BUFFER_SIZE)
+        give(first)
+        assert take(address, 5) is first
+        assert len(first.buffer) == kept * link.BUFFER_SIZE
+    first.send(b"", 1)
+    peer.sendall(frame(encode_response(0, 1), b"body"))
+    answer = first.receive()
+    assert bytes(first.buffer[answer.begin : answer.end]) == b"body"
+    peer.close()
+    first.close()
+
+
 def test_who_waits_for_answers_is_not_kept(server):
     address = Address(*server.getsockname())
     first = take(address, 5)

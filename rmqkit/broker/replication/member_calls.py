@@ -138,8 +138,8 @@ class MemberAnswers:
         self._follower = follower
         #: whether this slave acts for its master, or its name servers no longer list the master
         self._is_master_given_up = is_master_given_up
-        #: when this slave last answered, whoever asked, that its master is not given up (monotonic
-        #: ms); -1: never
+        #: time of the last answer to any member that the master is not given up (monotonic ms);
+        #: -1: there was none
         self.followed_ms = -1
         #: controller mode: whether the controllers have named this master; else every one is
         self.is_elected: Callable[[Address], bool] = lambda master: True

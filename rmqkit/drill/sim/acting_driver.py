@@ -13,7 +13,7 @@ from rmqkit.broker.roles import Online
 from rmqkit.drill import workload
 from rmqkit.drill.plan import Plan
 from rmqkit.drill.roles import RoleRows
-from rmqkit.drill.sim.acting_load import TICK_MS, ActingLoad
+from rmqkit.drill.sim.acting_load import APPS, TICK_MS, ActingLoad
 from rmqkit.drill.sim.acting_plans import ActingExtras
 from rmqkit.drill.sim.driver import TOPIC, SimDriver
 from rmqkit.drill.sim.load import SimLoad
@@ -84,7 +84,7 @@ class RoleDriver(SimDriver):
 class ActingDriver(RoleDriver):
     """As `RoleDriver`, with name servers and locks."""
 
-    observer = "app-0"
+    observer = APPS[0]
     turns = TURNS
     cut_chance = CUT_CHANCE
 

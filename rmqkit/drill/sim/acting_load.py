@@ -38,12 +38,13 @@ from rmqkit.wire.fastjson import MessageQueue
 from rmqkit.wire.uniqueids import UniqueIds
 
 TIMES = {
-    "suspend_ms": 1_500,
+    "suspend_ms": 1_000,
     "pull_timeout_ms": 2_000,
     "retry_after_error_ms": 300,
     "rebalance_interval_ms": 4_000,
-    "persist_interval_ms": 500,
 }
+#: the same with fewer calls
+CALM_TIMES = {**TIMES, "suspend_ms": 1_500, "persist_interval_ms": 500}
 #: clients send at multiples of this, so that brokers receive their requests in one turn
 TICK_MS = 100
 #: listeners work for `WORK_MS` on one message in this many
@@ -54,9 +55,10 @@ LOCK_TIMEOUT_MS = 600
 LEVELS_FROM = {FAULT_BITES: 2, NODE_BACK: 1}
 #: Clients share two machines, as those of an application share a process and its connections. The
 #: members of a group are on different machines.
+APPS = ("app-0", "app-1")
 MACHINES = {
-    **dict.fromkeys(("writer-0", "writer-2", "pull-0", "push-0", "delayed-0", "locker-0"), "app-0"),
-    **dict.fromkeys(("writer-1", "delayer", "late-0", "push-1", "ordered-0", "retry-0", "locker-1"), "app-1"),
+    **dict.fromkeys(("writer-0", "writer-2", "pull-0", "push-0", "delayed-0", "locker-0"), APPS[0]),
+    **dict.fromkeys(("writer-1", "delayer", "late-0", "push-1", "ordered-0", "retry-0", "locker-1"), APPS[1]),
 }
 #: the group whose listener fails, and one in how many messages fails at its first delivery
 RETRY = "retry"
@@ -88,7 +90,7 @@ class ActingLoad(SimLoad):
         #: when a fault began last
         self._fault_ms = 0
         self._level_max = max(workload.levels_ms(plan), default=0)
-        self.times = dict(TIMES)
+        self.times = dict(CALM_TIMES)
         self.lock_times = {"lock_interval_ms": extras.lease_ms // 4, "lock_live_ms": extras.lease_ms // 2}
         #: (node, wall time of its machine) → virtual time, in ms
         self.world_ms: Callable[[str, int], int] = lambda node, wall_ms: wall_ms - cluster.world.wall_start_ms

@@ -18,7 +18,7 @@ from rmqkit.drill import workload
 from rmqkit.drill.contract import DrillError, DrillNode
 from rmqkit.drill.defects import table
 from rmqkit.drill.history import FAIL, OK, History, HistoryRow
-from rmqkit.drill.plan import Flush, Plan
+from rmqkit.drill.plan import Plan
 from rmqkit.drill.promises.delays import CLOCK_JUMPS
 from rmqkit.drill.real.node_client import key_of
 from rmqkit.drill.sim.load import SimLoad
@@ -41,8 +41,8 @@ LOOK_MS = 100
 FRESH_MS = 1_000
 #: limit for replicas to agree on the groups' offsets once nothing changes any more
 AGREE_MS = 3_000
-#: time until readers find the last message; with `transientStorePoolEnable`
-QUIET_MS, QUIET_POOL_MS = 100, 500
+#: time for the last answers to arrive. Where messages can be read only later, the engine has waited
+QUIET_MS = 100
 PIECE_SIZE = 4096
 TOPIC = "drill"
 #: tags of the links between master and slaves, in rules of `isolate`
@@ -258,7 +258,7 @@ class SimDriver:
         return self.world.is_alive(name) and bool(self.cluster.broker(name).serving)
 
     def read_all(self) -> None:
-        self.wait(QUIET_POOL_MS if self.plan.mode.flush is Flush.POOL else QUIET_MS)
+        self.wait(QUIET_MS)
         self.wait(AGREE_MS, self._agree)
         self._is_watching = False
         self._load.reading = False

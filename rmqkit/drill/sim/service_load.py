@@ -10,7 +10,7 @@ from rmqkit.client.message import MessageExt
 from rmqkit.drill.history import History
 from rmqkit.drill.plan import POP, TIMERS, TRANSACTIONS, Plan
 from rmqkit.drill.services import scripts
-from rmqkit.drill.sim.acting_load import TICK_MS, TIMES
+from rmqkit.drill.sim.acting_load import APPS, CALM_TIMES, TICK_MS
 from rmqkit.drill.sim.load import SimLoad
 from rmqkit.drill.sim.pop_load import SimPoppers
 from rmqkit.drill.sim.timer_load import SimTimers
@@ -20,8 +20,8 @@ from rmqkit.sim.cluster import SimCluster
 
 #: As in `acting_load.py`. Producers of transactions have machines of their own, because they die.
 MACHINES = {
-    **dict.fromkeys(("writer-0", "writer-2", scripts.TIMER_WRITER, scripts.TRANSACTION_READER, scripts.popper(0)), "app-0"),
-    **dict.fromkeys(("writer-1", scripts.TIMER_READER, scripts.popper(1)), "app-1"),
+    **dict.fromkeys(("writer-0", "writer-2", scripts.TIMER_WRITER, scripts.TRANSACTION_READER, scripts.popper(0)), APPS[0]),
+    **dict.fromkeys(("writer-1", scripts.TIMER_READER, scripts.popper(1)), APPS[1]),
 }
 
 
@@ -37,7 +37,7 @@ class ServiceLoad(SimLoad):
     ):
         super().__init__(cluster, plan, history, now_ms, name=name, broker=broker)
         self.given.clear()
-        self.times = dict(TIMES)
+        self.times = dict(CALM_TIMES)
         #: (node, wall time of its machine) → virtual time, in ms
         self.world_ms: Callable[[str, int], int] = lambda node, wall_ms: wall_ms - cluster.world.wall_start_ms
 

@@ -6,7 +6,7 @@ A fault lasts only seconds, so a client that waited half a minute would miss it.
 from typing import Any
 
 from rmqkit.drill.sim.acting_load import TIMES
-from rmqkit.drill.sim.load import COMMIT_MS, SimLoad
+from rmqkit.drill.sim.load import SimLoad
 
 LOCK_MS = {"lock_interval_ms": 1_250, "lock_live_ms": 2_500}
 
@@ -16,5 +16,5 @@ class ElectionLoad(SimLoad):
 
     def __init__(self, *given: Any, **named: Any) -> None:
         super().__init__(*given, **named)
-        self.times = {**TIMES, "suspend_ms": 1_000, "persist_interval_ms": COMMIT_MS}
+        self.times = dict(TIMES)
         self.lock_times = dict(LOCK_MS)
