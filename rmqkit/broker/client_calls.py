@@ -13,10 +13,10 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
+from rmqkit.broker.context import BrokerContext
 from rmqkit.broker.tables.clients import ClientChannel, Clients
 from rmqkit.runtime.calls import Answer, Call, CallFailed, Outcome, Refused, Response, Then
 from rmqkit.runtime.connection import Connection
-from rmqkit.runtime.remoting import Remoting
 from rmqkit.wire.codes import RequestCode, ResponseCode, Version
 from rmqkit.wire.schema import Ext
 from rmqkit.wire.schemas.calls import CheckTransactionStateRequest, NotifyConsumerIdsChangedRequest
@@ -32,9 +32,10 @@ class ClientCalls:
     """Sends requests to clients and enforces the limits of pending ones."""
 
     def __init__(
-        self, remoting: Remoting, clients: Clients, calls_max: int = CALLS_MAX, bytes_max: int = BYTES_MAX
+        self, context: BrokerContext, clients: Clients, calls_max: int = CALLS_MAX, bytes_max: int = BYTES_MAX
     ) -> None:
-        self._remoting = remoting
+        self._context = context
+        self._remoting = context.remoting
         self._clients = clients
         self._calls_max = calls_max
         self._bytes_max = bytes_max
@@ -114,7 +115,10 @@ class ClientCalls:
 
     def notify_groups(self) -> None:
         """Notify the members of groups whose membership changed, so that they rebalance."""
-        for group in self._clients.take_changed():
+        changed = self._clients.take_changed()
+        if not self._context.config.registration.notify_consumer_ids_changed_enable:
+            return
+        for group in changed:
             note = NotifyConsumerIdsChangedRequest(consumer_group=group.name)
             for member in group.members.values():
                 self._remoting.oneway(member.conn, RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, note)

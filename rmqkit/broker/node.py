@@ -89,7 +89,7 @@ from rmqkit.runtime.connection import Connection
 from rmqkit.runtime.duties import Run
 from rmqkit.runtime.node import BaseNode
 from rmqkit.runtime.ports import Completion, Ports
-from rmqkit.runtime.remoting import Peer, Remoting
+from rmqkit.runtime.remoting import Remoting
 from rmqkit.runtime.waiters import ArrivalWaiters
 from rmqkit.store.contract import EngineFactory, EngineParts, StorageEngine, StoreWriteError
 from rmqkit.wire import properties as props
@@ -181,7 +181,7 @@ class Broker(BaseNode):
         self.offsets = OffsetTable(disk, clock, CONFIG_FOLDER, step)
         self.filters = FilterTable(disk, clock, CONFIG_FOLDER, Filters(parts.filters), config.filters)
         self.clients = Clients()
-        self._client_calls = ClientCalls(self.remoting, self.clients)
+        self._client_calls = ClientCalls(context, self.clients)
         self._arrivals = ArrivalWaiters(config.limits.waiters_max)
         #: pops and notifications that wait
         self._pops = [
@@ -462,7 +462,7 @@ class Broker(BaseNode):
             return self.replication.follow
         return self.metrics if conn.tag == "metrics" and self.metrics is not None else self.remoting
 
-    def _connection_closed(self, conn: Connection, peer: Peer) -> None:
+    def _connection_closed(self, conn: Connection) -> None:
         if conn.dialled:
             self.registration.connection_closed(conn.peer)
             if self._election is not None:

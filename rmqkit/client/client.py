@@ -43,7 +43,7 @@ from rmqkit.runtime.calls import CallFailed, Outcome, Reply
 from rmqkit.runtime.connection import Address, Connection
 from rmqkit.runtime.node import BaseNode
 from rmqkit.runtime.ports import Ports
-from rmqkit.runtime.remoting import TAG, Peer, Remoting, Sign
+from rmqkit.runtime.remoting import TAG, Remoting, Sign
 from rmqkit.wire.bodies import ConsumerData, ConsumerRunningInfo
 from rmqkit.wire.codes import RequestCode, ResponseCode
 from rmqkit.wire.fastjson import MessageQueue
@@ -335,7 +335,7 @@ class Client(BaseNode):
             body = self.heartbeats.body()
             self.remoting.call(address, RequestCode.HEART_BEAT, None, body, timeout_ms=PROBE_AFTER_MS, then=_ignore)
 
-    def _link_closed(self, conn: Connection, peer: Peer) -> None:
+    def _link_closed(self, conn: Connection) -> None:
         self._sends.pop(conn, None)
         self._reads.pop(conn, None)
 

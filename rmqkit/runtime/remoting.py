@@ -110,18 +110,14 @@ class _PendingCall:
 
 
 class Peer:
-    """Remoting's state of a connection, stored in `Connection.state`.
+    """Remoting's state of a connection, stored in `Connection.state`."""
 
-    `owner` is free for use by the node.
-    """
-
-    __slots__ = ("calls", "frames", "owner", "partial_since_ms", "partial_size", "received_count", "rows", "was_open")
+    __slots__ = ("calls", "frames", "partial_since_ms", "partial_size", "received_count", "rows", "was_open")
 
     def __init__(self, rows: dict[int, HandlerRow], size_max: int) -> None:
         self.rows = rows
         self.frames = FrameBuffer(size_max)
         self.calls: dict[int, _PendingCall] = {}
-        self.owner: Any = None
         #: bytes may have reached the peer. Stored here, since a closed connection does not tell
         #: whether it ever was open
         self.was_open = False
@@ -143,7 +139,7 @@ class Remoting:
         log: Log,
         tables: Mapping[str, Handlers],
         limits: NetworkLimits | None = None,
-        on_closed: Callable[[Connection, Peer], None] | None = None,
+        on_closed: Callable[[Connection], None] | None = None,
     ) -> None:
         """Serve requests from `tables`: handlers by connection tag.
 
@@ -205,7 +201,7 @@ class Remoting:
         for waiting in calls.values():
             _end(waiting, CallFailed(kind, conn.peer, reason, peer.was_open))
         if self._on_closed is not None:
-            self._on_closed(conn, peer)
+            self._on_closed(conn)
 
     def received(self, conn: Connection, data: bytes) -> None:
         peer: Peer = conn.state

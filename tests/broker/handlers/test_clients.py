@@ -91,6 +91,15 @@ def test_broadcasting_groups_are_not_told(broker):
     assert notices(client) == []
 
 
+def test_a_broker_told_not_to_notifies_nobody(make):
+    broker = make("notifyConsumerIdsChangedEnable=false")
+    first, second = with_topic(broker), broker.connect()
+    heartbeat(first, "c1", "T")
+    heartbeat(second, "c2", "T")
+    second.close()
+    assert notices(first) == []
+
+
 def test_a_silent_client_is_closed(broker):
     client = with_topic(broker)
     heartbeat(client, "c1", "T")

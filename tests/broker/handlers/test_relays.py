@@ -136,7 +136,7 @@ def test_who_asked_may_go_as_well(broker):
 def test_too_many_questions_are_refused(broker):
     admin = with_topic(broker)
     member(broker)
-    broker.node.view.client_calls = client_calls.ClientCalls(broker.node.remoting, broker.node.clients, calls_max=2)
+    broker.node.view.client_calls = client_calls.ClientCalls(broker.node.context, broker.node.clients, calls_max=2)
     waiting = [ask_info(admin), ask_info(admin)]
     assert admin.answer_to(ask_info(admin)).code == ResponseCode.SYSTEM_BUSY
     broker.advance(10_000)

@@ -173,7 +173,7 @@ def test_what_is_no_reply_is_refused(broker):
 
 def test_too_many_that_wait_are_refused(broker):
     client, replier = asker(broker), broker.connect()
-    broker.node.view.client_calls = client_calls.ClientCalls(broker.node.remoting, broker.node.clients, calls_max=1)
+    broker.node.view.client_calls = client_calls.ClientCalls(broker.node.context, broker.node.clients, calls_max=1)
     tell(replier)
     assert replier.answer_to(tell(replier)).code == ResponseCode.SYSTEM_BUSY
     assert len(pushed(client)) == 1
@@ -182,7 +182,7 @@ def test_too_many_that_wait_are_refused(broker):
 def test_replies_that_wait_hold_no_more_memory_than_they_may(broker):
     client, replier = asker(broker), broker.connect()
     calls = broker.node.view.client_calls = client_calls.ClientCalls(
-        broker.node.remoting, broker.node.clients, bytes_max=1000
+        broker.node.context, broker.node.clients, bytes_max=1000
     )
     opaque = tell(replier, body=b"x" * 900)
     assert calls.waiting_bytes == 900
