@@ -9,6 +9,7 @@
 - `listeners`: what admits a peer on each port.
 - `audit`: lines and counters of refusals and changes.
 - `gate`: checks every request that a node receives, before its handler runs.
+- `node_access`: what the access control of every kind of node has in common.
 
 Nothing in this package does I/O. Source of the model: Apache's `auth` module, 5.5.0.
 """

@@ -30,8 +30,3 @@ class AddressGate:
             return ""
         self._audit.refused("", conn.peer, f"{self._port} connection", "address", "the address is not allowed")
         return f"{self._key} does not list its address"
-
-
-def metrics_gate(texts: Sequence[str], audit: Audit, *, is_on: bool) -> AddressGate:
-    """Return the gate of a node's metrics port; `texts` are its `metricsSourceAddresses`."""
-    return AddressGate("metrics", "metricsSourceAddresses", texts, audit, is_on=is_on)

@@ -11,12 +11,8 @@ The tables are in memory only, like the routes: after a restart both return with
 `initAuthenticationUser` is known at once.
 """
 
-from rmqkit.access.addresses import metrics_gate
-from rmqkit.access.audit import Audit
-from rmqkit.access.gate import AccessGate
-from rmqkit.access.model import AclUser, UserType
-from rmqkit.access.signature import Credentials
-from rmqkit.access.table import Account, Accounts
+from rmqkit.access.node_access import NodeAccess
+from rmqkit.access.table import Accounts
 from rmqkit.config import NodeConfig
 from rmqkit.runtime.ports import Ports
 from rmqkit.runtime.remoting import Remoting
@@ -27,31 +23,19 @@ GROUPS_MAX = 1_000
 MASTER_ID = 0
 
 
-class NameServerAccess:
+class NameServerAccess(NodeAccess):
     """Users and rules by broker group. Without authentication `is_on` is false and it is empty."""
 
     def __init__(self, ports: Ports, config: NodeConfig, remoting: Remoting) -> None:
-        settings = config.access
-        self.is_on = settings.is_on
-        self.audit = Audit(ports.log, ports.clock, settings.failures_max)
+        super().__init__(ports, config.access, remoting)
+        self.is_on = config.access.is_on
         #: by cluster and broker name; the own table has the names ""
         self.tables: dict[tuple[str, str], Accounts] = {}
-        self.metrics = metrics_gate(settings.metrics_addresses, self.audit, is_on=settings.is_on)
-        if settings.inner is not None:
-            remoting.sign = Credentials(*settings.inner).sign
         if not self.is_on:
             return
-        if settings.init_user is not None:
-            own = self.tables["", ""] = Accounts("")
-            own.accounts[settings.init_user.name] = Account(AclUser(*settings.init_user, UserType.SUPER))
-        self._gate = remoting.gate = AccessGate(
-            lambda: list(self.tables.values()),
-            self.audit,
-            has_rules=settings.has_rules,
-            inner=settings.inner,
-            unsigned_codes=settings.unsigned_codes,
-            free_codes=settings.free_codes,
-        )
+        if config.access.init_user is not None:
+            self.tables["", ""] = self.initial_accounts()
+        self._gate = self.check_requests(lambda: list(self.tables.values()))
 
     def put(self, cluster: str, broker_name: str, broker_id: int, table: AccessTableBody) -> str:
         """Keep the table of a broker group. Return why it is refused, "" if it is not.

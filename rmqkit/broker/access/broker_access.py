@@ -7,18 +7,15 @@
   without such a claim is closed. Apache's slaves claim nothing: `haSlaveAddresses` lists them.
 - `metrics` decides about the metrics port, by address.
 
-The broker's own requests are signed with the inner credentials also if authentication is off here,
-since its peers may need them. Those to its clients are not (`Remoting.sign`).
+The broker's own requests are signed, but not those to its clients (`Remoting.sign`).
 """
 
 from collections.abc import Callable
 
-from rmqkit.access.addresses import AddressGate, metrics_gate
-from rmqkit.access.audit import Audit
-from rmqkit.access.gate import AccessGate
+from rmqkit.access.addresses import AddressGate
+from rmqkit.access.node_access import NodeAccess
 from rmqkit.access.plain_acl import read_plain_acl
 from rmqkit.access.plain_acl_files import PlainAclFiles, read_files
-from rmqkit.access.signature import Credentials
 from rmqkit.access.table import AccessTable, Accounts
 from rmqkit.config import BrokerRole, NodeConfig
 from rmqkit.runtime.connection import Connection
@@ -26,19 +23,16 @@ from rmqkit.runtime.ports import Ports
 from rmqkit.runtime.remoting import Remoting
 
 
-class BrokerAccess:
+class BrokerAccess(NodeAccess):
     """The parts of access control of one broker. `table` is None if it is off."""
 
     def __init__(self, ports: Ports, config: NodeConfig, remoting: Remoting, folder: str) -> None:
-        settings = self._settings = config.access
+        settings = config.access
+        super().__init__(ports, settings, remoting)
         self.table: AccessTable | None = None
-        self.audit = Audit(ports.log, ports.clock, settings.failures_max)
         #: the files of ACL 1.0, which a master polls; None without aclEnable
         self.acl_files: PlainAclFiles | None = None
         self._replicas = AddressGate("HA", "haSlaveAddresses", settings.replica_addresses, self.audit, is_on=settings.is_on)
-        self.metrics = metrics_gate(settings.metrics_addresses, self.audit, is_on=settings.is_on)
-        if settings.inner is not None:
-            remoting.sign = Credentials(*settings.inner).sign
         if not settings.is_on:
             return
         identity = config.identity
@@ -51,15 +45,7 @@ class BrokerAccess:
         )
         asked = (*config.network.namesrv_addrs, *config.election.controllers)
         hosts = tuple(each.rpartition(":")[0].strip("[]") for each in asked)
-        gate = remoting.gate = AccessGate(
-            lambda: (table,),
-            self.audit,
-            has_rules=settings.has_rules,
-            inner=settings.inner,
-            hint_hosts=lambda: hosts,
-            unsigned_codes=settings.unsigned_codes,
-            free_codes=settings.free_codes,
-        )
+        gate = self.check_requests(lambda: (table,), hint_hosts=lambda: hosts)
         table.on_change.append(gate.changed)
         self._read_acl = ports.read_acl
         if settings.plain_acl and not table.is_copy:
