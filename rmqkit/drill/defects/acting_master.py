@@ -6,16 +6,16 @@ Most of them are bugs that Apache's brokers had: the numbers are issues of apach
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from rmqkit.broker.roles.role import Role
-from rmqkit.drill.defects.defect import Defect, Plant, replace
+from rmqkit.drill.defects.defect import Defect, defect, replace
 from rmqkit.store.contract import Put, PutStatus
 
 if TYPE_CHECKING:
     from rmqkit.broker.node import Broker
 
-FAMILY = "acting"
 ONE_MASTER, LOCKS, DELAY, PROGRESS = "one-master", "locks-exclusive", "delay-kept", "progress-forward"
 EQUAL = "logs-equal"
 #: attempts after which the broker gives up an escaping message
@@ -24,14 +24,7 @@ TRIES = 4
 ONE_IN = 4
 
 ACTING: list[Defect] = []
-
-
-def _acting(name: str, promise: str, text: str, *, needs: str, issues: tuple[str, ...] = ()) -> Callable[[Plant], Plant]:
-    def made(plant: Plant) -> Plant:
-        ACTING.append(Defect(name, promise, text, issues, needs, None, plant, FAMILY))
-        return plant
-
-    return made
+_acting = partial(defect, ACTING, family="acting")
 
 
 # --- roles

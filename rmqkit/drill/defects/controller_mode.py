@@ -7,6 +7,7 @@ issues of apache/rocketmq.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from rmqkit.broker.election.election import Election
@@ -15,7 +16,7 @@ from rmqkit.broker.election.takeover import Takeover
 from rmqkit.broker.replication.divergence import DivergenceVerdict
 from rmqkit.broker.replication.epoch_client import EpochClient
 from rmqkit.broker.replication.epochs import Epochs
-from rmqkit.drill.defects.defect import Defect, Plant, replace
+from rmqkit.drill.defects.defect import Defect, defect, replace
 from rmqkit.runtime.calls import Call, Response
 from rmqkit.runtime.connection import Address
 from rmqkit.wire.codes import RequestCode
@@ -25,21 +26,11 @@ from rmqkit.wire.schemas.controller import NotifyBrokerRoleChangedRequest
 if TYPE_CHECKING:
     from rmqkit.broker.node import Broker
 
-FAMILY = "elections"
 SURVIVE, LEASE, RECOVERS, ENDS = "acknowledged-survive", "lease-kept", "recovers", "election-ends"
 EPOCHS = "epochs-equal"
 
 ELECTED: list[Defect] = []
-
-
-def elected(name: str, promise: str, text: str, *, needs: str, issues: tuple[str, ...] = ()) -> Callable[[Plant], Plant]:
-    """Return a decorator that adds a planting function to `ELECTED`."""
-
-    def made(plant: Plant) -> Plant:
-        ELECTED.append(Defect(name, promise, text, issues, needs, None, plant, FAMILY))
-        return plant
-
-    return made
+elected = partial(defect, ELECTED, family="elections")
 
 
 def _parts(broker: Broker) -> tuple[Election, SyncStates]:

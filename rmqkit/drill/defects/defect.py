@@ -25,9 +25,9 @@ class Defect(NamedTuple):
     plan: Mapping[str, Any] | None
     plant: "Callable[[Broker], None]"
     #: the family of simulated drills that must find it
-    family: str = "replicas"
+    family: str
     #: settings without which it has no effect; simulated drills that look for it use them
-    settings: Mapping[str, str] = {}
+    settings: Mapping[str, str]
 
 
 DEFECTS: dict[str, Defect] = {}
@@ -35,23 +35,22 @@ DEFECTS: dict[str, Defect] = {}
 Plant = Callable[["Broker"], None]
 
 
-KILL: Mapping[str, Any] = {"fault": "kill", "target": "master"}
-
-
 def defect(
+    found: list[Defect],
     name: str,
     promise: str,
     text: str,
     *,
-    plan: Mapping[str, Any] | None = KILL,
+    family: str,
+    plan: Mapping[str, Any] | None = None,
     needs: str = "",
     issues: tuple[str, ...] = (),
     settings: Mapping[str, str] | None = None,
 ) -> Callable[[Plant], Plant]:
-    """Return a decorator that registers a planting function in `DEFECTS`."""
+    """Return a decorator that adds the defect of a planting function to `found`."""
 
     def made(plant: Plant) -> Plant:
-        DEFECTS[name] = Defect(name, promise, text, issues, needs, plan, plant, settings=settings or {})
+        found.append(Defect(name, promise, text, issues, needs, plan, plant, family, settings or {}))
         return plant
 
     return made

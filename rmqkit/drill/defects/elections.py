@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from rmqkit.drill.defects.defect import Defect, Plant, replace
+from rmqkit.drill.defects.defect import Defect, defect, replace
 from rmqkit.drill.plan import CONTROLLERS, Mode, ReplicationMode
 from rmqkit.runtime.connection import Address
 
 if TYPE_CHECKING:
     from rmqkit.broker.node import Broker
 
-#: not a family of simulated drills
-FAMILY = "elections"
 PLAN: Mapping[str, Any] = {
     "fault": "kill",
     "target": "master",
@@ -25,14 +24,7 @@ PLAN: Mapping[str, Any] = {
 BEHIND = 64 * 1024
 
 ELECTIONS: list[Defect] = []
-
-
-def _elected(name: str, promise: str, text: str, *, needs: str, issues: tuple[str, ...] = ()) -> Callable[[Plant], Plant]:
-    def made(plant: Plant) -> Plant:
-        ELECTIONS.append(Defect(name, promise, text, issues, needs, PLAN, plant, FAMILY))
-        return plant
-
-    return made
+_elected = partial(defect, ELECTIONS, family="elections", plan=PLAN)
 
 
 @_elected(

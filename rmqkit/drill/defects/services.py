@@ -5,12 +5,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from rmqkit.broker.roles.role import Role
 from rmqkit.broker.special.transactions import rewrite
-from rmqkit.drill.defects.defect import Defect, Plant, at_restart, replace
+from rmqkit.drill.defects.defect import Defect, Plant, at_restart, defect, replace
 from rmqkit.drill.plan import POP, TIMERS, TRANSACTIONS
 from rmqkit.store.contract import Put, PutResult, PutStatus
 from rmqkit.wire import properties as props
@@ -36,20 +36,8 @@ SHORT_MS = 100
 SERVICES: list[Defect] = []
 
 
-def _service(
-    name: str,
-    family: str,
-    text: str,
-    *,
-    needs: str,
-    issues: tuple[str, ...] = (),
-    settings: Mapping[str, str] | None = None,
-) -> Callable[[Plant], Plant]:
-    def made(plant: Plant) -> Plant:
-        SERVICES.append(Defect(name, PROMISE_OF[family], text, issues, needs, None, plant, family, settings or {}))
-        return plant
-
-    return made
+def _service(name: str, family: str, text: str, **more: Any) -> Callable[[Plant], Plant]:
+    return defect(SERVICES, name, PROMISE_OF[family], text, family=family, **more)
 
 
 def _while_escaping(broker: Broker, kind: str, change: Callable[..., None]) -> None:

@@ -24,11 +24,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from rmqkit.drill.defects.acting_master import ACTING
 from rmqkit.drill.defects.controller_mode import ELECTED, elected
-from rmqkit.drill.defects.defect import DEFECTS, at_restart, check, defect, is_drilled, plant, replace
+from rmqkit.drill.defects.defect import DEFECTS, Defect, at_restart, check, defect, is_drilled, plant, replace
 from rmqkit.drill.defects.elections import ELECTIONS
 from rmqkit.drill.defects.services import SERVICES
 from rmqkit.store.contract import Arrival, GetStatus, Put, PutResult, Read
@@ -59,12 +60,16 @@ FLAG_AT = 16
 SURVIVE, UNSENT, DELIVERED = "acknowledged-survive", "nothing-unsent", "everything-delivered"
 ORDER, STABLE, COMMITS = "queue-order", "offsets-stable", "commits-forward"
 EQUAL, WAITS, RECOVERS = "logs-equal", "waits-bounded", "recovers"
+KILL: Mapping[str, Any] = {"fault": "kill", "target": "master"}
+
+REPLICAS: list[Defect] = []
+_defect = partial(defect, REPLICAS, family="replicas", plan=KILL)
 
 
 # --- acknowledged, and gone
 
 
-@defect(
+@_defect(
     "ack-before-sync",
     SURVIVE,
     "SYNC_FLUSH answers before the message is on disk",
@@ -76,7 +81,7 @@ def _ack_before_sync(broker: Broker) -> None:
     replace(broker.puts, "_await", lambda turn, is_sync: await_(turn, False))
 
 
-@defect(
+@_defect(
     "ack-before-replication",
     SURVIVE,
     "SYNC_MASTER answers without waiting for its slaves",
@@ -87,7 +92,7 @@ def _ack_before_replication(broker: Broker) -> None:
     replace(broker.replication.acks, "park", lambda offset, finish: finish(True))
 
 
-@defect(
+@_defect(
     "acks-by-connection",
     SURVIVE,
     "every HA connection counts as a copy, even a slave's second connection or that of a rogue replica",
@@ -103,7 +108,7 @@ def _acks_by_connection(broker: Broker) -> None:
     replace(broker.replication.members, "counted", counted)
 
 
-@defect(
+@_defect(
     "trust-any-report",
     SURVIVE,
     "a reported offset beyond the end of the log counts as an acknowledgement",
@@ -138,7 +143,7 @@ def _trust_any_report(broker: Broker) -> None:
     replace(acks, "park", trust)
 
 
-@defect(
+@_defect(
     "recovery-cuts",
     SURVIVE,
     f"a restart removes the last {LOST} records of the log",
@@ -165,7 +170,7 @@ def _recovery_cuts(broker: Broker) -> None:
     replace(broker, "_serve", broken)
 
 
-@defect(
+@_defect(
     "confirm-not-reset",
     RECOVERS,
     "a slave whose log was truncated still reports its old end",
@@ -192,7 +197,7 @@ def _confirm_not_reset(broker: Broker) -> None:
 # --- queues and logs
 
 
-@defect(
+@_defect(
     "lost-queue-tail",
     STABLE,
     f"after a restart the last {LOST} entries of each queue are missing, and their offsets are used again",
@@ -210,7 +215,7 @@ def _lost_queue_tail(broker: Broker) -> None:
     at_restart(broker, lose)
 
 
-@defect(
+@_defect(
     "truncate-in-memory",
     EQUAL,
     "a truncation of the log does not reach the disk: after a restart the old tail is there again",
@@ -247,7 +252,7 @@ def _truncate_in_memory(broker: Broker) -> None:
     "as `slave-differs`, in a group whose master is elected",
     needs="two logs that are compared before one of them is refused",
 )
-@defect(
+@_defect(
     "slave-differs",
     EQUAL,
     f"one in {ONE_IN} records has a wrong byte on a slave",
@@ -295,7 +300,7 @@ def _while_putting(broker: Broker, change: Callable[[Put, Callable[[Put], PutRes
     replace(broker.store, "append_some", lambda puts: [broken(put) for put in puts])
 
 
-@defect("corrupt-body", UNSENT, f"one in {ONE_IN} messages is stored with a flipped bit in its body")
+@_defect("corrupt-body", UNSENT, f"one in {ONE_IN} messages is stored with a flipped bit in its body")
 def _corrupt_body(broker: Broker) -> None:
     def turned(put: Put, append: Callable[[Put], PutResult]) -> PutResult:
         if put.body and not put.sys_flag & MessageSysFlag.COMPRESSED:
@@ -305,7 +310,7 @@ def _corrupt_body(broker: Broker) -> None:
     _while_putting(broker, turned)
 
 
-@defect("phantom", UNSENT, f"after one in {ONE_IN} messages the broker stores one that was never sent")
+@_defect("phantom", UNSENT, f"after one in {ONE_IN} messages the broker stores one that was never sent")
 def _phantom(broker: Broker) -> None:
     def doubled(put: Put, append: Callable[[Put], PutResult]) -> PutResult:
         result = append(put)
@@ -329,7 +334,7 @@ def _while_reading(
     replace(broker.store, "read", broken)
 
 
-@defect(
+@_defect(
     "skip-delivery",
     DELIVERED,
     f"one in {ONE_IN} messages is skipped when it is first read",
@@ -352,7 +357,7 @@ def _skip_delivery(broker: Broker) -> None:
     _while_reading(broker, skipping)
 
 
-@defect("reorder", ORDER, "every tenth message of a queue is first delivered after its successor")
+@_defect("reorder", ORDER, "every tenth message of a queue is first delivered after its successor")
 def _reorder(broker: Broker) -> None:
     done: set[tuple[Any, ...]] = set()
 
@@ -373,7 +378,7 @@ def _reorder(broker: Broker) -> None:
 # --- consumer offsets
 
 
-@defect(
+@_defect(
     "offsets-backwards",
     COMMITS,
     "offsets that a slave copies overwrite newer ones of its own, even if the answer is outdated",
@@ -407,7 +412,7 @@ def _offsets_backwards(broker: Broker) -> None:
     replace(metadata, "start", started)
 
 
-@defect(
+@_defect(
     "offsets-to-zero",
     COMMITS,
     "a restart resets every consumer group to offset 0",
@@ -430,7 +435,7 @@ def _offsets_to_zero(broker: Broker) -> None:
 # --- time
 
 
-@defect(
+@_defect(
     "slow-ack",
     WAITS,
     f"a send that waits for slaves ends {LATE_MS // 1000} s after slaveTimeout",
@@ -449,10 +454,10 @@ def _slow_ack(broker: Broker) -> None:
     broker.duties.add("ha-waits", late, None)
 
 
-@defect("no-comeback", RECOVERS, "a restarted master refuses every message", needs="a restart of the master")
+@_defect("no-comeback", RECOVERS, "a restarted master refuses every message", needs="a restart of the master")
 def _no_comeback(broker: Broker) -> None:
     store: Any = broker.store
     at_restart(broker, lambda: store.refuse("defect", "the store does not take puts after a restart"))
 
 
-DEFECTS.update({each.name: each for each in (*ACTING, *SERVICES, *ELECTIONS, *ELECTED)})
+DEFECTS.update({each.name: each for each in (*REPLICAS, *ACTING, *SERVICES, *ELECTIONS, *ELECTED)})

@@ -16,6 +16,7 @@ from rmqkit.drill import workload
 from rmqkit.drill.history import FAULT_BITES, History, HistoryRow
 from rmqkit.drill.load_history import RecordedLoad
 from rmqkit.drill.plan import Plan
+from rmqkit.drill.real.client_threads import ClientThreads, Pace
 from rmqkit.drill.real.services.table import make_loads
 from rmqkit.drill.real.takeover import TakeoverLoad
 from rmqkit.errors import ClientError, RmqkitError
@@ -54,22 +55,18 @@ class RealLoad(RecordedLoad):
         if plan.acting:
             self.takeover = TakeoverLoad(self, nameserver=Address.parse(namesrv.partition(";")[0]), nodes=nodes)
         self._service_loads = make_loads(self.services, namesrv=namesrv, read=self.read, nodes=nodes, brokers=brokers)
-        self._sending = threading.Event()
-        self._reading = threading.Event()
-        self._threads: list[threading.Thread] = []
-        self._writers: list[threading.Thread] = []
+        self._threads = ClientThreads()
         self._producers: list[Producer] = []
         self._push: list[PushConsumer] = []
 
     def start(self) -> None:
         """Start all writers and readers. Raises ClientError."""
-        self._sending.set()
-        self._reading.set()
+        self._threads.begin()
         for number in range(workload.PUSH_MEMBERS):
             self._start_push(number)
-        self._threads.append(self._thread("pull", partial(self._pull, workload.PULL)))
+        self._threads.read("pull", partial(self._pull, workload.PULL))
         for number in range(self.plan.writers):
-            self._writers.append(self._thread(workload.writer_name(number), partial(self._write, number)))
+            self._threads.write(workload.writer_name(number), partial(self._write, number))
         if self.takeover is not None:
             self.takeover.start()
         for service in self._service_loads:
@@ -80,30 +77,24 @@ class RealLoad(RecordedLoad):
         super().seen(row)
         if row.kind == "event" and row.key == FAULT_BITES:
             self.given[workload.LATE] = {}
-            self._threads.append(self._thread("late", partial(self._pull, workload.LATE)))
+            self._threads.read("late", partial(self._pull, workload.LATE))
             if self.takeover is not None:
                 self.takeover.join_ordered()
 
-    def _thread(self, name: str, work: Callable[[], None]) -> threading.Thread:
-        thread = threading.Thread(target=work, name=f"drill-{name}", daemon=True)
-        thread.start()
-        return thread
-
     def stop_sending(self) -> None:
         """Stop the writers, and return when every send has ended."""
-        self._sending.clear()
+        self._threads.sending.clear()
         if self.takeover is not None:
             self.takeover.stop_sending(JOIN_S)
         for service in self._service_loads:
             service.stop_sending(JOIN_S)
-        for thread in self._writers:
-            thread.join(JOIN_S)
+        self._threads.stop_sending(JOIN_S)
         for producer in self._producers:
             producer.close()
 
     def close(self) -> None:
         self.stop_sending()
-        self._reading.clear()
+        self._threads.reading.clear()
         for consumer in self._push:
             with suppress(RmqkitError):
                 consumer.close()
@@ -111,8 +102,7 @@ class RealLoad(RecordedLoad):
             self.takeover.close(JOIN_S)
         for service in self._service_loads:
             service.close(JOIN_S)
-        for thread in self._threads:
-            thread.join(JOIN_S)
+        self._threads.close(JOIN_S)
 
     # --- writing
 
@@ -126,11 +116,10 @@ class RealLoad(RecordedLoad):
             send_msg_timeout_ms=plan.send_timeout_ms,
         )
         self._producers.append(producer)
-        next_s = time.monotonic()
+        pace = Pace()
         for order in workload.script(plan, number):
-            next_s = max(next_s + order.pause_ms / 1000, time.monotonic() - 0.1)
-            time.sleep(max(0.0, next_s - time.monotonic()))
-            if not self._sending.is_set():
+            pace.wait(order.pause_ms)
+            if not self._threads.sending.is_set():
                 return
             self._send(producer, name, order)
 
@@ -163,7 +152,7 @@ class RealLoad(RecordedLoad):
         consumer.start(listen)
 
     def _pull(self, kind: str) -> None:
-        self.read(kind, self.name, self._reading, lambda message: self.delivered(kind, f"{kind}-0", message))
+        self.read(kind, self.name, self._threads.reading, lambda message: self.delivered(kind, f"{kind}-0", message))
 
     def read(self, kind: str, topic: str, going: threading.Event, given: Callable[[MessageExt], None]) -> None:
         """Consume a topic as the only member of a group, while `going` is set.

@@ -6,9 +6,8 @@ master. Lockers ask the broker that the current route names as master, as a clie
 just learned it. Each locker keeps its connections until they break.
 """
 
-import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING
 from rmqkit.api import Producer, PushConsumer
 from rmqkit.client.message import Message, MessageExt, SendResult
 from rmqkit.drill import workload
+from rmqkit.drill.real.client_threads import ClientThreads, Pace
 from rmqkit.drill.real.peers import Peers
 from rmqkit.errors import ClientError, RmqkitError
 from rmqkit.runtime.connection import Address
@@ -24,7 +24,6 @@ from rmqkit.wire.fastjson import MessageQueue
 if TYPE_CHECKING:
     from rmqkit.drill.real.load import RealLoad
 
-POLL_MS = 100
 COMMIT_MS = 500
 RETRY_S = 0.1
 
@@ -36,41 +35,30 @@ class TakeoverLoad:
         self._load = load
         self._nameserver = nameserver
         self._nodes = nodes
-        self._sending = threading.Event()
-        self._reading = threading.Event()
-        self._writers: list[threading.Thread] = []
-        self._readers: list[threading.Thread] = []
+        self._threads = ClientThreads()
         self._ordered: PushConsumer | None = None
         self._wall_ms = time.time() * 1000 - load.now_ms()
         #: when a locker was last granted a lock; 0 before
         self.locked_ms = 0
 
     def start(self) -> None:
-        self._sending.set()
-        self._reading.set()
-        self._thread(self._readers, workload.DELAYED, self._read_delayed)
-        self._thread(self._writers, workload.DELAYER, self._write)
+        threads = self._threads
+        threads.begin()
+        threads.read(workload.DELAYED, self._read_delayed)
+        threads.write(workload.DELAYER, self._write)
         for number in range(workload.LOCKERS):
-            self._thread(self._writers, workload.locker_name(number), partial(self._compete, number))
-
-    def _thread(self, threads: list[threading.Thread], name: str, work: Callable[[], None]) -> None:
-        thread = threading.Thread(target=work, name=f"drill-{name}", daemon=True)
-        thread.start()
-        threads.append(thread)
+            threads.write(workload.locker_name(number), partial(self._compete, number))
 
     def stop_sending(self, join_s: float) -> None:
-        self._sending.clear()
-        for thread in self._writers:
-            thread.join(join_s)
+        self._threads.stop_sending(join_s)
 
     def close(self, join_s: float) -> None:
-        self.stop_sending(join_s)
-        self._reading.clear()
+        self._threads.stop_sending(join_s)
+        self._threads.reading.clear()
         if self._ordered is not None:
             with suppress(RmqkitError):
                 self._ordered.close()
-        for thread in self._readers:
-            thread.join(join_s)
+        self._threads.close(join_s)
 
     # --- a group that joins after the proof of the fault, and consumes in order
 
@@ -93,14 +81,14 @@ class TakeoverLoad:
             load.delivered(workload.ORDERED, f"{workload.ORDERED}-0", message)
 
         def start() -> None:
-            while self._reading.is_set():
+            while self._threads.reading.is_set():
                 try:
                     consumer.start(listen)
                     return
                 except ClientError:
                     time.sleep(RETRY_S)
 
-        self._thread(self._readers, workload.ORDERED, start)
+        self._threads.read(workload.ORDERED, start)
 
     # --- delayed messages
 
@@ -113,12 +101,11 @@ class TakeoverLoad:
             send_msg_timeout_ms=load.plan.send_timeout_ms,
         )
         levels = workload.levels_ms(load.plan)
-        next_s = time.monotonic()
+        pace = Pace()
         try:
             for order in workload.delay_script(load.plan):
-                next_s = max(next_s + order.pause_ms / 1000, time.monotonic() - 0.1)
-                time.sleep(max(0.0, next_s - time.monotonic()))
-                if not self._sending.is_set():
+                pace.wait(order.pause_ms)
+                if not self._threads.sending.is_set():
                     return
                 queue = MessageQueue(load.delayed_topic, load.broker, order.queue)
                 message = Message(load.delayed_topic, order.body, keys=order.key, delay_level=order.level)
@@ -137,7 +124,7 @@ class TakeoverLoad:
         def given(message: MessageExt) -> None:
             load.due(f"{workload.DELAYED}-0", message, round(message.store_timestamp_ms - self._wall_ms))
 
-        load.read(workload.DELAYED, load.delayed_topic, self._reading, given)
+        load.read(workload.DELAYED, load.delayed_topic, self._threads.reading, given)
 
     # --- locks
 
@@ -149,7 +136,7 @@ class TakeoverLoad:
         try:
             for order in workload.lock_script(load.plan, number):
                 time.sleep(order.pause_ms / 1000)
-                if not self._sending.is_set():
+                if not self._threads.sending.is_set():
                     return
                 self._step(name, order, peers, held)
         finally:

@@ -313,16 +313,6 @@ def look(watch: ClusterWatch, asked: NodeClient, target: Target, *, whole: bool 
                 )
 
 
-def wait_until(holds: Callable[[], bool], most_s: float, pause_s: float = 0.05) -> bool:
-    """Wait until `holds` returns True, for at most `most_s`; return whether it did."""
-    until_s = time.monotonic() + most_s
-    while not holds():
-        if time.monotonic() >= until_s:
-            return False
-        time.sleep(pause_s)
-    return True
-
-
 def _elected(facts: Mapping[str, str]) -> dict[str, int]:
     """Return epoch and confirm offset of a broker in controller mode; {} for others."""
     said = election_of(facts)

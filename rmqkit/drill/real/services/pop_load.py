@@ -18,9 +18,9 @@ from functools import partial
 
 from rmqkit.client.message import MessageExt
 from rmqkit.drill.plan import POP
+from rmqkit.drill.real.client_threads import ClientThreads
 from rmqkit.drill.real.node_client import NodeClient
 from rmqkit.drill.real.peers import Peers
-from rmqkit.drill.real.services.client_threads import ClientThreads
 from rmqkit.drill.services import scripts
 from rmqkit.drill.services.pop_requests import ack_request, pop_request
 from rmqkit.drill.services.service_rows import ServiceRows

@@ -23,7 +23,7 @@ from rmqkit.api import TransactionProducer, TransactionState
 from rmqkit.client.message import Message, MessageExt, SendResult, SendStatus
 from rmqkit.client.producers.transactions import TransactionQuestion
 from rmqkit.drill.plan import TRANSACTIONS
-from rmqkit.drill.real.services.client_threads import ClientThreads, Later, Pace
+from rmqkit.drill.real.client_threads import ClientThreads, Later, Pace
 from rmqkit.drill.real.services.contract import ReadTopic
 from rmqkit.drill.real.services.doomed_producer import HalfAnswer, HalfOrder, ProducerTask
 from rmqkit.drill.real.services.producer_process import ProducerProcess

@@ -6,8 +6,8 @@ import pytest
 
 from rmqkit.client.producers.transactions import TransactionQuestion, TransactionResult
 from rmqkit.drill.plan import POP, TIMERS, TRANSACTIONS
+from rmqkit.drill.real.client_threads import Later
 from rmqkit.drill.real.services import pop_load, timer_load, transaction_load
-from rmqkit.drill.real.services.client_threads import Later
 from rmqkit.drill.real.services.doomed_producer import HalfAnswer
 from rmqkit.drill.services import scripts
 from rmqkit.errors import BrokerError

@@ -1,4 +1,4 @@
-"""The threads of one service's clients, and when they act.
+"""The threads of a load's clients, and when they act.
 
 Writers run until `stop_sending`, readers until `close`. Each loop asks `sending` or `reading`
 whether it may go on.
