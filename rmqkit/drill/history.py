@@ -81,7 +81,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 OK, FAIL, UNKNOWN = "ok", "fail", "unknown"
-OUTCOMES = (OK, FAIL, UNKNOWN)
 #: kinds of timers, transactions and pop
 SERVICE_KINDS = (
     "timer",
@@ -164,11 +163,6 @@ class HistoryRow(NamedTuple):
     queue: int = -1
     offset: int = -1
     extra: Mapping[str, Any] = {}
-
-    @property
-    def place(self) -> tuple[str, int]:
-        """Return (broker, queue)."""
-        return self.broker, self.queue
 
     @property
     def status(self) -> str:

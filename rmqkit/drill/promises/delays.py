@@ -26,7 +26,7 @@ from itertools import pairwise
 from rmqkit.drill.history import FAULT_BEGINS, LOAD_ENDS, OK, STEP_ENDS, UNKNOWN, History, HistoryRow
 from rmqkit.drill.plan import Plan
 from rmqkit.drill.promises.contract import Broken, Finding, judged
-from rmqkit.drill.promises.facts import Copies, fault_of
+from rmqkit.drill.promises.facts import Copies, fault_of, with_sends
 from rmqkit.drill.promises.heads import broken_times, fault_windows, heads
 from rmqkit.drill.promises.progress import changes_of
 from rmqkit.drill.promises.table import Harm, Where, cell
@@ -62,12 +62,7 @@ class DelayKept:
         broken: list[Broken] = []
         latest_ms = unjudged = 0
         jumped_ms = history.event_ms(CLOCK_JUMPS)
-        for row in dues:
-            send = sent.get(row.key)
-            if send is None or send.value != row.value:
-                why = "was never sent" if send is None else f"has another body (checksum {row.value}, not {send.value})"
-                broken.append(Broken(row.key, f"delivered at {row.complete_ms} ms, but {why}"))
-                continue
+        for row, send in with_sends(dues, sent, broken):
             early_ms = int(send.extra["due_ms"]) - row.complete_ms
             is_judged = jumped_ms is None or row.complete_ms < jumped_ms
             unjudged += not is_judged

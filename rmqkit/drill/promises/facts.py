@@ -5,11 +5,12 @@ messages and slaves to which the usual rules do not apply.
 """
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from rmqkit.drill.history import FAIL, FAULT_BEGINS, OK, History, HistoryRow
 from rmqkit.drill.plan import Plan, ReplicationMode
+from rmqkit.drill.promises.contract import Broken
 from rmqkit.drill.promises.table import Harm, Where, cell
 
 MASTER = "master"
@@ -195,3 +196,19 @@ def allowed_ahead(history: History, plan: Plan) -> list[str]:
 def _rewinds(plan: Plan, harm: str) -> bool:
     """Return whether this harm may take records from the master that a slave has."""
     return harm == Harm.POWER_CUT or cell(plan.mode, Harm(harm)).where is not Where.MASTER
+
+
+def with_sends(
+    rows: Iterable[HistoryRow], sent: Mapping[str, HistoryRow], broken: list[Broken], *, how: str = "delivered"
+) -> Iterator[tuple[HistoryRow, HistoryRow]]:
+    """Yield each delivered message with its send.
+
+    Messages that nobody sent, or with another body, are added to `broken` instead.
+    """
+    for row in rows:
+        send = sent.get(row.key)
+        if send is not None and send.value == row.value:
+            yield row, send
+        else:
+            why = "was never sent" if send is None else f"has another body (checksum {row.value}, not {send.value})"
+            broken.append(Broken(row.key, f"{how} at {row.complete_ms} ms, but {why}"))

@@ -43,14 +43,14 @@ class FigureComparison(NamedTuple):
     difference: Median | None
 
 
-def median_of(values: Sequence[float], level: float = LEVEL) -> Median | None:
+def median_of(values: Sequence[float]) -> Median | None:
     """Return the median with its interval; None for no values."""
     if not values:
         return None
     ordered, count = sorted(values), len(values)
     for rank in range(count // 2, 0, -1):
         outside = 2 * sum(math.comb(count, each) for each in range(rank)) / 2**count
-        if outside <= 1 - level or rank == 1:
+        if outside <= 1 - LEVEL or rank == 1:
             return Median(statistics.median(ordered), ordered[rank - 1], ordered[count - rank], count, 1 - outside)
     return Median(ordered[0], ordered[0], ordered[0], 1, 0.0)
 

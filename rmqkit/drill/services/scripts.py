@@ -29,7 +29,7 @@ from zlib import crc32
 from rmqkit.drill.plan import Plan
 
 #: parts of the names of topics and groups (`RecordedLoad.group`)
-TIMER, TRANSACTION, POPPERS = "timers", "transactions", "pop"
+TIMER, TRANSACTION = "timers", "transactions"
 
 TIMER_WRITER = "timer-writer"
 #: the reader of timers, and of committed messages

@@ -29,6 +29,7 @@ from rmqkit.drill.history import LOAD_ENDS, OK, UNKNOWN, History, HistoryRow
 from rmqkit.drill.plan import POP, Plan
 from rmqkit.drill.promises.contract import Broken, Finding, judged
 from rmqkit.drill.promises.delays import GIVEN_BACK_MS, ON_ITS_WAY_MS, allowed_again, lost_of
+from rmqkit.drill.promises.facts import with_sends
 
 #: wall times are rounded to ms, on both sides
 ROUNDED_MS = 2
@@ -50,12 +51,8 @@ class PopKept:
         sent = {row.key: row for row in history.sends}
         pops: dict[str, list[HistoryRow]] = {}
         broken: list[Broken] = []
-        for row in sorted(history.by_kind["popped"], key=lambda each: (int(each.extra["pop_ms"]), each.op)):
-            send = sent.get(row.key)
-            if send is None or send.value != row.value:
-                why = "was never sent" if send is None else f"has another body (checksum {row.value}, not {send.value})"
-                broken.append(Broken(row.key, f"popped at {row.complete_ms} ms, but {why}"))
-                continue
+        popped = sorted(history.by_kind["popped"], key=lambda each: (int(each.extra["pop_ms"]), each.op))
+        for row, _ in with_sends(popped, sent, broken, how="popped"):
             pops.setdefault(row.key, []).append(row)
         acks = _acks(history)
         lost, excused = lost_of(history, plan, ((row, row.complete_ms) for row in sent.values() if row.key not in pops))

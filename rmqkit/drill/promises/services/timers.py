@@ -18,7 +18,7 @@ from rmqkit.drill.history import OK, UNKNOWN, History, HistoryRow
 from rmqkit.drill.plan import TIMERS, Plan, ReplicationMode
 from rmqkit.drill.promises.contract import Broken, Finding, judged
 from rmqkit.drill.promises.delays import EARLY_MS, Place, allowed_again, escaped_to, lost_of, released_again
-from rmqkit.drill.promises.facts import Copies
+from rmqkit.drill.promises.facts import Copies, with_sends
 
 #: a recall that is confirmed later than this before the timer is due may come too late
 RECALL_MARGIN_MS = 300
@@ -40,12 +40,7 @@ class TimerKept:
         broken: list[Broken] = []
         copies: dict[str, dict[Place, HistoryRow]] = {}
         latest_ms = 0
-        for row in dues:
-            send = sent.get(row.key)
-            if send is None or send.value != row.value:
-                why = "was never sent" if send is None else f"has another body (checksum {row.value}, not {send.value})"
-                broken.append(Broken(row.key, f"delivered at {row.complete_ms} ms, but {why}"))
-                continue
+        for row, send in with_sends(dues, sent, broken):
             early_ms = int(send.extra["due_ms"]) - row.complete_ms
             if early_ms > EARLY_MS:
                 broken.append(Broken(row.key, f"delivered at {row.complete_ms} ms, {early_ms} ms before it was due"))
