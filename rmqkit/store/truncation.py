@@ -15,19 +15,18 @@ of this succeeded. `abort` stays if something failed or if records still wait fo
 import errno
 from collections.abc import Generator
 from itertools import count
-from struct import Struct
 from typing import TYPE_CHECKING
 
-from rmqkit.store.log.scan import BLANK_SIZE, MAGIC_BLANK, store_ms_of
+from rmqkit.store.log.scan import BLANK_SIZE, store_ms_of
 from rmqkit.store.log.walk import LogWalk
 from rmqkit.store.steps import Steps, Work
+from rmqkit.wire.record import encode_blank
 
 if TYPE_CHECKING:
     from rmqkit.store.mapped import MappedEngine
 
 _ZEROES_PER_STEP = 8_388_608
 _RECORDS_PER_STEP = 1_000
-_BLANK = Struct(">II")
 
 
 def cut(engine: "MappedEngine", steps: Steps, phy_offset: int) -> Work:
@@ -90,7 +89,7 @@ def _is_boundary(engine: "MappedEngine", phy_offset: int) -> Generator[bool, Non
     if phy_offset in (log.offset_written, engine.dispatched[1]) or log.record(phy_offset) is not None:
         return True
     file_size = log.files.file_size
-    if bytes(log.view(phy_offset, BLANK_SIZE)) == _BLANK.pack(file_size - phy_offset % file_size, MAGIC_BLANK):
+    if bytes(log.view(phy_offset, BLANK_SIZE)) == encode_blank(file_size - phy_offset % file_size):
         return True
     walk = LogWalk(log, engine.dispatched[1])
     for number in count(1):

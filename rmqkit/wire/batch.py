@@ -116,10 +116,10 @@ class EqualSizes(NamedTuple):
         return bodies, texts, rests
 
 
-def equal_sizes(data: bytes, *, count_max: int = BATCH_COUNT_MAX) -> EqualSizes | None:
+def equal_sizes(data: bytes) -> EqualSizes | None:
     """Return the sizes of the first message if the whole body may consist of such messages.
 
-    None if it cannot, if it has more than `count_max` messages, or if the first one is torn.
+    None if it cannot, if it has more than `BATCH_COUNT_MAX` messages, or if the first one is torn.
     """
     end = len(data)
     if end < _HEAD.size + 2:
@@ -130,7 +130,7 @@ def equal_sizes(data: bytes, *, count_max: int = BATCH_COUNT_MAX) -> EqualSizes 
         return None
     (properties_size,) = _I16.unpack_from(data, body_end)
     count, rest = divmod(end, body_end + 2 + max(properties_size, 0))
-    if rest or properties_size < 0 or count > count_max:
+    if rest or properties_size < 0 or count > BATCH_COUNT_MAX:
         return None
     return _new(EqualSizes, (count, flag, body_size, properties_size))
 

@@ -10,7 +10,7 @@ Source:
 `common/.../attribute/TopicMessageType.java`.
 """
 
-from enum import IntEnum, StrEnum
+from enum import IntEnum
 
 
 class RequestCode(IntEnum):
@@ -359,14 +359,3 @@ class TopicSysFlag:
 
     UNIT = 0x1
     UNIT_SUB = 0x2
-
-
-class MessageType(StrEnum):
-    """Values of the topic attribute `message.type`."""
-
-    UNSPECIFIED = "UNSPECIFIED"
-    NORMAL = "NORMAL"
-    FIFO = "FIFO"
-    DELAY = "DELAY"
-    TRANSACTION = "TRANSACTION"
-    MIXED = "MIXED"

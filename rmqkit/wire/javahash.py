@@ -33,6 +33,12 @@ def tags_code(tag: str) -> int:
     return java_hash(tag)
 
 
+@lru_cache(maxsize=4096)
+def tags_code_of(tags: bytes | None) -> int:
+    """Return the tag code of a message with this value of TAGS; 0 if it is absent."""
+    return java_hash(tags.decode("utf-8", "replace")) if tags else 0
+
+
 def index_key_hash(topic: str, key: str) -> int:
     """Return the key hash of an index entry for `topic#key`.
 

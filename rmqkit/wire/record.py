@@ -24,7 +24,7 @@ Source: `store/.../MessageExtEncoder.java`, `store/.../CommitLog.java`
 from collections.abc import Iterator
 from functools import lru_cache
 from struct import Struct
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from zlib import crc32
 
 from rmqkit.errors import CorruptRecord
@@ -48,9 +48,9 @@ POSITION_PHY_OFFSET = 28
 POSITION_SYS_FLAG = 36
 POSITION_BORN_MS = 40
 POSITION_BORN_HOST = 48
-#: valid only if the born host is IPv4
-POSITION_STORE_MS_V4 = 56
 
+#: greatest value of the field `reconsume_times` (int32)
+REDELIVERIES_MAX = 0x7FFFFFFF
 TOPIC_SIZE_V1_MAX = 127
 PROPERTY_CRC_SIZE = 20
 BLANK_SIZE_MIN = 8
@@ -166,13 +166,12 @@ def encode_record(
     return record + _crc_property(crc32(record) & 0x7FFFFFFF) if property_crc else record
 
 
-def record_size(*, topic: str, body_size: int, properties_size: int, born_v6: bool = False, store_v6: bool = False) -> int:
-    """Return the number of bytes that `encode_record` produces.
-
-    `properties_size` includes the 20 bytes of the property CRC if there is one.
-    """
-    head = _HEADS[(1 if born_v6 else 0) | (2 if store_v6 else 0)]
-    return head.size + body_size + len(_topic_field(topic)[1]) + 2 + properties_size
+def encode_copy(record: Record, **changes: Any) -> bytes:
+    """Return a record with other values of some fields. Its size, magic and CRC are computed."""
+    fields = record._asdict() | changes
+    for name in ("size", "magic", "body_crc"):
+        del fields[name]
+    return encode_record(**fields)
 
 
 def encode_blank(size: int) -> bytes:

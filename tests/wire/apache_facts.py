@@ -181,7 +181,6 @@ RegisterTopicRequest | !topic:s
 RemoveBrokerRequest | !brokerName:s !brokerClusterName:s !brokerId:l
 ReplyMessageRequest | !producerGroup:s !topic:s !defaultTopic:s !defaultTopicQueueNums:i !queueId:i !sysFlag:i
   !bornTimestamp:l !flag:i properties:s reconsumeTimes:i unitMode:b !bornHost:s !storeHost:s !storeTimestamp:l
-ResetMasterFlushOffsetRequest | !masterFlushOffset:l
 ResetOffsetRequest | !group:s !topic:s queueId:i offset:l !timestamp:l !isForce:b
 ResumeCheckHalfMessageRequest | topic:s msgId:s
 SearchOffsetRequest | !topic:s liteTopic:s !queueId:i !timestamp:l boundaryType:s

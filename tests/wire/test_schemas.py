@@ -43,7 +43,6 @@ NO_JAVA_CLASS = {
     "PutAccessTableRequest",
     "UserRequest",
     "GetPopInFlightRequest",
-    "HeartBeatResponse",
     "GetAllConsumerOffsetRequest",
     "GetAllConsumerOffsetResponse",
 }

@@ -51,7 +51,7 @@ from rmqkit.spark.source.ranges import DataLoss, OffsetRange
 from rmqkit.spark.source.replicas import Replicas
 from rmqkit.wire.codes import MessageSysFlag, PullSysFlag, RequestCode, ResponseCode
 from rmqkit.wire.properties import PROPERTY_TAGS
-from rmqkit.wire.record import POSITION_QUEUE_OFFSET, POSITION_SYS_FLAG, Buffer, encode_record
+from rmqkit.wire.record import POSITION_QUEUE_OFFSET, POSITION_SYS_FLAG, Buffer, encode_copy
 from rmqkit.wire.remoting.frames import CODEC_ROCKETMQ, frame
 from rmqkit.wire.remoting.headers import binary_fields, encode_request
 from rmqkit.wire.schema import from_ext, to_ext
@@ -430,11 +430,7 @@ def _apart(records: DecodedRecords) -> DecodedRecords:
 def _records_apart(body: bytes) -> bytes:
     from rmqkit.client.consumers.pull import unwrapped_records
 
-    made = []
-    for record in unwrapped_records(body):
-        fields = record._asdict()
-        made.append(encode_record(**{name: fields[name] for name in fields.keys() - {"size", "magic", "body_crc"}}))
-    return b"".join(made)
+    return b"".join(map(encode_copy, unwrapped_records(body)))
 
 
 def _offsets(answer: LinkReply) -> PullMessageResponse:

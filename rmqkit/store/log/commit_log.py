@@ -37,7 +37,7 @@ from rmqkit.runtime.ports import Clock, Disk
 from rmqkit.store.contract import Put, PutResult, PutRun, PutStatus, StoreWriteError
 from rmqkit.store.log.batch_records import encode_records, encode_run
 from rmqkit.store.log.files import LogFiles
-from rmqkit.store.log.scan import BLANK_SIZE, CRC_PROPERTY_SIZE, MAGIC_BLANK, MAGIC_V1, MAGIC_V2, RECORD_SIZE_MIN
+from rmqkit.store.log.scan import BLANK_SIZE, CRC_PROPERTY_SIZE, MAGIC_V1, MAGIC_V2, RECORD_SIZE_MIN
 from rmqkit.store.log.uniform_batch import UniformBatch
 from rmqkit.store.queues.batch_put import BatchPut, ColumnPut, RunPut, rows_of
 from rmqkit.store.queues.batch_put import Put as QueuePut
@@ -46,13 +46,13 @@ from rmqkit.store.queues.table import PREPARED, ROLLED_BACK
 from rmqkit.wire import properties as props
 from rmqkit.wire.codes import MessageSysFlag
 from rmqkit.wire.properties import PROPERTIES_SIZE_MAX
+from rmqkit.wire.record import encode_blank
 
 _V4, _V6 = 8, 20
 #: (size of born host, size of store host) -> the record's fields before its body
 _HEADS = {(born, store): Struct(f">IIIiiqqiq{born}sq{store}siqi") for born in (_V4, _V6) for store in (_V4, _V6)}
 _HEAD_V4 = _HEADS[_V4, _V4].pack
 _HEAD_V4_SIZE = _HEADS[_V4, _V4].size
-_BLANK = Struct(">II")
 _CHECK = Struct(">IIIiiqq")
 #: bytes that `record` reads at first; most records are not longer
 _RECORD_GUESS = 2048
@@ -353,7 +353,7 @@ class CommitLog:
 
     def _roll(self) -> int:
         """End the file with a blank record. Return the offset where the next file starts."""
-        self._run.append(_BLANK.pack(self._file_end - self.offset_max, MAGIC_BLANK))
+        self._run.append(encode_blank(self._file_end - self.offset_max))
         self.offset_max = self._file_end
         self._end_run()
         return self.offset_max

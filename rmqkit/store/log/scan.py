@@ -22,7 +22,7 @@ from zlib import crc32
 
 from rmqkit.runtime.connection import Buffer
 from rmqkit.wire.codes import MessageSysFlag
-from rmqkit.wire.javahash import tags_code
+from rmqkit.wire.javahash import tags_code_of
 from rmqkit.wire.properties import PROPERTY_DELAY_TIME_LEVEL, PROPERTY_TAGS, find
 from rmqkit.wire.topic_names import SCHEDULE_TOPIC
 
@@ -152,8 +152,7 @@ def queue_tags_code(topic: str, properties: bytes, store_ms: int, delay_levels: 
                 level = 0
             if level > 0:
                 return store_ms + delay_levels.get(level, 1000)
-    tags = find(properties, PROPERTY_TAGS.encode())
-    return tags_code(tags.decode("utf-8", "replace")) if tags else 0
+    return tags_code_of(find(properties, PROPERTY_TAGS.encode()))
 
 
 def store_ms_of(record: Buffer) -> int:

@@ -61,7 +61,7 @@ class BatchProperties(Sequence[bytes]):
     The index keeps them until it has hashed the unique ids.
     """
 
-    __slots__ = ("behind", "id_at", "id_size", "is_keyed", "own", "own_size")
+    __slots__ = ("behind", "id_at", "is_keyed", "own", "own_size")
 
     def __init__(self, own: bytes, own_size: int, behind: bytes, *, id_at: int, is_keyed: bool) -> None:
         #: the own parts of all messages, end to end, each of `own_size` bytes
@@ -69,9 +69,8 @@ class BatchProperties(Sequence[bytes]):
         self.own_size = own_size
         #: what follows each own part
         self.behind = behind
-        #: position and size of the unique id, which is the end of an own part
+        #: position of the unique id, which is the end of an own part
         self.id_at = id_at
-        self.id_size = own_size - id_at
         #: whether the own parts have the property KEYS
         self.is_keyed = is_keyed
 

@@ -65,7 +65,6 @@ class ConsumeQueue:
         "offset_written",
         "phy_end",
         "queue_id",
-        "syncing",
         "tail",
         "topic",
         "topic_field",
@@ -95,7 +94,6 @@ class ConsumeQueue:
         self.listed = False
         #: files written since their last sync, as offsets of their first bytes
         self.unsynced: dict[int, None] = {}
-        self.syncing = False
 
     # --- reading ----------------------------------------------------------------------------------
 

@@ -340,10 +340,6 @@ class QueueTable:
             self.removing[topic] = count
         self.on_removed()
 
-    def correct_min(self, phy_min: int) -> None:
-        for queue in self.by_key.values():
-            queue.correct_min(phy_min)
-
     def cut(self, phy_offset: int) -> None:
         """Drop the units of records that start at or after `phy_offset`. Raises OSError."""
         for queue in self.by_key.values():

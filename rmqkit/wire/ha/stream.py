@@ -67,10 +67,6 @@ class Transfers:
         self._buffer = bytearray()
         self._need = TRANSFER_HEAD_SIZE
 
-    @property
-    def pending(self) -> int:
-        return len(self._buffer)
-
     def feed(self, data: bytes) -> list[tuple[int, bytes]]:
         held = self._buffer
         held += data

@@ -89,7 +89,3 @@ class ExchangeHAInfoResponse(Ext, kw_only=True):
     tail_size: Int64 | None = None
     tail_crc: Int64 | None = None
     master_given_up: bool | None = None
-
-
-class ResetMasterFlushOffsetRequest(Ext, kw_only=True):
-    master_flush_offset: Int64

@@ -5,11 +5,6 @@ import msgspec
 from rmqkit.wire.schema import Ext, Int32
 
 
-class HeartBeatResponse(Ext, kw_only=True):
-    is_support_heart_beat_v2: bool | None = msgspec.field(default=None, name="IS_SUPPORT_HEART_BEAT_V2")
-    is_sub_change: bool | None = msgspec.field(default=None, name="IS_SUB_CHANGE")
-
-
 class UnregisterClientRequest(Ext, kw_only=True):
     client_id: str = msgspec.field(name="clientID")
     producer_group: str | None = None

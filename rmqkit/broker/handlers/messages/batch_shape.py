@@ -28,7 +28,7 @@ from rmqkit.broker.handlers.messages.sent_properties import (
 from rmqkit.store.log.uniform_batch import BatchProperties, UniformBatch
 from rmqkit.wire import properties as props
 from rmqkit.wire.batch import EqualSizes
-from rmqkit.wire.javahash import tags_code
+from rmqkit.wire.javahash import tags_code_of
 
 #: smaller batches are cheaper on the general path
 COUNT_MIN = 6
@@ -108,8 +108,7 @@ def _uniform(flag: int, bodies: Sequence[bytes], body_size: int, own: Sequence[b
             return None
         is_keyed = b"KEYS\x01" in before
         if b"TAGS\x01" in before:
-            tag = props.find(one + behind, b"TAGS")
-            code = tags_code(tag.decode("utf-8", "replace")) if tag else 0
+            code = tags_code_of(props.find(one + behind, b"TAGS"))
     properties = BatchProperties(joined, size, behind, id_at=id_at, is_keyed=is_keyed)
     return UniformBatch(flag, bodies, body_size, own, properties, code)
 

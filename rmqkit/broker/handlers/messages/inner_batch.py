@@ -17,7 +17,7 @@ from rmqkit.runtime.calls import LATER, Call, Refused, Response
 from rmqkit.store.contract import Put, PutStatus
 from rmqkit.wire import properties as props
 from rmqkit.wire.codes import MessageSysFlag, ResponseCode
-from rmqkit.wire.javahash import tags_code
+from rmqkit.wire.javahash import tags_code_of
 
 if TYPE_CHECKING:
     from rmqkit.broker.handlers.messages.send import SendRequest
@@ -44,7 +44,6 @@ def store(
     properties = (args.properties or "").encode()
     for name, value in (("CLUSTER", broker.config.identity.broker_cluster_name), ("INNER_NUM", str(count))):
         properties = props.put(properties, name.encode(), value.encode())
-    tag = props.find(properties, b"TAGS")
     put = Put(
         args.topic,
         queue_id,
@@ -57,7 +56,7 @@ def store(
         0,
         bytes(call.body),
         properties,
-        tags_code(tag.decode("utf-8", "replace")) if tag else 0,
+        tags_code_of(props.find(properties, b"TAGS")),
     )
     call.changed = True
     result = broker.store.append_inner_batch(put, count)

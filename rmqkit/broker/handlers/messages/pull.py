@@ -133,9 +133,7 @@ def _checked(broker: "BrokerView", args: PullMessageRequest) -> SubscriptionGrou
     return group
 
 
-@lru_cache(maxsize=4096)
-def _parsed(topic: str, expression: str) -> SubscriptionData:
-    return parse_subscription(topic, expression)
+_parsed = lru_cache(maxsize=4096)(parse_subscription)
 
 
 def _wanted(broker: "BrokerView", args: PullMessageRequest, group: SubscriptionGroupConfig) -> PullFilter:

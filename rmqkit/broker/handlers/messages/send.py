@@ -44,7 +44,7 @@ from rmqkit.store.log.uniform_batch import UniformBatch
 from rmqkit.wire import properties as props
 from rmqkit.wire.batch import decode_batch, equal_sizes
 from rmqkit.wire.codes import MessageSysFlag, PermName, RequestCode, ResponseCode, Version
-from rmqkit.wire.javahash import tags_code
+from rmqkit.wire.javahash import tags_code_of
 from rmqkit.wire.schemas.send import SendMessageRequestV1, SendMessageRequestV2
 from rmqkit.wire.topic_names import DLQ_PREFIX, HALF_TOPIC, RETRY_PREFIX, SCHEDULE_TOPIC, SEND_FORBIDDEN
 
@@ -175,8 +175,7 @@ def _properties(broker: "BrokerView", args: SendRequest) -> tuple[bytes, bytes, 
     plain = text[1:]
     code = 0
     if TAGS in text:
-        tag = props.find(plain, b"TAGS")
-        code = tags_code(tag.decode("utf-8", "replace")) if tag else 0
+        code = tags_code_of(props.find(plain, b"TAGS"))
     at = text.find(UNIQ)
     if at >= 0:
         unique = text[at + len(UNIQ) : text.find(b"\x02", at + 1)]
@@ -311,8 +310,7 @@ def _batch_messages(
             if not wait:
                 # Readers of a batched message see WAIT=false, as from Apache's broker.
                 properties += b"WAIT\x01false\x02"
-        tag = props.find(properties, b"TAGS")
-        messages.append((flag, body, properties, tags_code(tag.decode("utf-8", "replace")) if tag else 0))
+        messages.append((flag, body, properties, tags_code_of(props.find(properties, b"TAGS"))))
     return messages
 
 

@@ -35,9 +35,9 @@ from rmqkit.runtime.calls import Answer, Call, Handlers, Refused, Response
 from rmqkit.store.contract import Put, PutResult, PutStatus
 from rmqkit.wire import properties as props
 from rmqkit.wire.codes import MessageSysFlag, PermName, RequestCode, ResponseCode, Version
-from rmqkit.wire.javahash import tags_code
+from rmqkit.wire.javahash import tags_code_of
 from rmqkit.wire.msgid import offset_id
-from rmqkit.wire.record import Record, decode_record
+from rmqkit.wire.record import REDELIVERIES_MAX, Record, decode_record
 from rmqkit.wire.schemas.send import ConsumerSendMsgBackRequest
 from rmqkit.wire.topic_names import SCHEDULE_TOPIC
 
@@ -49,8 +49,6 @@ rows = Handlers()
 
 #: the level of the first redelivery when the consumer leaves the choice to the broker
 FIRST_LEVEL = 3
-#: greatest value of the field in a record (int32)
-REDELIVERIES_MAX = 0x7FFFFFFF
 #: TopicSysFlag.FLAG_UNIT_SUB: the retry topic of a consumer in unit mode
 UNIT_SUB = 2
 
@@ -58,6 +56,7 @@ _DELAY = props.PROPERTY_DELAY_TIME_LEVEL.encode()
 _RETRY_TOPIC = props.PROPERTY_RETRY_TOPIC.encode()
 _ORIGIN = props.PROPERTY_ORIGIN_MESSAGE_ID.encode()
 _CRC = props.PROPERTY_CRC32.encode()
+_TAGS = props.PROPERTY_TAGS.encode()
 
 
 @rows.handles(
@@ -189,7 +188,6 @@ def _copy(broker: "BrokerView", record: Record, topic: str, queue_id: int, level
     if props.find(properties, _ORIGIN) is None:
         properties = props.put(properties, _ORIGIN, offset_id(record.store_host, record.phy_offset).encode())
     properties = props.put(properties, _DELAY, b"%d" % level)
-    tags = props.find(properties, props.PROPERTY_TAGS.encode())
     return Put(
         topic=topic,
         queue_id=queue_id,
@@ -202,5 +200,5 @@ def _copy(broker: "BrokerView", record: Record, topic: str, queue_id: int, level
         prepared_offset=0,
         body=record.body,
         properties=properties,
-        tags_code=tags_code(tags.decode("utf-8", "replace")) if tags else 0,
+        tags_code=tags_code_of(props.find(properties, _TAGS)),
     )

@@ -7,7 +7,7 @@ import re
 from functools import lru_cache
 
 from rmqkit.wire import properties as props
-from rmqkit.wire.javahash import tags_code
+from rmqkit.wire.javahash import tags_code_of
 
 #: names of special properties, with which a send leaves the fast path: the broker sets them itself,
 #: refuses them, or they change the put
@@ -34,5 +34,4 @@ def behind_unique(behind: bytes) -> tuple[bytes, int] | None:
     text = (b"\x02" + behind).replace(PLAIN_WAIT, b"\x02", 1)
     if text[-1] != 2 or SPECIAL(text):
         return None
-    tag = props.find(text, b"TAGS")
-    return text, tags_code(tag.decode("utf-8", "replace")) if tag else 0
+    return text, tags_code_of(props.find(text, b"TAGS"))

@@ -24,7 +24,7 @@ from rmqkit.runtime.connection import Buffer
 from rmqkit.store.contract import GetStatus, Read
 from rmqkit.wire import properties as props
 from rmqkit.wire.bodies.pop import ReceiptHandle, flag_of, retry_topic
-from rmqkit.wire.record import POSITION_QUEUE_OFFSET, encode_record, iter_records
+from rmqkit.wire.record import POSITION_QUEUE_OFFSET, encode_copy, iter_records
 from rmqkit.wire.schemas.pop import PopMessageRequest
 
 if TYPE_CHECKING:
@@ -196,19 +196,4 @@ def redelivered(taken: TakenMessages, topic: str, handle: ReceiptHandle) -> Iter
                     offset=record.queue_offset,
                 )
                 properties = props.put(properties, _POP_CK, each.encode().encode())
-            yield encode_record(
-                topic=topic,
-                queue_id=record.queue_id,
-                flag=record.flag,
-                queue_offset=record.queue_offset,
-                phy_offset=record.phy_offset,
-                sys_flag=record.sys_flag,
-                born_ms=record.born_ms,
-                born_host=record.born_host,
-                store_ms=record.store_ms,
-                store_host=record.store_host,
-                reconsume_times=record.reconsume_times,
-                prepared_offset=record.prepared_offset,
-                body=record.body,
-                properties=properties,
-            )
+            yield encode_copy(record, topic=topic, properties=properties)

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 
 from rmqkit.store.contract import Put
 from rmqkit.wire import properties as props
-from rmqkit.wire.javahash import tags_code
+from rmqkit.wire.javahash import tags_code_of
 from rmqkit.wire.record import Record
 from rmqkit.wire.topic_names import HALF_TOPIC, SCHEDULE_TOPIC
 
@@ -57,11 +57,11 @@ def due(record: Record) -> Put | str:
         return "its topic is not UTF-8"
     if name in (HALF_TOPIC, SCHEDULE_TOPIC):
         return f"its topic is {name}"
-    tags = props.find(properties, _TAGS)
+    code = tags_code_of(props.find(properties, _TAGS))
     if _CRC in properties:
         properties = props.remove(properties, _CRC)
     # Keywords cost a microsecond more.
     return Put(
         name, int(queue_id), record.flag, record.sys_flag, record.born_ms, record.born_host, record.store_host,
-        record.reconsume_times, 0, record.body, properties, tags_code(tags.decode("utf-8", "replace")) if tags else 0,
+        record.reconsume_times, 0, record.body, properties, code,
     )  # fmt: skip

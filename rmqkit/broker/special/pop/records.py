@@ -29,9 +29,10 @@ def ack_put(ack: PopAck, due_ms: int, topic: str, revive_queue: int, wall_ms: in
     return _put(ack.encode(), tag, unique, due_ms, topic, revive_queue, wall_ms, host)
 
 
-def both_hosts_flag(host: bytes) -> int:
-    """Return the sysFlag bits of a message whose born and store host are this one."""
-    return MessageSysFlag.BORN_HOST_V6 | MessageSysFlag.STORE_HOST_V6 if len(host) == HOST_V6_SIZE else 0
+def hosts_flag(born: bytes, store: bytes) -> int:
+    """Return the sysFlag bits of a message with these hosts."""
+    flag = MessageSysFlag.BORN_HOST_V6 if len(born) == HOST_V6_SIZE else 0
+    return flag | (MessageSysFlag.STORE_HOST_V6 if len(store) == HOST_V6_SIZE else 0)
 
 
 def _put(
@@ -55,7 +56,7 @@ def _put(
         topic=topic,
         queue_id=revive_queue,
         flag=0,
-        sys_flag=both_hosts_flag(host),
+        sys_flag=hosts_flag(host, host),
         born_ms=wall_ms,
         born_host=host,
         store_host=host,

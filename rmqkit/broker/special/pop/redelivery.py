@@ -27,14 +27,14 @@ from rmqkit.broker.special.delivery_dedup import DeliveryDedup
 from rmqkit.broker.special.pop.counts import PopCounts
 from rmqkit.broker.special.pop.foreign import ForeignMessages, Item
 from rmqkit.broker.special.pop.pending import Pending
+from rmqkit.broker.special.pop.records import hosts_flag
 from rmqkit.errors import CorruptRecord
 from rmqkit.store.contract import Put, PutStatus
 from rmqkit.wire import properties as props
 from rmqkit.wire.bodies.pop import retry_topic
 from rmqkit.wire.codes import MessageSysFlag
-from rmqkit.wire.hosts import HOST_V6_SIZE
-from rmqkit.wire.javahash import tags_code
-from rmqkit.wire.record import Record, decode_record
+from rmqkit.wire.javahash import tags_code_of
+from rmqkit.wire.record import REDELIVERIES_MAX, Record, decode_record
 from rmqkit.wire.topic_names import RETRY_PREFIX
 
 #: limits of one turn
@@ -44,8 +44,6 @@ BYTES_PER_TURN = 4_194_304
 IN_FLIGHT_MAX = 1_000
 #: pause before the first retry of a failed put; each further pause is longer by the same time
 RETRY_STEP_MS = 100
-#: greatest value of the field in a record (int32)
-REDELIVERIES_MAX = 0x7FFFFFFF
 
 _TAGS = props.PROPERTY_TAGS.encode()
 _CRC = props.PROPERTY_CRC32.encode()
@@ -255,14 +253,13 @@ class RetryPuts:
         if not record.reconsume_times or props.find(properties, _FIRST_POP) is None:
             properties = props.put(properties, _FIRST_POP, b"%d" % pending.checkpoint.pop_ms)
         properties = props.put(properties, _ORIGIN_GROUP, group.encode())
-        tags = props.find(properties, _TAGS)
         more = 0 if pending.checkpoint.is_suspended else 1
         return Put(
             topic=topic,
             queue_id=0,
             flag=record.flag,
             # The copy of an inner batch is one message: it has one queue offset of a plain queue.
-            sys_flag=record.sys_flag & ~(_V6 | _INNER_BITS) | _hosts_flag(record.store_host, self._host),
+            sys_flag=record.sys_flag & ~(_V6 | _INNER_BITS) | hosts_flag(record.store_host, self._host),
             born_ms=record.born_ms,
             # Not this broker's own address: a member that takes over builds the same message.
             born_host=record.store_host,
@@ -271,7 +268,7 @@ class RetryPuts:
             prepared_offset=0,
             body=record.body,
             properties=properties,
-            tags_code=tags_code(tags.decode("utf-8", "replace")) if tags else 0,
+            tags_code=tags_code_of(props.find(properties, _TAGS)),
         )
 
     def _create(self, topic: str, group: str) -> None:
@@ -281,11 +278,6 @@ class RetryPuts:
         self._topics.create_system(topic, 1)
         if self._offsets.query(group, topic, 0) < 0:
             self._offsets.commit(group, topic, 0, 0)
-
-
-def _hosts_flag(born: bytes, store: bytes) -> int:
-    flag = MessageSysFlag.BORN_HOST_V6 if len(born) == HOST_V6_SIZE else 0
-    return flag | (MessageSysFlag.STORE_HOST_V6 if len(store) == HOST_V6_SIZE else 0)
 
 
 def items_of(pendings: Iterable[Pending]) -> int:

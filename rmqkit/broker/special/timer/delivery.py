@@ -84,7 +84,6 @@ class TimerDelivery:
         self._messages_left = self._bytes_left = 0
         #: whether all timers of this turn were plain so far, and none of them was refused
         self._takes_some = True
-        self.delivered_count = 0
         #: timers that were put since the start, by topic
         self.delivered: Counter[str] = Counter()
         #: called after puts that ended, with their number
@@ -212,7 +211,6 @@ class TimerDelivery:
         if life != self._life:
             return
         if status is PutStatus.PUT_OK:
-            self.delivered_count += len(due.offsets)
             self.delivered.update([topic for topic, _ in due.run.queues])
             for offset in due.offsets:
                 del self.in_flight[offset]
@@ -314,7 +312,6 @@ class TimerDelivery:
             self._retried = -1
         if status is PutStatus.PUT_OK or status in _HOPELESS:
             self.late.remove(offset)
-            self.delivered_count += 1
             if status is PutStatus.PUT_OK:
                 self.delivered[topic] += 1
             else:

@@ -21,7 +21,7 @@ from rmqkit.store.contract import Entry, PutRun, StorageEngine
 from rmqkit.store.timer_log import MAGIC_DEFAULT, TimerUnit
 from rmqkit.wire import properties as props
 from rmqkit.wire.codes import MessageSysFlag
-from rmqkit.wire.javahash import tags_code
+from rmqkit.wire.javahash import tags_code, tags_code_of
 from rmqkit.wire.record import MAGIC_V1
 from rmqkit.wire.topic_names import HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
 
@@ -191,8 +191,7 @@ def _delivered(records: Sequence[bytes], units: Sequence[TimerUnit], offset_next
         return None
     codes = [0] * len(sent)
     if _TAGS in every:
-        found = [props.find(properties, _TAGS[:-1]) for properties in sent]
-        codes = [tags_code(tags.decode("utf-8", "replace")) if tags else 0 for tags in found]
+        codes = [tags_code_of(props.find(properties, _TAGS[:-1])) for properties in sent]
     stamps = {each: DELIVERED % (each, wall_ms) for each in set(write_ms)}
     properties = list(map(add, sent, map(stamps.__getitem__, write_ms)))
     run = PutRun(list(map(queues.__getitem__, tails)), flags, sys_flags, born, stored, crcs, bodies, properties, codes)

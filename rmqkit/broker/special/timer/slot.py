@@ -47,10 +47,6 @@ class TimerSlot:
         return len(self._timers)
 
     @property
-    def is_finished(self) -> bool:
-        return self.is_collected and not self._timers and not self.in_flight
-
-    @property
     def done_offset(self) -> int:
         """All timers of this slot below this offset are done."""
         return next(iter(self.in_flight), self.offset_next)

@@ -62,10 +62,6 @@ RETRY_STEP_MS = 100
 UNREADABLE_MS = 10_000
 #: answers that stay the same at each attempt, to halves of other programs
 _NEVER = (PutStatus.MESSAGE_ILLEGAL, PutStatus.PROPERTIES_SIZE_EXCEEDED)
-_IMMUNITY = props.PROPERTY_CHECK_IMMUNITY_TIME_IN_SECONDS.encode()
-_CHECKS = props.PROPERTY_TRANSACTION_CHECK_TIMES.encode()
-_GROUP = props.PROPERTY_PRODUCER_GROUP.encode()
-_UNIQ = props.PROPERTY_UNIQ_KEY.encode()
 
 
 class HalfPut:

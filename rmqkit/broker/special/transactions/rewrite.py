@@ -20,8 +20,8 @@ from functools import lru_cache
 from rmqkit.store.contract import Put
 from rmqkit.wire import properties as props
 from rmqkit.wire.codes import MessageSysFlag
-from rmqkit.wire.javahash import tags_code
-from rmqkit.wire.record import Record, encode_record
+from rmqkit.wire.javahash import tags_code, tags_code_of
+from rmqkit.wire.record import Record, encode_copy
 from rmqkit.wire.topic_names import CHECK_MAX_TIME_TOPIC, HALF_TOPIC, OP_TOPIC
 
 _REAL_TOPIC = props.PROPERTY_REAL_TOPIC.encode()
@@ -148,20 +148,13 @@ def question(record: Record, place: tuple[int, int]) -> bytes:
     `place` is the queue offset and the log offset of the copy that the answer has to name.
     """
     topic, queue_id = target(record.properties) or (record.topic, record.queue_id)
-    return encode_record(
+    return encode_copy(
+        record,
         topic=topic,
         queue_id=queue_id,
-        flag=record.flag,
         queue_offset=place[0],
         phy_offset=place[1],
-        sys_flag=record.sys_flag,
-        born_ms=record.born_ms,
-        born_host=record.born_host,
-        store_ms=record.store_ms,
-        store_host=record.store_host,
-        reconsume_times=record.reconsume_times,
         prepared_offset=0,
-        body=record.body,
         properties=props.remove(record.properties, _CRC),
     )
 
@@ -195,8 +188,7 @@ def _put(
 ) -> Put:
     if _CRC in properties:
         properties = props.remove(properties, _CRC)
-    tags = props.find(properties, _TAGS) if _TAGS in properties else None
-    code = tags_code(tags.decode("utf-8", "replace")) if tags else 0
+    code = tags_code_of(props.find(properties, _TAGS)) if _TAGS in properties else 0
     # Costs a third of calling the class, and of the names of the record's fields.
     _, _, _, _, flag, _, _, _, born_ms, born_host, _, _, reconsume_times, _, body, _, _ = record
     return tuple.__new__(
