@@ -32,7 +32,7 @@ from rmqkit.metrics.families import Family, Sample
 from rmqkit.metrics.histogram import HistogramTable
 from rmqkit.metrics.latency import BOUNDS, Latency
 from rmqkit.metrics.latency import LABELS as LATENCY_LABELS
-from rmqkit.runtime.calls import code_name
+from rmqkit.metrics.node_families import requests
 from rmqkit.wire.codes import Version
 from rmqkit.wire.topic_names import DLQ_PREFIX, RETRY_PREFIX
 
@@ -262,11 +262,6 @@ def _reserve_time(broker: BrokerView) -> list[Sample]:
     return [(("local", "disk"), max(0, broker.clock.wall_ms - earliest_ms))] if earliest_ms > 0 else []
 
 
-def _requests(broker: BrokerView) -> Iterator[Sample]:
-    for code, count in list(broker.remoting.counts.items()):
-        yield (code_name(code).lower(),), count
-
-
 def _sizes(broker: BrokerView) -> Iterator[Sample]:
     for topic, histogram in broker.statistics.sizes.items() if broker.statistics.sizes is not None else ():
         yield (topic, message_type(broker, topic), flag(is_system(topic))), histogram
@@ -322,7 +317,7 @@ FAMILIES: tuple[Family, ...] = (
            _reserve_time, switch="message_store"),
     *TIMER_FAMILIES,
     *TRANSACTION_FAMILIES,
-    Family("rmqkit_requests_total", "counter", "Requests taken", ("request_code",), _requests, switch="remoting"),
+    Family("rmqkit_requests_total", "counter", "Requests taken", ("request_code",), requests, switch="remoting"),
     Family("rmqkit_access_refused_total", "counter", "Requests and connections refused by access control", ("reason",),
            lambda broker: refusals(broker.access.audit), switch="stats"),
     Family("rmqkit_access_changes_total", "counter", "Changes of users and access rules", (),

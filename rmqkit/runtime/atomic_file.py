@@ -73,6 +73,13 @@ class AtomicFile:
         self._saving = True
         self._disk.replace(self.path, make(), self._saved)
 
+    def save_if(self, is_changed: bool, make: Callable[[], bytes], then: Callable[[], None] | None = None) -> None:
+        """Save if the content changed or the last save did not succeed. Call `then` in any case."""
+        if is_changed or self._saving or self.error is not None:
+            self.save(make, then)
+        elif then is not None:
+            then()
+
     def _saved(self, error: OSError | None) -> None:
         self.error = error
         self._saving = False

@@ -290,7 +290,7 @@ class Election(StateMachine[ElectionState]):
             self.why = self._takeover.why or f"the takeover has taken more than {TAKEOVER_MS} ms"
         return due_ms
 
-    def _ask(self, code: RequestCode, request: Ext | None, then: Callable[[Reply], None], body: bytes = b"") -> None:
+    def _ask(self, code: RequestCode, request: Ext | None, then: Callable[[Reply], None]) -> None:
         """Ask the leader, and pass the answer to `then`; without one, the step is repeated."""
         state = self.state
         self._is_asking = True
@@ -307,7 +307,7 @@ class Election(StateMachine[ElectionState]):
             except (RemoteProtocolError, ValueError) as error:
                 self._failed(f"the answer to {code.name} cannot be read: {error}")
 
-        self._controllers.call(code, request, answered, body)
+        self._controllers.call(code, request, answered)
 
     def _failed(self, why: str) -> None:
         if why != self.why:

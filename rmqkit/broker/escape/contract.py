@@ -16,6 +16,8 @@ Source: `broker/.../failover/EscapeBridge.java`.
 from collections.abc import Mapping
 from typing import NamedTuple, Protocol
 
+import msgspec
+
 from rmqkit.broker.special.contract import UNKNOWN as UNKNOWN
 from rmqkit.broker.special.contract import Then as Then
 from rmqkit.store.contract import Put
@@ -60,3 +62,8 @@ class EscapeStrategy(Protocol):
 
     def stop(self) -> None:
         """Stop. Attempts in flight may remain unanswered."""
+
+
+def facts_of(why: str, put_counts: Mapping[str, int]) -> dict[str, str]:
+    """Return the facts of a strategy: why its last attempt failed, and its puts by broker name."""
+    return {"escapeWhy": why, "escapedTo": msgspec.json.encode(put_counts, order="sorted").decode()}

@@ -18,9 +18,7 @@ Source: `broker/.../BrokerController.java` (`peekMasterBroker`),
 from functools import partial
 from typing import TYPE_CHECKING
 
-import msgspec
-
-from rmqkit.broker.escape.contract import Escaping, Then
+from rmqkit.broker.escape.contract import Escaping, Then, facts_of
 from rmqkit.broker.escape.host import EscapeHost
 from rmqkit.store.contract import PutStatus
 from rmqkit.wire import properties as props
@@ -60,10 +58,7 @@ class Local:
         return 0
 
     def facts(self) -> dict[str, str]:
-        return {
-            "escapeWhy": self.why,
-            "escapedTo": msgspec.json.encode(dict(sorted(self.put_counts.items()))).decode(),
-        }
+        return facts_of(self.why, self.put_counts)
 
     def stop(self) -> None:
         pass

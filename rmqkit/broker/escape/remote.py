@@ -28,9 +28,7 @@ Source: `broker/.../failover/EscapeBridge.java` (`putMessageToRemoteBroker`),
 from collections.abc import Sequence
 from functools import partial
 
-import msgspec
-
-from rmqkit.broker.escape.contract import Escaping, Then
+from rmqkit.broker.escape.contract import Escaping, Then, facts_of
 from rmqkit.broker.escape.host import EscapeHost
 from rmqkit.broker.escape.masters import Master, Masters
 from rmqkit.broker.names import retry_topic
@@ -98,10 +96,7 @@ class Remote:
         return 0
 
     def facts(self) -> dict[str, str]:
-        return {
-            "escapeWhy": self.why,
-            "escapedTo": msgspec.json.encode(dict(sorted(self.put_counts.items()))).decode(),
-        }
+        return facts_of(self.why, self.put_counts)
 
     def stop(self) -> None:
         pass

@@ -6,12 +6,11 @@
 - `auto`: tries `local`, then `remote` if no master in the process accepts the message.
 """
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from functools import partial
 
-import msgspec
-
-from rmqkit.broker.escape.contract import UNKNOWN, EscapeStrategy, Escaping, Then
+from rmqkit.broker.escape.contract import UNKNOWN, EscapeStrategy, Escaping, Then, facts_of
 from rmqkit.broker.escape.host import EscapeHost
 from rmqkit.broker.escape.local import Local
 from rmqkit.broker.escape.remote import Remote
@@ -69,13 +68,7 @@ class Auto:
         return 0
 
     def facts(self) -> dict[str, str]:
-        counts = dict(self.local.put_counts)
-        for name, count in self.remote.put_counts.items():
-            counts[name] = counts.get(name, 0) + count
-        return {
-            "escapeWhy": self.why,
-            "escapedTo": msgspec.json.encode(dict(sorted(counts.items()))).decode(),
-        }
+        return facts_of(self.why, Counter(self.local.put_counts) + Counter(self.remote.put_counts))
 
     def stop(self) -> None:
         self.local.stop()

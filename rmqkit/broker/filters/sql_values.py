@@ -40,7 +40,6 @@ class ValueKind(Enum):
     NOTHING = "nothing"
 
 
-WHOLE = (ValueKind.INT, ValueKind.LONG)
 NUMBERS = (ValueKind.INT, ValueKind.LONG, ValueKind.DOUBLE)
 
 

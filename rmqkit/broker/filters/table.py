@@ -112,11 +112,8 @@ class FilterTable:
 
     def save(self, then: Callable[[], None] | None = None) -> None:
         """Save if anything changed or the last save failed. `then` is called in either case."""
-        if self._dirty or self._file.busy or self._file.error is not None:
-            self._dirty = False
-            self._file.save(lambda: self.snapshot().pretty().encode(), then)
-        elif then is not None:
-            then()
+        is_changed, self._dirty = self._dirty, False
+        self._file.save_if(is_changed, lambda: self.snapshot().pretty().encode(), then)
 
     def snapshot(self) -> ConsumerFilterTable:
         for groups in self.by_topic.values():

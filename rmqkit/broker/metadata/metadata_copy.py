@@ -53,7 +53,7 @@ and its answer is ignored.
 Source: `broker/.../slave/SlaveSynchronize.java`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import StrEnum
 from typing import Any
 
@@ -63,12 +63,14 @@ from rmqkit.broker.metadata.copy_round import CopyRound, CopySource, GroupMember
 from rmqkit.broker.metadata.metadata_server import ENTRIES_MAX, HOLD_MS
 from rmqkit.broker.metadata.progress_copy import ProgressCopy
 from rmqkit.broker.metadata.request_modes import RequestModes
-from rmqkit.broker.metadata.table_pages import GROUPS, TOPICS, Pages
+from rmqkit.broker.metadata.table_pages import GROUPS, TOPICS, Pages, TableKind
 from rmqkit.broker.replication.ha_client import HaClient
 from rmqkit.broker.replication.ha_state import FOLLOWING
 from rmqkit.broker.roles.role import RoleState
 from rmqkit.broker.special.contract import Snapshot
+from rmqkit.broker.tables.groups import GroupTable
 from rmqkit.broker.tables.offsets import DUTY as OFFSETS_DUTY
+from rmqkit.broker.tables.topics import TopicTable
 from rmqkit.config import BrokerRole
 from rmqkit.errors import RemoteProtocolError
 from rmqkit.runtime.calls import CallFailed, Outcome, Reply, code_name
@@ -80,8 +82,6 @@ from rmqkit.wire.bodies import (
     ConsumerOffsetTable,
     DataVersion,
     MessageRequestModeTable,
-    SubscriptionGroupTable,
-    TopicConfigTable,
 )
 from rmqkit.wire.codes import OwnRequestCode, RequestCode, ResponseCode
 from rmqkit.wire.schemas.offsets import GetAllConsumerOffsetRequest, GetAllConsumerOffsetResponse
@@ -536,39 +536,36 @@ class MetadataCopy(StateMachine[CopyState]):
         self._context.remoting.call(question.source.address, code, timeout_ms=TIMEOUT_MS, then=self._of(question, ended))
 
     def _fetch_topics(self, then: Then) -> None:
-        def came(table: TopicConfigTable | None, why: str) -> None:
-            if table is None:
-                self._end_round(f"topics: {why}")
-                return
-            topics = self._tables.topics
-            if table.topic_config_table and self._is_newer("topics", table.data_version, topics.version):
-                gone = topics.follow(table)
-                for name in gone:
-                    self.on_topic_gone(name)
-                self._context.log.info("topics-copied", count=len(table.topic_config_table), gone=len(gone))
-            then()
-
-        question = self._current
-        master = question.source.address
+        source = self._current.source
+        master = source.address
         vip = Address(master.host, master.port - VIP_PORT_GAP)
-        addresses = [master] if question.source.known else [vip, master]
-        Pages(self._context.remoting, TOPICS, addresses, self._of(question, came)).fetch()
+        addresses = [master] if source.known else [vip, master]
+        self._fetch_pages(TOPICS, addresses, self._tables.topics, self.on_topic_gone, then)
 
     def _fetch_groups(self, then: Then) -> None:
-        def came(table: SubscriptionGroupTable | None, why: str) -> None:
+        self._fetch_pages(GROUPS, [self._current.source.address], self._tables.groups, self.on_group_gone, then)
+
+    def _fetch_pages(
+        self,
+        kind: TableKind,
+        addresses: Sequence[Address],
+        ours: TopicTable | GroupTable,
+        on_gone: Callable[[str], None],
+        then: Then,
+    ) -> None:
+        def came(table: Any, why: str) -> None:
             if table is None:
-                self._end_round(f"groups: {why}")
+                self._end_round(f"{kind.name}: {why}")
                 return
-            groups = self._tables.groups
-            if table.subscription_group_table and self._is_newer("groups", table.data_version, groups.version):
-                gone = groups.follow(table)
+            entries = kind.entries(table)
+            if entries and self._is_newer(kind.name, table.data_version, ours.version):
+                gone = ours.follow(table)
                 for name in gone:
-                    self.on_group_gone(name)
-                self._context.log.info("groups-copied", count=len(table.subscription_group_table), gone=len(gone))
+                    on_gone(name)
+                self._context.log.info(f"{kind.name}-copied", count=len(entries), gone=len(gone))
             then()
 
-        question = self._current
-        Pages(self._context.remoting, GROUPS, [question.source.address], self._of(question, came)).fetch()
+        Pages(self._context.remoting, kind, addresses, self._of(self._current, came)).fetch()
 
     def _fetch_access(self, then: Then) -> None:
         table = self._tables.access

@@ -9,7 +9,7 @@ one entry too early, and deletes the last topic of 2,001.)
 Source: `broker/.../out/BrokerOuterAPI.{getAllTopicConfig,getAllSubscriptionGroupConfig}`.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from rmqkit.errors import RemoteProtocolError
@@ -35,6 +35,7 @@ Fetched = Callable[[Any, str], None]
 class TableKind(NamedTuple):
     """How to request a kind of table, and how to read its pages."""
 
+    name: str
     code: RequestCode
     #: builds a request from (number of the first entry, version as JSON)
     request: Callable[[int, str], Ext]
@@ -44,8 +45,14 @@ class TableKind(NamedTuple):
     #: fields of the body that are merged over all pages; the first one counts the entries
     parts: tuple[str, ...]
 
+    def entries(self, table: Any) -> Mapping[str, Any]:
+        """Return the entries of a table, or of one page, by name."""
+        found: Mapping[str, Any] = getattr(table, self.parts[0])
+        return found
+
 
 TOPICS = TableKind(
+    "topics",
     RequestCode.GET_ALL_TOPIC_CONFIG,
     lambda first, version: GetAllTopicConfigRequest(topic_seq=first, max_topic_num=PAGE_SIZE, data_version=version),
     TopicConfigTable.decode,
@@ -53,6 +60,7 @@ TOPICS = TableKind(
     ("topic_config_table",),
 )
 GROUPS = TableKind(
+    "groups",
     RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
     lambda first, version: GetAllSubscriptionGroupRequest(group_seq=first, max_group_num=PAGE_SIZE, data_version=version),
     SubscriptionGroupTable.decode,
@@ -76,7 +84,7 @@ class Pages:
 
     @property
     def _count(self) -> int:
-        return 0 if self._table is None else len(getattr(self._table, self._kind.parts[0]))
+        return 0 if self._table is None else len(self._kind.entries(self._table))
 
     def fetch(self) -> None:
         request = self._kind.request(self._count, self._version)

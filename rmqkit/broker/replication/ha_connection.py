@@ -64,7 +64,6 @@ class ReplicaLink:
         "reports",
         "sent",
         "started_at",
-        "why",
         "written_ms",
     )
 
@@ -80,7 +79,6 @@ class ReplicaLink:
         self.started_at = -1
         self.bytes_sent = 0
         self.read_ms = self.written_ms = now_ms
-        self.why = ""
 
     @property
     def peer(self) -> Address:

@@ -49,7 +49,7 @@ class Duty(StrEnum):
     HEARTBEAT = "heartbeat"
 
 
-_MASTER, _SLAVE, _ACTING = Role.MASTER, Role.SLAVE, Role.ACTING
+_MASTER, _ACTING = Role.MASTER, Role.ACTING
 _ONLINE = frozenset((Online.ONLINE,))
 
 #: for each duty, the roles that have it and the online states that it needs
@@ -156,12 +156,6 @@ class RoleState:
         """Why an acting slave refuses `HANDOVER_CODES` and locks, and holds pulls; "" otherwise."""
         is_over = self.is_acting and self.is_sealed
         return "the master returns and has copied the progress of this slave: ask again by a new route" if is_over else ""
-
-    def refusal_of(self, code: int) -> str:
-        """Return why this broker refuses a request code of clients now; "" if it serves it."""
-        if code in CLIENT_CODES and self.refusal:
-            return self.refusal
-        return self.handover if code in HANDOVER_CODES else ""
 
     def does(self, duty: Duty) -> bool:
         """Return whether this broker has the duty now and it is not suspended."""

@@ -83,9 +83,6 @@ class SpecialDuties:
     def is_moving(self) -> bool:
         return any(duty.is_moving for duty in self._by_name.values())
 
-    def snapshot(self) -> Progress:
-        return {row.name: self._by_name[row.name].snapshot() for row in self.rows}
-
     def merge(self, progress: Progress) -> None:
         for name, snapshot in progress.items():
             self._by_name[name].merge(snapshot)

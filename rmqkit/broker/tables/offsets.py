@@ -70,11 +70,8 @@ class OffsetTable:
 
     def save(self, then: Callable[[], None] | None = None) -> None:
         """Write the file if something changed since the last save. Call `then` in either case."""
-        if self._dirty or self._file.busy or self._file.error is not None:
-            self._dirty = False
-            self._file.save(lambda: self.snapshot().pretty().encode(), then)
-        elif then is not None:
-            then()
+        is_changed, self._dirty = self._dirty, False
+        self._file.save_if(is_changed, lambda: self.snapshot().pretty().encode(), then)
 
     def snapshot(self) -> ConsumerOffsetTable:
         return ConsumerOffsetTable(

@@ -17,7 +17,7 @@ from rmqkit.access.rules import GET, every, on_group, on_topic
 from rmqkit.broker.filters.pull_filter import EVERYTHING, PullFilter
 from rmqkit.broker.handlers.demands import POP
 from rmqkit.broker.handlers.pop.checks import check_readable, check_serves, checked_filter, checked_topic
-from rmqkit.broker.handlers.pop.pops import wait_until
+from rmqkit.broker.handlers.pop.pops import park_call, wait_until
 from rmqkit.broker.special.pop.pending import PopQueue
 from rmqkit.runtime.calls import Answer, Call, Handlers, Refused, Response
 from rmqkit.runtime.connection import Buffer
@@ -90,26 +90,13 @@ def notification(broker: "BrokerView", call: Call[NotificationRequest]) -> Respo
     deadline_ms = wait_until(broker, args.born_time, args.poll_time)
     if deadline_ms is None:
         return call.ok(NotificationResponse(has_msg=False, polling_full=False))
-    waiters, queue_id = broker.notification_waiters, max(args.queue_id, -1)
-    if waiters.number(args.topic, args.consumer_group, queue_id) >= broker.config.pop.polling_size:
-        return call.ok(NotificationResponse(has_msg=False, polling_full=True))
 
     def begin(answer: Answer) -> None:
         def wake(arrived: bool) -> None:
             if call.is_alive:
                 answer(_woken(broker, call, wanted))
 
-        is_parked = waiters.park(
-            args.topic,
-            args.consumer_group,
-            queue_id,
-            retry_topics=retry_topics(args.topic, args.consumer_group),
-            deadline_ms=deadline_ms,
-            conn=call.conn,
-            match=wanted.tags,
-            wake=wake,
-        )
-        if not is_parked:
+        if not park_call(broker.notification_waiters, broker, call, wanted, deadline_ms, wake):
             answer(call.ok(NotificationResponse(has_msg=False, polling_full=True)))
 
     return call.later(begin)

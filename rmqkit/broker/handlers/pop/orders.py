@@ -82,12 +82,8 @@ class PopOrders:
 
     def save(self, then: Callable[[], None] | None = None) -> None:
         """Write the file if something changed, then call `then`, even after a failure."""
-        if not self._is_dirty and not self._file.busy and self._file.error is None:
-            if then is not None:
-                then()
-            return
-        self._is_dirty = False
-        self._file.save(lambda: self._cleaned().pretty().encode(), then)
+        is_changed, self._is_dirty = self._is_dirty, False
+        self._file.save_if(is_changed, lambda: self._cleaned().pretty().encode(), then)
 
     def _save_due(self, now_ms: int) -> None:
         self.save()

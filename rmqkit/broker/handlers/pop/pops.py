@@ -15,6 +15,7 @@ An acting master stores none either, since it may not append to its log: the spe
 Source: `broker/.../processor/PopMessageProcessor.java`.
 """
 
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -29,6 +30,7 @@ from rmqkit.broker.handlers.pop.checks import (
 )
 from rmqkit.broker.handlers.pop.in_flight import client_of
 from rmqkit.broker.handlers.pop.queue_reads import QueueReads, TakenMessages, redelivered
+from rmqkit.broker.handlers.pop.waiters import PopWaiters
 from rmqkit.broker.puts.answers import STORED
 from rmqkit.broker.special.pop.counts import CHECKPOINT
 from rmqkit.broker.special.pop.records import checkpoint_put
@@ -45,7 +47,7 @@ from rmqkit.wire.bodies.pop import (
     retry_topics,
 )
 from rmqkit.wire.codes import RequestCode, ResponseCode
-from rmqkit.wire.schemas.pop import PopMessageRequest, PopMessageResponse
+from rmqkit.wire.schemas.pop import NotificationRequest, PopMessageRequest, PopMessageResponse
 
 if TYPE_CHECKING:
     from rmqkit.broker.view import BrokerView
@@ -243,11 +245,23 @@ def _park(broker: "BrokerView", call: Call[PopMessageRequest], wanted: PullFilte
         else:
             _attempt(broker, call, wanted, answer, may_wait=arrived)
 
-    queue_id = max(args.queue_id, -1)
-    waiters = broker.pop_waiters
+    is_parked = park_call(broker.pop_waiters, broker, call, wanted, deadline_ms, wake)
+    return ResponseCode.SUCCESS if is_parked else ResponseCode.POLLING_FULL
+
+
+def park_call(
+    waiters: PopWaiters,
+    broker: "BrokerView",
+    call: Call[PopMessageRequest] | Call[NotificationRequest],
+    wanted: PullFilter,
+    deadline_ms: int,
+    wake: Callable[[bool], None],
+) -> bool:
+    """Let a pop or a notification wait. Return False if too many wait."""
+    args, queue_id = call.args, max(call.args.queue_id, -1)
     if waiters.number(args.topic, args.consumer_group, queue_id) >= broker.config.pop.polling_size:
-        return ResponseCode.POLLING_FULL
-    is_parked = waiters.park(
+        return False
+    return waiters.park(
         args.topic,
         args.consumer_group,
         queue_id,
@@ -257,7 +271,6 @@ def _park(broker: "BrokerView", call: Call[PopMessageRequest], wanted: PullFilte
         match=wanted.tags,
         wake=wake,
     )
-    return ResponseCode.SUCCESS if is_parked else ResponseCode.POLLING_FULL
 
 
 def wait_until(broker: "BrokerView", born_ms: int, poll_ms: int) -> int | None:

@@ -118,11 +118,8 @@ class ActingPops:
 
     def save(self, then: Callable[[], None] | None = None) -> None:
         """Write the file if something changed, then call `then`, even after a failure."""
-        if self._is_dirty or self._file.busy or self._file.error is not None:
-            self._is_dirty = False
-            self._file.save(lambda: self.fill(PopProgress()).encode(), then)
-        elif then is not None:
-            then()
+        is_changed, self._is_dirty = self._is_dirty, False
+        self._file.save_if(is_changed, lambda: self.fill(PopProgress()).encode(), then)
 
     def fill(self, progress: PopProgress) -> PopProgress:
         """Put the state into a progress; return it."""
