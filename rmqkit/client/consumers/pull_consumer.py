@@ -36,6 +36,7 @@ from rmqkit.client.consumers.subscriptions import (
     heartbeat_of,
     subscription,
 )
+from rmqkit.client.consumers.topic_rounds import TopicRounds
 from rmqkit.client.flow import Deferred, start
 from rmqkit.client.message import MessageExt
 from rmqkit.client.routes import MASTER_ID
@@ -126,7 +127,7 @@ class PullConsumerCore:
         #: Watched topics, with the queues that were last reported.
         self._watched: dict[str, list[MessageQueue]] = {}
         self._parts: dict[MessageQueue, _Part] = {}
-        self._rebalance: Rebalance | None = None
+        self._rebalance: TopicRounds | None = None
         self._poll: Deferred[None] | None = None
         self._last_served: MessageQueue | None = None
         self._duty = f"pull-commits-{client.next_number()}"
@@ -174,7 +175,7 @@ class PullConsumerCore:
             raise ClientError("assign() and subscribe() exclude each other; create a second PullConsumer")
         await self._add_topic(topic, expression, expression_type)
         if self._rebalance is None:
-            self._rebalance = Rebalance(self.client, self.settings, self.subscriptions, self._apply)
+            self._rebalance = Rebalance(self.client, self.settings, self.subscriptions, self._apply).rounds
             # The round of rebalance that follows must find this client in the group.
             await self.client.heartbeats.beat_all()
             if not self.closed:

@@ -69,13 +69,14 @@ class PushConsumerCore:
         self.retry_topic = RETRY_PREFIX + settings.group
         self._membership = GroupMembership(client, self, self.members_changed)
         self.subscriptions = self._membership.subscriptions
+        self.subscribe, self.check = self._membership.subscribe, self._membership.check
         self.works: dict[MessageQueue, QueueWork] = {}
         self.closed = False
         self.started = False
         kind = OrderlyConsumption if settings.orderly else ConcurrentConsumption
         self._consumption: Consumption = kind(self, dispatch)
         self._dispatch = dispatch
-        self._rebalance = Rebalance(client, settings, self.subscriptions, self._apply)
+        self._rebalance = Rebalance(client, settings, self.subscriptions, self._apply).rounds
         self._duty = f"offsets-{settings.group}"
         #: Queues that are being released. They can start again only after their offset is stored.
         self._releasing: dict[MessageQueue, Deferred[None]] = {}
@@ -94,16 +95,6 @@ class PushConsumerCore:
             self._rebalance.soon()
 
     # --- life
-
-    def subscribe(self, topic: str, expression: str, expression_type: str) -> None:
-        """Subscribe to a topic, before or after `start`. Raises ClientError for an invalid
-        expression.
-        """
-        self._membership.subscribe(topic, expression, expression_type)
-
-    async def check(self, topic: str, expression: str, expression_type: str) -> None:
-        """If started: ask brokers to check a subscription. Raises ClientError if it is invalid."""
-        await self._membership.check(topic, expression, expression_type)
 
     def unsubscribe(self, topic: str) -> None:
         """Unsubscribe from a topic and release its queues."""

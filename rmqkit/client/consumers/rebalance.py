@@ -45,22 +45,6 @@ class Rebalance:
         group, interval_ms = self.settings.group, self.settings.rebalance_interval_ms
         self.rounds = TopicRounds(self.client, group, interval_ms, self.topics, self._topic)
 
-    def start(self) -> None:
-        """Run the first round and listen to route changes."""
-        self.rounds.start()
-
-    def stop(self) -> None:
-        """Run no more rounds. The result of a running one is ignored."""
-        self.rounds.stop()
-
-    def soon(self) -> None:
-        """Run a round now or, during a round, right after it."""
-        self.rounds.soon()
-
-    def later(self, pause_ms: int) -> None:
-        """Run a round after `pause_ms`, unless one is due earlier."""
-        self.rounds.later(pause_ms)
-
     async def _topic(self, topic: str) -> bool:
         route = await self.client.routes.find(topic)
         queues = sorted(route.subscribe)

@@ -11,7 +11,6 @@ Source: `client/.../DefaultMQProducerImpl.java` (`sendMessageInTransaction`, `en
 `checkTransactionState`).
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -94,7 +93,3 @@ def end_of(group: str, result: SendResult) -> EndTransactionRequest:
         msg_id=result.msg_id,
         transaction_id=result.transaction_id,
     )
-
-
-#: called in the node's thread with each question; must not block
-OnQuestion = Callable[[TransactionQuestion], None]

@@ -80,6 +80,7 @@ class PopConsumerCore:
         self.group = settings.group
         self._membership = GroupMembership(client, self, self.members_changed)
         self.subscriptions = self._membership.subscriptions
+        self.subscribe, self.check = self._membership.subscribe, self._membership.check
         self.works: dict[MessageQueue, PopWork] = {}
         self.closed = False
         self.started = False
@@ -128,16 +129,6 @@ class PopConsumerCore:
         return info
 
     # --- life
-
-    def subscribe(self, topic: str, expression: str, expression_type: str) -> None:
-        """Subscribe to a topic, before or after `start`. Raises ClientError for an invalid
-        expression.
-        """
-        self._membership.subscribe(topic, expression, expression_type)
-
-    async def check(self, topic: str, expression: str, expression_type: str) -> None:
-        """If started: ask brokers to check a subscription. Raises ClientError if it is invalid."""
-        await self._membership.check(topic, expression, expression_type)
 
     def unsubscribe(self, topic: str) -> None:
         """Unsubscribe from a topic. Messages of it that wait for a listener are released."""
