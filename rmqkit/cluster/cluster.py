@@ -145,7 +145,7 @@ class Cluster:
         others = [target.plan.node for target in targets if target.plan.node not in masters]
         return masters if part == selectors.MASTER else others
 
-    def elections(self, timeout_s: float = ELECTIONS_S) -> ElectionsStatus:
+    def elections(self) -> ElectionsStatus:
         """Ask the running controllers who leads, and the leader for the groups."""
         targets = self.targets()
         running = self.running([target.plan for target in targets if target.plan.is_controller])
@@ -153,7 +153,7 @@ class Cluster:
             target for target in targets if (process := running.get(target.plan.node)) and not processes.is_paused(process)
         ]
         names = list(dict.fromkeys(target.plan.broker_name for target in targets if target.plan.is_broker))
-        return look_at(asked, names, timeout_s)
+        return look_at(asked, names, ELECTIONS_S)
 
     def running(self, plans: Iterable[NodePlan] | None = None) -> dict[str, psutil.Process]:
         """Return the process of each running node, by node. Paused processes are included."""
@@ -496,9 +496,9 @@ def _difference(before: Description, wanted: Description) -> str:
     return ", ".join(words)
 
 
-def clusters(home: Path | None = None) -> list[Cluster]:
-    """Return all clusters under `home`, sorted by name."""
-    home = home or homes.home_folder()
+def clusters() -> list[Cluster]:
+    """Return all clusters of the home folder, sorted by name."""
+    home = homes.home_folder()
     found = []
     for name in homes.cluster_names(home):
         with suppress(UsageProblem):

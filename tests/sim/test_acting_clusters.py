@@ -28,7 +28,7 @@ def test_without_it_nothing_acts():
 
 
 def test_fast_is_the_preset():
-    assert PRESETS["fast-failover"].settings == {**FAST, **FAST_NAMESERVER}
+    assert PRESETS["fast-failover"]["settings"] == {**FAST, **FAST_NAMESERVER}
 
 
 def test_brokers_of_a_container_know_each_other_and_settle_together():

@@ -23,7 +23,7 @@ def plans() -> list[Plan]:
 
 
 def _plan(fault: str, mode: str, seed: int) -> Plan:
-    fast = {key: str(value) for key, value in PRESETS["fast-failover"].settings.items()}
+    fast = {key: str(value) for key, value in PRESETS["fast-failover"]["settings"].items()}
     return Plan(
         fault=fault,
         mode=Mode.parse(mode),

@@ -41,7 +41,7 @@ def plans() -> list[Plan]:
 def _plan(
     fault: str, replicas: int, lock_mode: str, escape: str, seed: int, *, mode: str = "quorum", is_fast: bool = True
 ) -> Plan:
-    fast = {key: str(value) for key, value in PRESETS["fast-failover"].settings.items()} if is_fast else {}
+    fast = {key: str(value) for key, value in PRESETS["fast-failover"]["settings"].items()} if is_fast else {}
     settings = {**ON, **fast, "lockMode": lock_mode, "escapeStrategy": escape}
     return Plan(
         fault=fault,

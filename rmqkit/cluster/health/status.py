@@ -60,17 +60,17 @@ LOOK_TIMEOUT_S = 1.0
 LOOPBACK = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 
 
-def document(cluster: Cluster, *, timeout_s: float = LOOK_TIMEOUT_S) -> dict[str, Any]:
-    """Return the status document. Each node has `timeout_s` to answer. Raises NoSuchCluster."""
+def document(cluster: Cluster) -> dict[str, Any]:
+    """Return the status document. Raises NoSuchCluster."""
     description = cluster.description
     plans = description.nodes()
     running = cluster.running(plans)
     paused = {node for node, process in running.items() if processes.is_paused(process)}
     targets = {target.plan.node: target for target in cluster.targets()}
     asked = [target for node, target in targets.items() if node in running and node not in paused]
-    seen = readiness.look([target for target in asked if not target.plan.is_controller], timeout_s)
+    seen = readiness.look([target for target in asked if not target.plan.is_controller], LOOK_TIMEOUT_S)
     names = list(dict.fromkeys(plan.broker_name for plan in plans if plan.is_broker))
-    elected = elections.look_at([target for target in asked if target.plan.is_controller], names, timeout_s)
+    elected = elections.look_at([target for target in asked if target.plan.is_controller], names, LOOK_TIMEOUT_S)
     answered = {*seen, *elected.controllers}
     records = processes.known(cluster.folder).nodes
     nodes = []
@@ -111,25 +111,13 @@ def _node(
     address = target.address if target else None
     folder = cluster.node_folder(plan.node)
     metrics = metrics_url(nodefile.load(folder)) if plan.metrics_port else None
+    told = {"node": plan.node, "kind": plan.kind, "address": address, "metrics": metrics, "pid": pid, "state": now}
     if plan.is_nameserver:
-        return {
-            "node": plan.node,
-            "kind": plan.kind,
-            "address": address,
-            "metrics": metrics,
-            "pid": pid,
-            "state": now,
-            "acting_supported": seen.supports_acting if seen else None,
-        }
+        return {**told, "acting_supported": seen.supports_acting if seen else None}
     if plan.is_controller:
         leader = elected.controllers.get(plan.node)
         return {
-            "node": plan.node,
-            "kind": plan.kind,
-            "address": address,
-            "metrics": metrics,
-            "pid": pid,
-            "state": now,
+            **told,
             "leads": leader.leads if leader else None,
             "leader": leader.leader if leader else None,
             "term": leader.term if leader else None,

@@ -1,51 +1,35 @@
 """Presets: named combinations of options, for `cluster up --preset NAME`.
 
-A preset sets fields of the `Description` (`shape`) and `[settings]`. Other options of the command
+A preset sets fields of the `Description`, `[settings]` among them. Other options of the command
 take precedence. The name of a preset is not stored; its values are, in `cluster.toml` and in each
 `node.toml`.
 """
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from rmqkit.cluster.errors import UsageProblem
 from rmqkit.cluster.layout.description import Setting
 from rmqkit.suggestions import suggest
 
-
-class Preset(NamedTuple):
-    """One preset. `what` describes it, `shape` are fields of `Description` without `settings`."""
-
-    what: str
-    settings: Mapping[str, Setting]
-    shape: Mapping[str, Any] = {}
-
-
-PRESETS: Mapping[str, Preset] = {
-    "fast-failover": Preset(
-        "a slave acts within 3 s after its master goes silent, instead of 16 s",
-        {
+#: fields of a `Description` by the name of a preset
+PRESETS: Mapping[str, Mapping[str, Any]] = {
+    # A slave acts within 3 s after its master goes silent, instead of 16 s.
+    "fast-failover": {
+        "settings": {
             "scanNotActiveBrokerInterval": 500,
             "brokerHeartbeatInterval": 300,
             "brokerNotActiveTimeoutMillis": 2000,
             "syncBrokerMemberGroupPeriod": 300,
-        },
-    ),
-    "controller": Preset(
-        "three controllers elect the master of a group of three, and no acknowledged message is lost by an election",
-        {},
-        {"replicas": 3, "controllers": 3},
-    ),
-    "secure": Preset(
-        "TLS on every port, with certificates of its own, and users; needs rmqkit[secure]",
-        {},
-        {"secure": True},
-    ),
-    "crosswise": Preset(
-        "three groups of three in three processes, each with one master and a slave of each other group",
-        {},
-        {"groups": 3, "replicas": 3, "layout": "crosswise"},
-    ),
+        }
+    },
+    # Three controllers elect the master of a group of three, and no acknowledged message is lost by
+    # an election.
+    "controller": {"replicas": 3, "controllers": 3},
+    # TLS on every port, with certificates of its own, and users. Needs rmqkit[secure].
+    "secure": {"secure": True},
+    # Three groups of three in three processes, each with one master and a slave of each other.
+    "crosswise": {"groups": 3, "replicas": 3, "layout": "crosswise"},
 }
 
 
@@ -61,12 +45,12 @@ def with_preset(name: str | None, given: Mapping[str, Any]) -> dict[str, Any]:
     shape: dict[str, Any] = {}
     settings: dict[str, Setting] = {}
     for preset in map(_preset, name.split(",")):
-        shape.update(preset.shape)
-        settings.update(preset.settings)
+        shape.update(preset)
+        settings.update(preset.get("settings", {}))
     return {**given, **shape, **asked, "settings": {**settings, **asked.get("settings", {})}}
 
 
-def _preset(name: str) -> Preset:
+def _preset(name: str) -> Mapping[str, Any]:
     preset = PRESETS.get(name.strip())
     if preset is None:
         raise UsageProblem(f"there is no preset {name!r}{suggest(name, PRESETS, 'there are {known}')}")

@@ -21,13 +21,15 @@ def test_the_home_is_an_absolute_path(monkeypatch, tmp_path):
     assert home.home_folder() == Path("~/.rmqkit").expanduser()
 
 
-def test_only_folders_with_a_description_are_clusters(tmp_path):
+def test_only_folders_with_a_description_are_clusters(tmp_path, monkeypatch):
     for name in ("b", "a", "not one"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "cluster.toml").write_text("")
     (tmp_path / "empty").mkdir()
-    assert [cluster.name for cluster in clusters(tmp_path)] == ["a", "b"]
-    assert clusters(tmp_path / "absent") == []
+    monkeypatch.setenv("RMQKIT_HOME", str(tmp_path))
+    assert [cluster.name for cluster in clusters()] == ["a", "b"]
+    monkeypatch.setenv("RMQKIT_HOME", str(tmp_path / "absent"))
+    assert clusters() == []
 
 
 def test_a_file_is_replaced_whole(tmp_path):

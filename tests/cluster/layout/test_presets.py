@@ -15,7 +15,7 @@ def test_without_a_preset_nothing_changes():
 def test_what_was_asked_for_wins():
     given = with_preset("fast-failover", {"groups": 2, "replicas": None, "settings": {"brokerHeartbeatInterval": "200"}})
     assert (given["groups"], given["replicas"]) == (2, None)
-    assert given["settings"] == {**PRESETS["fast-failover"].settings, "brokerHeartbeatInterval": "200"}
+    assert given["settings"] == {**PRESETS["fast-failover"]["settings"], "brokerHeartbeatInterval": "200"}
 
 
 @pytest.mark.parametrize("name", PRESETS)
@@ -27,7 +27,7 @@ def test_every_preset_makes_a_cluster(name):
 def test_several_are_joined_by_commas():
     given = with_preset("crosswise, fast-failover", {"groups": 4, "settings": None})
     assert (given["groups"], given["replicas"], given["layout"]) == (4, 3, "crosswise")
-    assert given["settings"] == PRESETS["fast-failover"].settings
+    assert given["settings"] == PRESETS["fast-failover"]["settings"]
 
 
 def test_a_name_that_is_none():
