@@ -62,10 +62,9 @@ def log_type_of(settings: ControllerSettings) -> str:
 
 
 class PeerLinks:
-    """The connections to the other controllers. `dropped` counts messages that were not sent."""
+    """The connections to the other controllers."""
 
     def __init__(self, remoting: Remoting, group: ControllerGroup, log: Log) -> None:
-        self.dropped = 0
         self._remoting = remoting
         self._group = group
         self._log = log
@@ -78,7 +77,6 @@ class PeerLinks:
         assert address is not None, f"no such peer: {peer_id}"
         conn = self._remoting.link(address)
         if len(message) > MESSAGE_SIZE_MAX or conn.out_size > UNSENT_MAX:
-            self.dropped += 1
             return
         fields = ControllerPeerRequest(group=self._group.name, sender=self._group.self_id, receiver=peer_id)
         self._remoting.call(

@@ -50,7 +50,6 @@ class LiveMember:
     timeout_ms: int
     epoch: int
     offset_max: int
-    offset_confirmed: int
     priority: int
 
     @property
@@ -96,7 +95,6 @@ class HeartbeatTable:
             min(max(timeout_ms, TIMEOUT_LEAST_MS), TIMEOUT_MOST_MS),
             -1 if beat.epoch is None else beat.epoch,
             -1 if beat.max_offset is None else beat.max_offset,
-            -1 if beat.confirm_offset is None else beat.confirm_offset,
             PRIORITY_LOWEST if beat.election_priority is None else beat.election_priority,
         )
         self._by_connection.setdefault(conn.id, set()).add(key)

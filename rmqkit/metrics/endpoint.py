@@ -21,7 +21,6 @@ from rmqkit.runtime.ports import Clock, Log
 if TYPE_CHECKING:
     from rmqkit.config import MetricsSettings
 
-TAG = "metrics"
 DUTY = "metrics-scrape"
 PIECES_A_TURN = 2
 METHODS = ("GET", "HEAD")
@@ -54,7 +53,6 @@ class MetricsEndpoint:
     ) -> None:
         self.families = families
         self.labels = {**dict(settings.labels), **labels}
-        self.scrape_count = 0
         #: returns why a connection is closed, "" if it may read the metrics (access control)
         self.admission: Callable[[Connection], str] = lambda conn: ""
         self._node = node
@@ -115,6 +113,5 @@ class MetricsEndpoint:
                 scrape.text.append(piece)
                 continue
             self._scrapes.popleft()
-            self.scrape_count += 1
             self.http.answer(scrape.request, 200, b"".join(scrape.text), content_type=CONTENT_TYPE)
         return now_ms if self._scrapes else None

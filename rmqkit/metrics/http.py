@@ -17,6 +17,7 @@ If a peer closes its connection, its request is dropped.
 """
 
 from collections.abc import Callable, Mapping
+from http import HTTPStatus
 from typing import Any
 
 import h11
@@ -31,18 +32,6 @@ REQUESTS_A_TURN = 8
 BODY_SIZE_MAX = 65_536
 UNREAD_SIZE_MAX = 8 * 1024 * 1024
 _TEXT = "text/plain; charset=utf-8"
-_REASONS = {
-    200: b"OK",
-    400: b"Bad Request",
-    404: b"Not Found",
-    405: b"Method Not Allowed",
-    408: b"Request Timeout",
-    413: b"Content Too Large",
-    431: b"Request Header Fields Too Large",
-    500: b"Internal Server Error",
-    501: b"Not Implemented",
-    503: b"Service Unavailable",
-}
 
 
 class Request:
@@ -187,7 +176,7 @@ class HttpServer:
         headers = [("Content-Type", content_type), ("Content-Length", str(len(body))), *(more or {}).items()]
         if code >= 400 and http.their_state is not h11.DONE:
             headers.append(("Connection", "close"))
-        response = h11.Response(status_code=code, headers=headers, reason=_REASONS.get(code, b""))
+        response = h11.Response(status_code=code, headers=headers, reason=HTTPStatus(code).phrase.encode())
         events: list[Any] = [response, h11.EndOfMessage()]
         if body and not exchange.is_head:
             events.insert(1, h11.Data(data=body))

@@ -7,7 +7,8 @@ from rmqkit.metrics.families import Family, Sample
 from rmqkit.runtime.calls import code_name
 
 
-def _requests(node: Any) -> Iterator[Sample]:
+def requests(node: Any) -> Iterator[Sample]:
+    """Yield the number of requests by code, which every node counts."""
     for code, count in list(node.remoting.counts.items()):
         yield (code_name(code).lower(),), count
 
@@ -17,6 +18,6 @@ def _uptime(node: Any) -> Iterator[Sample]:
 
 
 NODE_FAMILIES: tuple[Family, ...] = (
-    Family("rmqkit_requests_total", "counter", "Requests received", ("request_code",), _requests),
+    Family("rmqkit_requests_total", "counter", "Requests received", ("request_code",), requests),
     Family("rmqkit_uptime_seconds", "gauge", "Seconds since the node started", (), _uptime),
 )

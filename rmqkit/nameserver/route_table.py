@@ -169,17 +169,25 @@ class RouteTable:
             self.groups[group.broker_name] = group
             self.clusters.setdefault(group.cluster, {})[group.broker_name] = None
         self._touch(group)
-        self._forget_member(group, member.broker_id)
+        self.drop_member(group, member.broker_id)
         group.members[member.broker_id] = member
         self.member_count += 1
         self.by_connection.setdefault(member.conn_id, {})[group.broker_name, member.broker_id] = None
 
     def drop_member(self, group: BrokerGroup, broker_id: int) -> None:
-        """Remove a member without changing topics.
+        """Remove a member, if it is there, without changing topics.
 
         The group must have further members, or get one before the turn ends.
         """
-        self._forget_member(group, broker_id)
+        if broker_id not in group.members:
+            return
+        self._touch(group)
+        member = group.members.pop(broker_id)
+        self.member_count -= 1
+        registered = self.by_connection[member.conn_id]
+        del registered[group.broker_name, broker_id]
+        if not registered:
+            del self.by_connection[member.conn_id]
 
     def move_group(self, group: BrokerGroup, cluster: str) -> None:
         """Move a group to the cluster that its only broker has registered with."""
@@ -194,7 +202,7 @@ class RouteTable:
         """
         gone = [key for key in leaving if key[0] in self.groups and key[1] in self.groups[key[0]].members]
         for name, broker_id in gone:
-            self._forget_member(self.groups[name], broker_id)
+            self.drop_member(self.groups[name], broker_id)
         names = dict.fromkeys(name for name, _ in gone)
         removed = {name: None for name in names if not self.groups[name].members}
         read_only = {name: None for name in names if name not in removed and self.groups[name].needs_acting_master}
@@ -286,17 +294,6 @@ class RouteTable:
         return count
 
     # --- internal
-
-    def _forget_member(self, group: BrokerGroup, broker_id: int) -> None:
-        if broker_id not in group.members:
-            return
-        self._touch(group)
-        member = group.members.pop(broker_id)
-        self.member_count -= 1
-        registered = self.by_connection[member.conn_id]
-        del registered[group.broker_name, broker_id]
-        if not registered:
-            del self.by_connection[member.conn_id]
 
     def _touch(self, group: BrokerGroup) -> None:
         if group.broker_name not in self._touched:

@@ -2,8 +2,9 @@
 
 from dataclasses import dataclass
 
+from rmqkit.settings.broker_sections import addresses
 from rmqkit.settings.declaration import key, parts
-from rmqkit.settings.table import Type, Value
+from rmqkit.settings.table import Type
 
 #: most brokers of a group
 REPLICAS_MAX = 9
@@ -185,10 +186,6 @@ class ActingSettings:
     )
 
 
-def listed(value: Value) -> tuple[str, ...]:
-    return tuple(part for part in str(value).split(";") if part)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ElectionSettings:
     """Controller mode: a group of controllers elects the master of a broker group.
@@ -206,7 +203,7 @@ class ElectionSettings:
         "controllerAddr",
         "",
         "addresses of the controllers, `host:port;host:port`",
-        convert=listed,
+        convert=addresses,
         unset=(),
         pattern=r"(?:(?:\[[0-9a-fA-F:.]+\]|[^\s:;\[\]]+):[0-9]{1,5}(?:;|$))*",
         allowed="host:port;host:port",

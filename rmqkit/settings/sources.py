@@ -130,12 +130,12 @@ def place(text: str, name: str, key: str) -> str:
     return f" in {name}{line_of(text, key)}"
 
 
-def from_overrides(overrides: Iterable[str], where: str = " in --set") -> list[Setting]:
+def from_overrides(overrides: Iterable[str]) -> list[Setting]:
     """Return the settings in `key=value` texts. Raises ConfigError for one without `=`."""
     settings = []
     for text in overrides:
         key, equals, value = text.partition("=")
         if not equals or not key.strip():
-            raise ConfigError(f"config: {text!r}{where}: must be key=value")
-        settings.append(Setting(key.strip(), value.strip(), where))
+            raise ConfigError(f"config: {text!r} in --set: must be key=value")
+        settings.append(Setting(key.strip(), value.strip(), " in --set"))
     return settings

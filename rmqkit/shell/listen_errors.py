@@ -19,16 +19,13 @@ class CannotListen(RmqkitError):
 
 
 class PortTaken(RmqkitError):
-    """Another socket uses `address`.
-
-    `owner` names its process as "pid 12 (java -server …)"; "" if unknown.
-    """
+    """Another socket uses `address`."""
 
     def __init__(self, address: Address, owner: str) -> None:
+        """`owner` names its process as "pid 12 (java -server …)"; "" if unknown."""
         held = f" by {owner}" if owner else ""
         super().__init__(f"{address} is taken{held}; {TAKEN_ADVICE}")
         self.address = address
-        self.owner = owner
 
 
 def listen_error(address: Address, error: OSError) -> RmqkitError:

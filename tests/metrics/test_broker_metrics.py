@@ -4,6 +4,7 @@
 """
 
 import re
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,8 @@ SEND |= {"sysFlag": "0", "bornTimestamp": "1", "flag": "0", "properties": "", "r
 #: Apache's metrics that rmqkit lacks: no buffer of pop is scanned
 NOT_TOLD = re.compile(r"rocketmq_pop_buffer_|target_info")
 
+CONN_IDS = count(999_000)
+
 Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
 
@@ -30,7 +33,7 @@ def scrape(script: Script) -> str:
     """Return the answer to GET /metrics of a scripted broker."""
     from rmqkit.runtime.connection import Address, Connection
 
-    conn = Connection(999_000 + script.node.metrics.scrape_count, "metrics", Address("10.0.0.9", 1))
+    conn = Connection(next(CONN_IDS), "metrics", Address("10.0.0.9", 1))
     node, text = script.node, b""
     node.opened(conn)
     node.received(conn, b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")

@@ -158,10 +158,6 @@ def _ours(seen: BrokerSnapshot) -> bool:
     return "plugins" in seen.config
 
 
-def _not_built(request: RequestCode) -> Callable[[BrokerSnapshot], bool]:
-    return lambda seen: _ours(seen) and not handled(request)["answered_by"]
-
-
 A = ResponseCode
 RULES: tuple[RefusalRule, ...] = (
     RefusalRule(

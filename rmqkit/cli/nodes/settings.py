@@ -53,7 +53,7 @@ def get(
     """Show one setting of a node or of every broker; without KEY all settings of the node."""
     node, key = node_and_key(words, node)
     if key is None:
-        show_all(node, False, namesrv, json)
+        list_settings(node, False, namesrv, json)
         return
     _kind, answers, failed = settings_of(node, namesrv)
     found = {name: values.get(key) for name, values in answers.items()}
@@ -90,10 +90,6 @@ def list_settings(
     json: Json = False,
 ) -> None:
     """List all settings of a node, or of every broker."""
-    show_all(node, changed, namesrv, json)
-
-
-def show_all(node: str | None, changed: bool, namesrv: str | None, json: bool) -> None:
     kind, found, failed = settings_of(node, namesrv)
     if changed:
         found = {name: {k: v for k, v in values.items() if differs(kind, k, v)} for name, values in found.items()}

@@ -290,21 +290,21 @@ class RaftControllerLog:
         leader = member.leader_id
         may_decide = member.may_decide(self._now_ms)
         if leader != member.id:
-            self._end(_LOST)
+            self._lose_waiting()
         shown = Leadership(member.term, leader, self._addresses.get(leader, ""), may_decide)
         if shown != self.leadership:
             self.leadership = shown
             self._parts.target.leadership_changed(shown)
 
-    def _end(self, outcome: LogOutcome) -> None:
-        """Answer everything that waits."""
+    def _lose_waiting(self) -> None:
+        """Answer everything that waits: its outcome is lost."""
         proposals, self._proposals = self._proposals, {}
         barriers, self._barriers = self._barriers, {}
         self._confirmed = []
         for _, then in proposals.values():
-            then(outcome)
+            then(_LOST)
         for then in barriers.values():
-            then(outcome)
+            then(_LOST)
 
     def _fail(self, reason: str) -> None:
         """Leave the group for good."""
@@ -314,7 +314,7 @@ class RaftControllerLog:
 
     def _retire(self) -> None:
         """Take part no more: answer what waits, and know no leader."""
-        self._end(_LOST)
+        self._lose_waiting()
         leadership = Leadership(self.leadership.term)
         if leadership != self.leadership:
             self.leadership = leadership
