@@ -246,6 +246,13 @@ def positions_of(consumer: PullConsumer, queues: Iterable[MessageQueue]) -> dict
     return found
 
 
+def readable(topic: str, queues: Collection[MessageQueue]) -> Collection[MessageQueue]:
+    """Return the queues of a topic. Raises Failed if no broker permits to read it."""
+    if not queues:
+        raise Failed(f"topic {topic} has no queue to read from: reading is not permitted; see `rmqkit topic perm {topic}`")
+    return queues
+
+
 def read(
     addresses: str,
     topic: str,
@@ -262,7 +269,7 @@ def read(
     with PullConsumer(namesrv=addresses) as consumer:
         ends: dict[Any, int] = {}
         begins: dict[Any, int] = {}
-        for queue in consumer.queues(topic):
+        for queue in readable(topic, consumer.queues(topic)):
             first, last = max(0, consumer.offset_min(queue)), consumer.offset_max(queue)
             begins[queue] = start.in_queue(consumer, queue, first, last)
             ends[queue] = end.in_queue(consumer, queue, first, last) if end else last
@@ -298,7 +305,7 @@ def take_part(
         group, namesrv=addresses, consume_from=BEGINS.get(start.word, "timestamp"), consume_timestamp_ms=start.time_ms
     ) as consumer:
         consumer.subscribe(topic, tags if are_tags(tags) else sql(tags))
-        ends = {queue: consumer.offset_max(queue) for queue in consumer.queues(topic)}
+        ends = {queue: consumer.offset_max(queue) for queue in readable(topic, consumer.queues(topic))}
         until_s = time.monotonic() + SHARE_S
         patience = Patience(consumer, follow, timeout_s)
         while sink.room:

@@ -92,9 +92,10 @@ def pop_messages(
     that no consumer can have.
     """
     from rmqkit import PushConsumer
+    from rmqkit.cli.data.consume import readable
 
     with admin_of(addresses) as admin, known_topic(admin, topic):
-        for queue in {queue.broker_name: queue for queue in admin.queues(topic)}.values():
+        for queue in {queue.broker_name: queue for queue in readable(topic, admin.queues(topic))}.values():
             admin.offset_max(queue)  # raises if the broker does not answer: the pops would only wait
     try:
         consumer = PushConsumer(

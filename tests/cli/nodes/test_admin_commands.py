@@ -200,6 +200,13 @@ def test_settings_of_a_group(up):
 # --- topics, brokers, figures
 
 
+def test_a_topic_that_may_not_be_read_is_no_empty_topic(up, topic):
+    up.run("topic", "perm", topic, "w")
+    for words in ((), ("--group", f"group-of-{topic}"), ("--group", f"group-of-{topic}", "--pop")):
+        told = up.error("consume", topic, *words, code=1)
+        assert f"topic {topic} has no queue to read from: reading is not permitted" in told
+
+
 def test_permissions_of_a_topic(up, topic):
     assert up.json("topic", "perm", topic)["brokers"] == [{"broker_name": "broker-a", "perm": "rw"}]
     changed = up.json("topic", "perm", topic, "r")["brokers"]
