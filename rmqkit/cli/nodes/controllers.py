@@ -198,10 +198,10 @@ def _admin(at: str | None, namesrv: str | None) -> Iterator[Admin]:
         try:
             yield admin
         except PeerUnreachable as error:
-            raise Unreachable(
-                f"no controller answers: {error}; name one with --controller,"
-                " or start a cluster that has some: `rmqkit cluster up --preset controller`"
-            ) from None
+            advice = "name one with --controller, or start a cluster that has some: `rmqkit cluster up --preset controller`"
+            if at is None and _local_controllers():
+                advice = "start those of the cluster here: `rmqkit cluster start`"
+            raise Unreachable(f"no controller answers: {error}; {advice}") from None
 
 
 @contextlib.contextmanager
