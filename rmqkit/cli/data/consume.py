@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rmqkit.cli import output
-from rmqkit.cli.admin_session import admin_of, known_topic
+from rmqkit.cli.admin_session import admin_of, known_topic, readable
 from rmqkit.cli.cluster_lookup import Json, Namesrv, Topic, find_namesrv
 from rmqkit.cli.errors import Failed, Unreachable, UsageError
 from rmqkit.cli.times import parse_time
@@ -244,13 +244,6 @@ def positions_of(consumer: PullConsumer, queues: Iterable[MessageQueue]) -> dict
         with suppress(ClientError):
             found[queue] = consumer.position(queue)
     return found
-
-
-def readable(topic: str, queues: Collection[MessageQueue]) -> Collection[MessageQueue]:
-    """Return the queues of a topic. Raises Failed if no broker permits to read it."""
-    if not queues:
-        raise Failed(f"topic {topic} has no queue to read from: reading is not permitted; see `rmqkit topic perm {topic}`")
-    return queues
 
 
 def read(
