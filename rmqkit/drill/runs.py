@@ -18,13 +18,11 @@ progress, or was interrupted.
 
 import contextlib
 import json
-import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rmqkit.cluster.errors import ClusterError
 from rmqkit.drill.contract import DrillError
 from rmqkit.drill.engine import Outcome
 from rmqkit.drill.history import History, read_lines, write_lines
@@ -46,17 +44,6 @@ PLAN, VERDICT, FACTS, LINES, PARQUET, LOGS, REPORT = (
 )
 #: how many of the last lines of each node's log a run stores
 LOG_LINES = 400
-
-
-def check_parent(parent: Path) -> None:
-    """Check that runs can be written under `parent`. Raises ClusterError."""
-    drills = parent / DRILLS
-    try:
-        drills.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ClusterError(f"cannot use {drills}: {error.strerror}; set RMQKIT_HOME to a writable folder") from None
-    if not os.access(drills, os.W_OK):
-        raise ClusterError(f"cannot write into {drills}; set RMQKIT_HOME to a writable folder")
 
 
 def new_run(parent: Path, plan: Plan) -> Path:

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from rmqkit import plugins
 from rmqkit.client_keys import ACCESS_FILE_VARIABLE
 from rmqkit.cluster import Cluster
+from rmqkit.cluster.errors import ClusterError
 from rmqkit.cluster.layout.description import Description
 from rmqkit.cluster.processes import last_lines
 from rmqkit.drill import runs
@@ -91,6 +92,17 @@ def fault_of(plan: Plan) -> Fault:
             f" `rmqkit cluster up --preset controller`, or `rmqkit drill run --fault {plan.fault} --mode all-ack`"
         )
     return fault
+
+
+def check_home(parent: Path) -> None:
+    """Check that runs can be written under `parent`. Raises ClusterError."""
+    drills = parent / runs.DRILLS
+    try:
+        drills.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ClusterError(f"cannot use {drills}: {error.strerror}; set RMQKIT_HOME to a writable folder") from None
+    if not os.access(drills, os.W_OK):
+        raise ClusterError(f"cannot write into {drills}; set RMQKIT_HOME to a writable folder")
 
 
 def topic_of(run: Path) -> str:
@@ -200,6 +212,6 @@ def with_own_cluster(plan: Plan, parent: Path, tell: Tell) -> DrillResult:
     What cannot run is refused before the start.
     """
     fault_of(plan)
-    runs.check_parent(parent)
+    check_home(parent)
     with own_cluster(plan, tell) as cluster:
         return on_cluster(cluster, plan, parent, tell)
