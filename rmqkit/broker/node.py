@@ -44,7 +44,7 @@ from rmqkit.broker.filters.filter_cache import Filters
 from rmqkit.broker.filters.pull_filter import ArrivedProperties
 from rmqkit.broker.filters.table import SAVE_MS as FILTERS_SAVE_MS
 from rmqkit.broker.filters.table import FilterTable
-from rmqkit.broker.handlers.admin import access, broker, groups, topics
+from rmqkit.broker.handlers.admin import access, broker, groups, queues, topics
 from rmqkit.broker.handlers.consumers import clients, locks, offsets, relays
 from rmqkit.broker.handlers.members import elections, metadata, replicas, roles, special_progress
 from rmqkit.broker.handlers.messages import pull, recall, reply, send, send_back, transactions
@@ -349,6 +349,8 @@ class Broker(BaseNode):
         self.groups.load()
         self._access.load()
         self.offsets.load()
+        for damage in filter(None, (self.topics.damage, self.groups.damage, self.offsets.damage)):
+            self.ports.log.warning("older-table-read", reason=f"{damage}; its .bak lacks the last changes")
         self.filters.load()
         self._pop_orders.load()
         self.special.load(is_copy=self.replication.is_slave)
@@ -383,6 +385,7 @@ class Broker(BaseNode):
         if self._election is not None:
             self._election.start()
         self.ports.log.info("serving", address=self.context.address_text, log_end=self.store.offset_max)
+        queues.warn_of_unknown_topics(self.view)
 
     def stop(self) -> None:
         if self.stopping:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from rmqkit.cli import output
@@ -22,7 +22,7 @@ from rmqkit.wire.codes import OwnRequestCode, ResponseCode
 from rmqkit.wire.topic_names import DLQ_PREFIX, RETRY_PREFIX, SYSTEM_PREFIX
 
 if TYPE_CHECKING:
-    from rmqkit import Admin
+    from rmqkit import Admin, MessageQueue
     from rmqkit.cluster.layout.description import NodePlan
 
 T = TypeVar("T")
@@ -93,6 +93,13 @@ def known_topic(admin: Admin, topic: str, advice: str = "") -> Iterator[None]:
             raise
         check_brokers(admin)
         raise Failed(f"there is no topic {topic}{suggest(topic, known)}{advice}") from None
+
+
+def readable(topic: str, queues: Collection[MessageQueue]) -> Collection[MessageQueue]:
+    """Return the queues of a topic. Raises Failed if no broker permits to read it."""
+    if not queues:
+        raise Failed(f"topic {topic} has no queue to read from: reading is not permitted; see `rmqkit topic perm {topic}`")
+    return queues
 
 
 def create_on_every_group(namesrv: str, topic: str) -> list[str]:

@@ -5,8 +5,11 @@
 - Ctrl-C and SIGTERM both unwind the command, so that `cluster up` removes what it started. The exit
   codes are 130 and 143.
 - If the reader of stdout closes its pipe, the command ends quietly.
+- A standard stream that the caller has closed (`>&-`) is the null device.
+- On a terminal or in a file that is not UTF-8, a character that it does not have is escaped.
 """
 
+import io
 import os
 import signal
 import sys
@@ -59,12 +62,34 @@ def run(argv: list[str] | None = None) -> None:
     for number in (signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else [])):
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, _terminated)
+    _open_streams()
     code = run_command(sys.argv[1:] if argv is None else argv)
+    sys.exit(_end_output(code))
+
+
+def _open_streams() -> None:
+    """Open the null device for each closed standard stream, and let stdout escape characters.
+
+    In this order each stream gets its own number again. Otherwise the next file or socket would get
+    it, and what is printed would go there.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115  # until the end
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
+        sys.stdout.reconfigure(errors="backslashreplace")
+
+
+def _end_output(code: int) -> int:
+    """Write what is left of the output. Return the exit code: not 0 if the output is incomplete."""
     try:
         sys.stdout.flush()
-    except BrokenPipeError:
+    except OSError as error:
         _forget_stdout()
-    sys.exit(code)
+        if code == DONE and not isinstance(error, BrokenPipeError):
+            print(f"error: cannot write the output: {error.strerror}", file=sys.stderr)
+            return FAILED
+    return code
 
 
 def _terminated(number: int, _frame: FrameType | None) -> None:

@@ -17,12 +17,17 @@ from rmqkit.cli.times import show_time
 
 def document(value: Any) -> None:
     """Print a value as one indented JSON document."""
-    print(json.dumps(value, indent=2, ensure_ascii=False))
+    print(json.dumps(value, indent=2, ensure_ascii=_is_narrow()))
 
 
 def dumps(value: Any) -> str:
     """Return a value as one line of JSON."""
-    return json.dumps(value, ensure_ascii=False)
+    return json.dumps(value, ensure_ascii=_is_narrow())
+
+
+def _is_narrow() -> bool:
+    """Return whether stdout may lack characters. Then JSON is ASCII, with JSON's own escapes."""
+    return (sys.stdout.encoding or "utf-8").lower().replace("_", "-") not in ("utf-8", "utf8")
 
 
 def line(value: Any) -> None:

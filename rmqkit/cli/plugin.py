@@ -32,8 +32,8 @@ def new_plugin(
     hook: Annotated[
         str,
         typer.Option(
-            help="What it adds: escape, lock, storage, fault-policy, filter, allocator, fault, promise, handlers, duties,"
-            " commands.",
+            help="What it adds: escape, lock, storage, fault-policy, filter, allocator, controller-log, fault, promise,"
+            " handlers, duties, commands.",
         ),
     ],
     into: Annotated[Path, typer.Option(help="Create the project's folder in this folder.")] = Path("."),

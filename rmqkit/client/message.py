@@ -59,6 +59,9 @@ class Message:
         delay_ms: The delay in ms, or 0.
         properties: The properties, KEYS and TAGS included.
 
+    Raises:
+        InvalidMessage: If `tags` is no text.
+
     Example:
         A message with a key, a tag and a property to filter by:
 
@@ -98,6 +101,8 @@ class Message:
         if keys:
             self.properties[props.PROPERTY_KEYS] = keys if isinstance(keys, str) else props.KEY_SEPARATOR.join(keys)
         if tags:
+            if not isinstance(tags, str):
+                raise InvalidMessage(f"tags {tags!r} of a message to {topic} are no text: a message has one tag")
             self.properties[props.PROPERTY_TAGS] = tags
 
     @property

@@ -406,6 +406,18 @@ class Cluster:
         return targets, readiness.look(asked, takeover.LOOK_S)
 
     def _wait_ready(self, deadline_s: float, *, in_sync: bool) -> None:
+        try:
+            self._wait_answering(deadline_s, in_sync=in_sync)
+        except ClusterError:
+            paused = [node for node, process in self.running().items() if processes.is_paused(process)]
+            if not paused:
+                raise
+            verb = "is" if len(paused) == 1 else "are"
+            raise ClusterError(
+                f"{', '.join(paused)} {verb} paused; resume with `rmqkit cluster resume{self._name_word}`"
+            ) from None
+
+    def _wait_answering(self, deadline_s: float, *, in_sync: bool) -> None:
         known = processes.known(self.folder)
         plans, targets = self.description.nodes(), self.targets()
         try:

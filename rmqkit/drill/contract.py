@@ -121,7 +121,10 @@ class Driver(Protocol):
 
 
 class Fault(Protocol):
-    """Breaks one node and repairs it; see the head of this module."""
+    """Breaks one node and repairs it; see the head of this module.
+
+    A fault of controllers also has `needs_controllers = True`: a drill without any refuses it.
+    """
 
     #: its name in plans
     name: str

@@ -21,7 +21,7 @@ communicate, so nothing is proven.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rmqkit.drill.contract import DrillError, DrillNode, Driver
+from rmqkit.drill.contract import DrillNode, Driver
 from rmqkit.drill.promises.table import Harm
 from rmqkit.hookspecs import Factory
 
@@ -104,20 +104,20 @@ class Isolate:
 
 
 class IsolateControllers(Isolate):
+    needs_controllers = True
+
     def __init__(self) -> None:
         text = "the node reaches no controller; clients and the other members reach it"
         super().__init__("isolate-controllers", text, (), silent=False)
 
     def begin(self, driver: Driver, node: DrillNode) -> None:
-        found = driver.nodes("controller")
-        if not found:
-            raise DrillError("the cluster has no controllers; start one with `rmqkit cluster up --preset controller`")
-        driver.isolate(node, [{"peer": each.address} for each in found])
+        driver.isolate(node, [{"peer": each.address} for each in driver.nodes("controller")])
 
 
 class KillLeader(Kill):
     name = "kill-leader"
     text = "SIGKILL of the node and of the controller that leads"
+    needs_controllers = True
 
     def begin(self, driver: Driver, node: DrillNode) -> None:
         for leader in driver.nodes("leader"):

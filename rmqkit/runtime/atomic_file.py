@@ -31,6 +31,8 @@ class AtomicFile:
         self.path = path
         #: the error of the last save, None if it succeeded; the next save tries again
         self.error: OSError | None = None
+        #: why `load` has read the copy from before the last save; "" if it has not
+        self.damage = ""
         self._disk = disk
         self._saving = False
         self._next: Callable[[], bytes] | None = None
@@ -52,7 +54,9 @@ class AtomicFile:
             if not size:
                 continue
             try:
-                return parse(self._disk.read(path, 0, size))
+                found = parse(self._disk.read(path, 0, size))
+                self.damage = damage
+                return found
             except (RemoteProtocolError, ValueError) as error:
                 damage = f"{path} cannot be read ({error})"
         if damage:

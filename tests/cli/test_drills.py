@@ -7,10 +7,12 @@ import pytest
 
 from rmqkit.cli.drills import command, drill_output
 from rmqkit.cli.errors import Unreachable
+from rmqkit.cluster import Cluster
 from rmqkit.cluster.errors import ClusterError
 from rmqkit.drill import runs
 from rmqkit.drill.defects.table import DEFECTS
-from rmqkit.drill.plan import Plan
+from rmqkit.drill.plan import Plan, PlanError
+from rmqkit.drill.real import runner
 from tests.cli.conftest import free_base, make_shell
 from tests.drill.hand import whole
 from tests.drill.report.test_report import run_of
@@ -105,6 +107,7 @@ def test_list_says_which_command_finds_a_defect(kept):
         (["fail-master"], 3, "no cluster default is running here"),
         (["fail-master", "--cluster", "other"], 3, "rmqkit cluster up other"),
         (["drill", "run", "--fault", "kil"], 2, "there is no fault kil; there are kill"),
+        (["drill", "run", "--fault", "kill-leader"], 2, "the fault kill-leader needs a cluster with controllers"),
         (["drill", "run", "--mode", "raft"], 2, "use one of async, sync, quorum"),
         (["drill", "run", "--break", "nothing"], 2, "there is no defect nothing"),
         (
@@ -131,6 +134,20 @@ def test_list_says_which_command_finds_a_defect(kept):
 def test_what_makes_no_sense_is_one_line(kept, words, code, error):
     done = kept.run(*words, code=code)
     assert error in done.stderr.splitlines()[-1]
+
+
+def test_a_home_that_cannot_be_written_is_noticed_before_the_start(tmp_path):
+    (tmp_path / "home").touch()
+    told = []
+    with pytest.raises(ClusterError, match=r"cannot use .*home/drills: .*; set RMQKIT_HOME to a writable folder"):
+        runner.with_own_cluster(Plan(replicas=2), tmp_path / "home", told.append)
+    assert told == []
+
+
+@pytest.mark.parametrize("fault", ["kill-leader", "isolate-controllers"])
+def test_a_fault_of_controllers_breaks_nothing_where_there_are_none(tmp_path, fault):
+    with pytest.raises(PlanError, match="needs a cluster with controllers: `rmqkit cluster up --preset controller`"):
+        runner.on_cluster(Cluster("absent", home=tmp_path), Plan(fault=fault), tmp_path, print)
 
 
 def test_simulated_drills_with_tls_need_the_library(monkeypatch):

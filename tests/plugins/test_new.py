@@ -39,6 +39,14 @@ def test_every_hook_has_its_template():
     assert {kind.hook for kind in plugin_new.KINDS.values()} == set(plugins.HOOKS)
 
 
+def test_the_help_and_the_guide_name_every_kind(capsys):
+    assert main.run_command(["plugin", "new", "--help"]) == 0
+    words = "".join(capsys.readouterr().out.split())
+    assert f"Whatitadds:{','.join(plugin_new.KINDS)}." in words
+    listed = GUIDE[GUIDE.index("HOOK is ") : GUIDE.index("The tests\npass before")]
+    assert re.findall("`([a-z-]+)`", listed) == list(plugin_new.KINDS)
+
+
 @pytest.mark.long
 def test_new_projects_are_green_at_once(tmp_path):
     """One project for each hook, tested in one run. None of them is installed."""

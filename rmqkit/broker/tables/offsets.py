@@ -64,6 +64,11 @@ class OffsetTable:
             self.reset_ms.update(_numbered(loaded.reset_table or {}))
 
     @property
+    def damage(self) -> str:
+        """Why `load` has read the copy from before the last save; "" if it has not."""
+        return self._file.damage
+
+    @property
     def is_dirty(self) -> bool:
         """Whether something changed since the last save."""
         return self._dirty

@@ -67,6 +67,11 @@ class TopicTable:
             self._touch()
             self.save(self._saved)
 
+    @property
+    def damage(self) -> str:
+        """Why `load` has read the copy from before the last save; "" if it has not."""
+        return self._file.damage
+
     def take_role(self, *, is_copy: bool, epoch: int) -> None:
         """Become a copy, or a master's table, whose version then begins with its epoch."""
         self.is_copy, self._epoch = is_copy, epoch

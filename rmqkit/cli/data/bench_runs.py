@@ -238,6 +238,7 @@ def read(consumer: PullConsumer, load: Load, tell: Callable[[int], None]) -> Ben
         asked_ns = time.monotonic_ns()
         messages = consumer.poll(POLL_MS, 1024)
         now_ns = time.monotonic_ns()
+        messages = messages[: left - measured.messages]
         if messages:
             heard_ns = now_ns
             measured.add(now_ns - asked_ns, len(messages), sum(len(each.body) for each in messages), now_ns)

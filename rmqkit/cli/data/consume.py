@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rmqkit.cli import output
-from rmqkit.cli.admin_session import admin_of, known_topic
+from rmqkit.cli.admin_session import admin_of, known_topic, readable
 from rmqkit.cli.cluster_lookup import Json, Namesrv, Topic, find_namesrv
 from rmqkit.cli.errors import Failed, Unreachable, UsageError
 from rmqkit.cli.times import parse_time
@@ -262,7 +262,7 @@ def read(
     with PullConsumer(namesrv=addresses) as consumer:
         ends: dict[Any, int] = {}
         begins: dict[Any, int] = {}
-        for queue in consumer.queues(topic):
+        for queue in readable(topic, consumer.queues(topic)):
             first, last = max(0, consumer.offset_min(queue)), consumer.offset_max(queue)
             begins[queue] = start.in_queue(consumer, queue, first, last)
             ends[queue] = end.in_queue(consumer, queue, first, last) if end else last
@@ -298,7 +298,7 @@ def take_part(
         group, namesrv=addresses, consume_from=BEGINS.get(start.word, "timestamp"), consume_timestamp_ms=start.time_ms
     ) as consumer:
         consumer.subscribe(topic, tags if are_tags(tags) else sql(tags))
-        ends = {queue: consumer.offset_max(queue) for queue in consumer.queues(topic)}
+        ends = {queue: consumer.offset_max(queue) for queue in readable(topic, consumer.queues(topic))}
         until_s = time.monotonic() + SHARE_S
         patience = Patience(consumer, follow, timeout_s)
         while sink.room:

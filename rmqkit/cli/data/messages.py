@@ -136,6 +136,8 @@ def query(
     """Find messages of a topic by key, unique id or offset, oldest first."""
     if sum(each is not None for each in (key, unique, place)) != 1:
         raise UsageError("give one of --key, --id and --offset")
+    if key is not None and key.split() != [key]:
+        raise UsageError(f"--key {key!r}: a key has no blanks, they separate the keys of a message; give one of them")
     from rmqkit.cli.data.message_output import fields_of, printer, tolerant
 
     show_one = tolerant(printer(format))

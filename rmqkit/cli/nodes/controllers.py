@@ -16,9 +16,9 @@ from rmqkit.cli import output
 from rmqkit.cli.admin_session import admin_of
 from rmqkit.cli.cluster_lookup import Json, Namesrv
 from rmqkit.cli.commands import group
-from rmqkit.cli.errors import Failed, UsageError
+from rmqkit.cli.errors import Failed, Unreachable, UsageError
 from rmqkit.cli.nodes.foreground import Configs, LogFile, LogFormat, Settings, become_node
-from rmqkit.errors import BrokerError, ClientError, RmqkitError
+from rmqkit.errors import BrokerError, ClientError, PeerUnreachable, RmqkitError
 
 if TYPE_CHECKING:
     from rmqkit import Admin
@@ -181,7 +181,10 @@ def _local_controllers() -> str:
 
 @contextlib.contextmanager
 def _admin(at: str | None, namesrv: str | None) -> Iterator[Admin]:
-    """Open an Admin; without a cluster here its name server is not used."""
+    """Open an Admin; without a cluster here its name server is not used.
+
+    Raises Unreachable if no controller answers.
+    """
     from rmqkit.cli.cluster_lookup import find_namesrv
 
     _addresses(at)
@@ -192,7 +195,13 @@ def _admin(at: str | None, namesrv: str | None) -> Iterator[Admin]:
             raise
         found = None
     with admin_of(found or "127.0.0.1:9876") as admin:
-        yield admin
+        try:
+            yield admin
+        except PeerUnreachable as error:
+            advice = "name one with --controller, or start a cluster that has some: `rmqkit cluster up --preset controller`"
+            if at is None and _local_controllers():
+                advice = "start those of the cluster here: `rmqkit cluster start`"
+            raise Unreachable(f"no controller answers: {error}; {advice}") from None
 
 
 @contextlib.contextmanager

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Protocol
 
-from rmqkit.cli.admin_session import admin_of, known_topic
+from rmqkit.cli.admin_session import admin_of, known_topic, readable
 from rmqkit.cli.errors import UsageError
 from rmqkit.cli.times import parse_span
 from rmqkit.errors import ClientError
@@ -94,7 +94,7 @@ def pop_messages(
     from rmqkit import PushConsumer
 
     with admin_of(addresses) as admin, known_topic(admin, topic):
-        for queue in {queue.broker_name: queue for queue in admin.queues(topic)}.values():
+        for queue in {queue.broker_name: queue for queue in readable(topic, admin.queues(topic))}.values():
             admin.offset_max(queue)  # raises if the broker does not answer: the pops would only wait
     try:
         consumer = PushConsumer(

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from rmqkit.client.admin.groups import AdminCore
 from rmqkit.client.client import decoded, fields
-from rmqkit.errors import ClientError
+from rmqkit.errors import ClientError, PeerUnreachable
 from rmqkit.runtime.connection import Address
 from rmqkit.wire.bodies import BrokerReplicasInfo, ReplicasInfo, encode_names
 from rmqkit.wire.codes import RequestCode, ResponseCode
@@ -39,19 +39,24 @@ async def controller_leader(admin: AdminCore, controllers: Sequence[str]) -> str
         controllers: Controllers of one group; the first one that knows the leader decides.
 
     Raises:
-        ClientError: If none of them knows a leader.
+        PeerUnreachable: If none of them answers.
+        ClientError: If none of those that answer knows a leader.
     """
-    errors: list[str] = []
+    errors: list[ClientError] = []
     for each in controllers:
         try:
             found = await controller_metadata(admin, each)
         except ClientError as error:
-            errors.append(str(error))
+            errors.append(error)
             continue
         if found.controller_leader_address:
             return found.controller_leader_address
-        errors.append(f"{each} knows no leader")
-    raise ClientError("; ".join(errors) or "no controller is given")
+        errors.append(ClientError(f"{each} knows no leader"))
+    text = "; ".join(map(str, errors)) or "no controller is given"
+    silent = [error for error in errors if isinstance(error, PeerUnreachable)]
+    if silent and len(silent) == len(errors):
+        raise PeerUnreachable(text, kind=silent[-1].kind, address=silent[-1].address)
+    raise ClientError(text)
 
 
 async def broker_sets(admin: AdminCore, controllers: Sequence[str], names: Sequence[str]) -> dict[str, ReplicasInfo]:

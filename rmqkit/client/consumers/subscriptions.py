@@ -130,6 +130,9 @@ def sql(expression: str) -> Sql:
 
 def subscription(topic: str, expression: str, expression_type: str, wall_ms: int) -> SubscriptionData:
     """Return the subscription to a topic. Raises ClientError for an invalid expression."""
+    if not isinstance(expression, str):
+        # A list of tags would be taken for the name of one tag, and no message would come.
+        raise ClientError(f"the filter {expression!r} is no text: join tags, as in 'created || paid'; '*' is all messages")
     if isinstance(expression, Sql):
         expression_type = expression.expression_type
     try:

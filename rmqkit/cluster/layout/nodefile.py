@@ -13,6 +13,7 @@ A default whose feature is not implemented yet is left out until it is.
 
 import tomllib
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
 
 from rmqkit.cluster.errors import ClusterError, UsageProblem
@@ -54,6 +55,9 @@ CONTROLLER_TIES = (
     "controllerStorePath", "configStorePath",
 )  # fmt: skip
 
+#: keys of a cluster's description that are no settings of its nodes; two are chosen by a preset
+SHAPE = frozenset(each.name for each in fields(Description)) - {"name", "settings"}
+PRESET_ONLY = frozenset({"controllers", "secure"})
 CONTAINER_PORT_KEY = "containerPort"
 METRICS_HOST_KEY = "metricsPromExporterHost"
 ROLE_KEY = "brokerRole"
@@ -190,6 +194,11 @@ def check_settings(settings: Mapping[str, Setting], replicas: int = 1, controlle
 
     for key in settings:
         row = keys.find("broker", key) or keys.find("nameserver", key) or keys.find("controller", key)
+        if row is None and key in SHAPE:
+            option = "--preset" if key in PRESET_ONLY else f"--{key.replace('_', '-')}"
+            raise UsageProblem(
+                f"{key} is no setting of a node: use {option}, or write it above [settings] in the description"
+            )
         if row is None and not key.startswith("plugin."):
             raise UsageProblem(f"unknown setting {key!r}{suggest(key, keys.every_key())}")
         if row is not None and row.key in (*BROKER_TIES, *NAMESERVER_TIES, *CONTROLLER_TIES):
@@ -229,7 +238,9 @@ def _read(path: Path) -> dict[str, Setting]:
     except FileNotFoundError:
         return {}
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise ClusterError(f"cannot read {path}: {error}") from None
+        raise ClusterError(
+            f"cannot read {path}: {error}; correct it, or delete it: the next start writes it again, with defaults"
+        ) from None
 
 
 def save(folder: Path, content: Mapping[str, Setting], *, private: bool = False) -> None:

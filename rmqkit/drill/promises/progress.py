@@ -14,7 +14,9 @@ redeliveries after takeovers and returns are counted.
 
 At a return nothing may be redelivered at all, if all faults until then are kills and pauses, and
 the slave acted from the takeover to the return without a fault: it hands over everything that it
-has accepted (`broker/roles/give_way.py`).
+has accepted (`broker/roles/give_way.py`). A message that was first delivered after the return was not
+handed over. If it is redelivered, its queue has moved to another member of the group: as always,
+delivery is at least once.
 
 A successor knows only what was replicated to it. If neither broker was broken when the successor
 began to serve, that is everything. (A predecessor that has only just recovered counts as broken for
@@ -231,24 +233,24 @@ def _given_again(
 ) -> list[Broken]:
     """Count what groups received again after each change, in `counts`.
 
-    Return the redeliveries of messages that the group had certainly committed, and all that follow
-    an undisturbed return.
+    Return the redeliveries of messages that the group had certainly committed, and all of messages
+    that were delivered before an undisturbed return, and again after it.
     """
     by_broker: dict[str, list[Change]] = {}
     for change in sorted(changes, key=lambda change: change.after.begin_ms):
         by_broker.setdefault(change.broker, []).append(change)
     begins = {broker: [change.after.begin_ms for change in found] for broker, found in by_broker.items()}
     calm_ms = {change: undisturbed_until_ms(history, change, broken_at) for change in changes}
-    given: set[tuple[str, str, int, int]] = set()
+    first_ms: dict[tuple[str, str, int, int], int] = {}
     broken = []
     for row in history.deliveries:
         group = str(row.extra.get("group", ""))
         place = (group, row.broker, row.queue, row.offset)
         number = bisect_right(begins.get(row.broker, []), row.complete_ms)
-        if place in given and number:
+        if place in first_ms and number:
             change = by_broker[row.broker][number - 1]
             counts[f"given again at {change.what}"] += 1
-            if row.complete_ms <= calm_ms[change]:
+            if row.complete_ms <= calm_ms[change] and first_ms[place] <= change.after.begin_ms:
                 what = f"redelivered to group {group} at {row.complete_ms} ms, after {change.before.node} had handed over"
                 broken.append(Broken(row.key, f"{what} to {change.after.node}"))
                 continue
@@ -258,5 +260,5 @@ def _given_again(
                     f" {row.offset} of {row.broker} queue {row.queue} more than a second before the {change.what}"
                 )
                 broken.append(Broken(row.key, what))
-        given.add(place)
+        first_ms.setdefault(place, row.complete_ms)
     return broken

@@ -16,9 +16,11 @@ from typing import Any, NamedTuple
 from rmqkit import plugins
 from rmqkit.client_keys import ACCESS_FILE_VARIABLE
 from rmqkit.cluster import Cluster
+from rmqkit.cluster.errors import ClusterError
 from rmqkit.cluster.layout.description import Description
 from rmqkit.cluster.processes import last_lines
 from rmqkit.drill import runs
+from rmqkit.drill.contract import Fault
 from rmqkit.drill.engine import Engine, Outcome
 from rmqkit.drill.history import History
 from rmqkit.drill.plan import CONTROLLERS, Plan, PlanError
@@ -57,14 +59,8 @@ def on_cluster(cluster: Cluster, plan: Plan, parent: Path, tell: Tell) -> DrillR
 
     Raises DrillError if the cluster does not answer, and PlanError if the plan cannot run.
     """
-    loaded = plugins.load()
-    if plan.fault not in loaded.faults:
-        raise PlanError(f"there is no fault {plan.fault!r}; there are {', '.join(loaded.faults)}")
-    for name in plan.promises:
-        if name not in loaded.promises:
-            raise PlanError(f"there is no promise {name!r}; there are {', '.join(loaded.promises)}")
-    fault = loaded.faults[plan.fault]()
-    promises = [make() for make in loaded.promises.values()]
+    fault = fault_of(plan)
+    promises = [make() for make in plugins.load().promises.values()]
     with runs.alone(cluster.folder):
         plan = plan_as_recorded(plan, settings_seen(cluster, plan.group))
         remove_left(cluster, [topic_of(run) for run in runs.runs_of(cluster.folder)])
@@ -75,6 +71,38 @@ def on_cluster(cluster: Cluster, plan: Plan, parent: Path, tell: Tell) -> DrillR
     logs = {node: last_lines(cluster.node_folder(node), runs.LOG_LINES) for node in nodes}
     runs.save(run, plan, driver.history, outcome, logs)
     return DrillResult(plan, outcome, driver.history, run)
+
+
+def fault_of(plan: Plan) -> Fault:
+    """Return the fault of a plan.
+
+    Raises PlanError if the fault or a promise is unknown, or the fault needs controllers and the
+    cluster has none: it would break a node, and prove nothing.
+    """
+    loaded = plugins.load()
+    if plan.fault not in loaded.faults:
+        raise PlanError(f"there is no fault {plan.fault!r}; there are {', '.join(loaded.faults)}")
+    for name in plan.promises:
+        if name not in loaded.promises:
+            raise PlanError(f"there is no promise {name!r}; there are {', '.join(loaded.promises)}")
+    fault: Fault = loaded.faults[plan.fault]()
+    if getattr(fault, "needs_controllers", False) and not shape_of(plan)["controllers"]:
+        raise PlanError(
+            f"the fault {plan.fault} needs a cluster with controllers:"
+            f" `rmqkit cluster up --preset controller`, or `rmqkit drill run --fault {plan.fault} --mode all-ack`"
+        )
+    return fault
+
+
+def check_home(parent: Path) -> None:
+    """Check that runs can be written under `parent`. Raises ClusterError."""
+    drills = parent / runs.DRILLS
+    try:
+        drills.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ClusterError(f"cannot use {drills}: {error.strerror}; set RMQKIT_HOME to a writable folder") from None
+    if not os.access(drills, os.W_OK):
+        raise ClusterError(f"cannot write into {drills}; set RMQKIT_HOME to a writable folder")
 
 
 def topic_of(run: Path) -> str:
@@ -179,6 +207,11 @@ def settings_of(plan: Plan) -> dict[str, str]:
 
 
 def with_own_cluster(plan: Plan, parent: Path, tell: Tell) -> DrillResult:
-    """Start a cluster, drill it, and remove it. Raises ClusterError, DrillError, PlanError."""
+    """Start a cluster, drill it, and remove it. Raises ClusterError, DrillError, PlanError.
+
+    What cannot run is refused before the start.
+    """
+    fault_of(plan)
+    check_home(parent)
     with own_cluster(plan, tell) as cluster:
         return on_cluster(cluster, plan, parent, tell)

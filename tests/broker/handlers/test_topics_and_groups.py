@@ -345,3 +345,36 @@ def test_topics_groups_and_their_messages_survive_a_kill():
     assert broker.node.topics.get("T") is not None
     assert broker.node.topics.get("Fresh") is not None
     assert broker.node.groups.by_name["G9"].retry_max_times == 2
+
+
+def test_a_table_that_is_read_from_its_older_copy_is_named_in_the_log():
+    broker = SimBroker()
+    broker.create_topic("T")
+    broker.create_topic("Later")
+    broker.world.disk("broker").write("config/topics.json", 0, [b"\xff"])
+    broker.kill()
+    broker.start()
+    (line,) = broker.log_lines("older-table-read")
+    assert line["reason"].startswith("config/topics.json cannot be read (")
+    assert line["reason"].endswith("; its .bak lacks the last changes")
+    assert broker.node.topics.get("T") is not None
+
+
+def test_topics_that_the_table_has_lost_are_named_and_come_back():
+    broker = SimBroker()
+    broker.create_topic("T")
+    broker.send("T", b"kept")
+    broker.advance(10_000)
+    disk = broker.world.disk("broker")
+    for path in ("config/topics.json", "config/topics.json.bak"):
+        disk.remove(path, lambda error: None)
+    broker.advance(10)
+    broker.kill()
+    broker.start()
+    (line,) = broker.log_lines("topics-unknown")
+    assert (line["count"], line["topics"]) == (1, ["T"])
+    broker.create_topic("T")
+    assert sum(broker.node.store.queue_range("T", queue_id).offset_max for queue_id in range(4)) == 1
+    broker.stop()
+    broker.start()
+    assert len(broker.log_lines("topics-unknown")) == 1

@@ -97,6 +97,9 @@ def test_each_remark_is_found_by_its_own_text():
         ("org.apache...: wait response on the channel </1.2.3.4:10911> timeout, 3000(ms)", "wait response"),
         ("No topic route info in name server for the topic: x\nSee https://", "No topic route info"),
         ("[TIMEOUT_CLEAN_QUEUE]broker busy, start flow control for a while, period in queue: 200ms", "[TIMEOUT_CLEAN"),
+        ('write-failed error="the commit log could not be written: No space left on device"', "the commit log could not"),
+        ('reason="the disk is 100 % full; puts are accepted again at 85 %"', "the disk is {} % full"),
+        ('cannot start reason="the commit log is damaged: /a/0 has 1 bytes where 2 are configured', "the commit log is"),
     ],
 )
 def test_a_line_of_a_log_leads_to_its_remark(asked, text):

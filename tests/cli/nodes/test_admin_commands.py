@@ -66,6 +66,7 @@ def test_what_is_no_message(up, topic):
     assert "32 or 56 hex" in up.error("message", "show", "k1", code=2)
     assert "no message" in up.error("message", "show", "0" * 32, code=1)
     assert "there is no topic" in up.error("message", "query", "nowhere", "--key", "k", code=1)
+    assert "a key has no blanks" in up.error("message", "query", topic, "--key", "k1 k2", code=2)
     up.error("message", "query", topic, code=2)
     up.error("message", "query", topic, "--key", "k", "--id", "0" * 32, code=2)
     up.error("message", "query", topic, "--offset", "first", code=2)
@@ -198,6 +199,13 @@ def test_settings_of_a_group(up):
 
 
 # --- topics, brokers, figures
+
+
+def test_a_topic_that_may_not_be_read_is_no_empty_topic(up, topic):
+    up.run("topic", "perm", topic, "w")
+    for words in ((), ("--group", f"group-of-{topic}"), ("--group", f"group-of-{topic}", "--pop")):
+        told = up.error("consume", topic, *words, code=1)
+        assert f"topic {topic} has no queue to read from: reading is not permitted" in told
 
 
 def test_permissions_of_a_topic(up, topic):
@@ -421,6 +429,7 @@ def test_bench_counts_what_it_sends_reads_and_hears(up):
     assert 0 < sent["latency_ms"]["p50"] <= sent["latency_ms"]["p99"] <= sent["latency_ms"]["max"]
     assert up.json("bench", "send", "benched", "--count", "40", "--threads", "2", "--batch", "4")["messages"] == 40
     assert up.json("bench", "consume", "benched", "--fill", "60")["messages"] == 300
+    assert up.json("bench", "consume", "benched", "--count", "10")["messages"] == 10
     both = up.json("bench", "e2e", "benched", "--count", "50", "--rate", "500")
     assert (both["messages"], both["lost"], both["duplicates"], both["send"]["messages"]) == (50, 0, 0, 50)
     assert both["latency_ms"]["p50"] > 0

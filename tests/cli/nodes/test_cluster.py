@@ -193,6 +193,8 @@ def test_a_restart_on_a_full_disk_stops_nothing(own, monkeypatch):
 def test_a_paused_node_stays_and_says_nothing(own):
     assert own.run("cluster", "pause", "broker-a-0").stdout == "paused: broker-a-0\n"
     assert states(own)["broker-a-0"] == "paused"
+    told = own.error("cluster", "wait", "--timeout", 0.5, code=1)
+    assert "broker-a-0 is paused; resume with `rmqkit cluster resume`" in told
     assert own.run("cluster", "resume").stdout == "resumed: broker-a-0\n"
     assert set(states(own).values()) == {"up"}
 

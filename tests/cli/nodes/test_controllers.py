@@ -218,6 +218,10 @@ def test_three_controllers_survive_their_leader(shell):
 
 def test_nobody_there(shell):
     assert "Connection refused" in shell.error("controller", "status", "-a", "127.0.0.1:1", code=3)
+    for words in (("status",), ("members", NAME), ("elect", NAME, 1), ("clean", NAME)):
+        told = shell.error("controller", *words, "-a", "127.0.0.1:1", code=3)
+        assert "no controller answers" in told
+        assert "--preset controller" in told
     assert "not an address" in shell.error("controller", "status", "-a", "a:b", code=2)
 
 

@@ -159,3 +159,9 @@ def test_a_pull_consumer_is_told_at_once(peers, code):
         with pytest.raises(BrokerError, match="too early"):
             asking.result()
         assert reader.consumer.subscriptions == {}
+
+
+@pytest.mark.parametrize("expression", [["created", "paid"], None, 5])
+def test_a_filter_that_is_no_text_is_refused_and_not_taken_for_a_tag(expression):
+    with pytest.raises(ClientError, match=r"is no text: join tags, as in 'created \|\| paid'"):
+        subscription("T", expression, "TAG", 0)

@@ -213,3 +213,8 @@ def test_without_a_unique_id_the_offset_id_is_the_id():
 def test_a_compressed_body_is_inflated_when_it_is_read():
     for sys_flag in (0x1, 0x301):
         assert received(zlib.compress(b"hello"), sys_flag=sys_flag).body == b"hello"
+
+
+def test_several_tags_are_refused():
+    with pytest.raises(InvalidMessage, match=r"tags \['a', 'b'\] of a message to T are no text: a message has one tag"):
+        Message("T", b"x", tags=["a", "b"])

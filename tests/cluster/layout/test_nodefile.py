@@ -136,6 +136,9 @@ def test_numbers_of_replicas_are_checked_against_the_shape():
     ("key", "says"),
     [
         ("flushDiskTyp", "did you mean flushDiskType?"),
+        ("replicas", "replicas is no setting of a node: use --replicas, or write it above"),
+        ("base_port", "use --base-port, or"),
+        ("controllers", "use --preset, or"),
         ("scanNotActiveBrokerIntervall", "did you mean scanNotActiveBrokerInterval?"),
         ("zzz", "unknown setting 'zzz'"),
         ("listenPort", "differs per node"),
@@ -164,3 +167,9 @@ def test_a_broken_file_is_named(tmp_path):
 def test_what_is_written_is_toml(tmp_path):
     nodefile.save(tmp_path, {"tls.server.mode": "disabled", "a": True})
     assert tomllib.loads((tmp_path / "node.toml").read_text()) == {"tls.server.mode": "disabled", "a": True}
+
+
+def test_a_file_that_is_no_toml_is_named_with_what_to_do(tmp_path):
+    (tmp_path / "node.toml").write_text("listenPort = [")
+    with pytest.raises(ClusterError, match=r"node\.toml: .*; correct it, or delete it: the next start writes it again"):
+        nodefile.load(tmp_path)

@@ -347,6 +347,12 @@ def test_messages_given_again_are_counted_and_those_committed_before_are_told():
     assert "redelivered to group g at 2400 ms" in told[0]
 
 
+def test_a_message_first_delivered_after_the_return_was_not_handed_over():
+    """The members of a group find the master one after the other, so queues move between them."""
+    hand = progress(harm="kill").deliver("n", 5, at_ms=2_200).deliver("n", 5, at_ms=2_300)
+    assert kept("progress-forward", hand)["given again at return"] == 1
+
+
 @pytest.mark.parametrize("harm", ["kill", "pause"])
 def test_nothing_is_redelivered_at_the_return_after_a_kill_or_a_pause(harm):
     def hand(at_ms):

@@ -28,6 +28,8 @@ rows = Handlers()
 
 #: limit of entries in one answer
 ENTRIES_MAX = 10_000
+#: topics that one warning names
+NAMED_MAX = 10
 
 
 @rows.handles(
@@ -110,9 +112,21 @@ def clean_log(broker: "BrokerView", call: Call[NoFields]) -> Response:
 @rows.handles(RequestCode.CLEAN_UNUSED_TOPIC, NoFields, access=on_cluster(UPDATE))
 def clean_topics(broker: "BrokerView", call: Call[NoFields]) -> Response:
     """Remove the queues of topics that the broker no longer knows, except system topics."""
-    topics = {each.topic: None for each in broker.store.queues()}
-    unused = [topic for topic in topics if broker.topics.get(topic) is None and not is_system_topic(topic)]
+    unused = unknown_topics(broker)
     call.changing()
     broker.store.delete_topics(unused)
     broker.log.info("unused-topics-deleted", count=len(unused))
     return call.ok()
+
+
+def unknown_topics(broker: "BrokerView") -> list[str]:
+    """Return the topics that have queues here although the table of topics lacks them."""
+    topics = {each.topic: None for each in broker.store.queues()}
+    return [topic for topic in topics if broker.topics.get(topic) is None and not is_system_topic(topic)]
+
+
+def warn_of_unknown_topics(broker: "BrokerView") -> None:
+    """Log the topics with messages that nobody can read, as after the loss of `topics.json`."""
+    if unknown := unknown_topics(broker):
+        note = "the table of topics lacks them; `rmqkit topic create` makes their messages readable again"
+        broker.log.warning("topics-unknown", count=len(unknown), topics=unknown[:NAMED_MAX], note=note)
