@@ -231,7 +231,7 @@ def test_a_waiting_pop_of_a_deleted_topic_is_answered(broker):
         ({"consumerGroup": "a b"}, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST),
         ({"expType": "SQL92", "exp": "a >"}, ResponseCode.SUBSCRIPTION_PARSE_FAILED),
         ({"bornTime": 1}, ResponseCode.POLLING_TIMEOUT),
-        ({"bornTime": None}, ResponseCode.SYSTEM_ERROR),
+        ({"invisibleTime": None}, ResponseCode.SYSTEM_ERROR),
         ({"invisibleTime": "soon"}, ResponseCode.SYSTEM_ERROR),
     ],
 )
