@@ -13,7 +13,7 @@ from rmqkit.wire.topic_names import DLQ_PREFIX, RETRY_PREFIX, SYSTEM_PREFIX, SYS
 
 TOPIC_SIZE_MAX = 127
 RETRY_TOPIC_SIZE_MAX = 255
-GROUP_SIZE_MAX = 255
+GROUP_SIZE_MAX = 120
 
 SYSTEM_GROUPS = (
     "TOOLS_CONSUMER",
@@ -27,6 +27,8 @@ SYSTEM_GROUPS = (
 )
 
 _ALLOWED = re.compile(r"[%|a-zA-Z0-9_-]+").fullmatch
+#: characters of a refused name that the error repeats
+_SHOWN_SIZE_MAX = 300
 
 
 def topic_fault(topic: str) -> str | None:
@@ -34,10 +36,15 @@ def topic_fault(topic: str) -> str | None:
     if not topic or not topic.strip():
         return "The specified topic is blank."
     if not _ALLOWED(topic):
-        return "The specified topic contains illegal characters, allowing only ^[%|a-zA-Z0-9_-]+$"
-    size_max = RETRY_TOPIC_SIZE_MAX if topic.startswith((RETRY_PREFIX, DLQ_PREFIX)) else TOPIC_SIZE_MAX
-    if len(topic) > size_max:
-        return f"The specified topic is longer than topic max length {size_max}."
+        return f"The specified topic: {_shown(topic)}, contains illegal characters, allowing only ^[%|a-zA-Z0-9_-]+$"
+    if topic.startswith((RETRY_PREFIX, DLQ_PREFIX)):
+        if len(topic) > RETRY_TOPIC_SIZE_MAX:
+            return (
+                f"The specified topic is DLQ or Retry topic: {_shown(topic)}, "
+                f"and it's longer than topic max length: {RETRY_TOPIC_SIZE_MAX}"
+            )
+    elif len(topic) > TOPIC_SIZE_MAX:
+        return f"The specified topic: {_shown(topic)}, is longer than topic max length: {TOPIC_SIZE_MAX}"
     return None
 
 
@@ -46,10 +53,14 @@ def group_fault(group: str) -> str | None:
     if not group or not group.strip():
         return "The specified group is blank."
     if not _ALLOWED(group):
-        return "The specified group contains illegal characters, allowing only ^[%|a-zA-Z0-9_-]+$"
+        return f"The specified group: {_shown(group)}, contains illegal characters, allowing only ^[%|a-zA-Z0-9_-]+$"
     if len(group) > GROUP_SIZE_MAX:
-        return f"The specified group is longer than group max length {GROUP_SIZE_MAX}."
+        return f"The specified group: {_shown(group)}, is longer than group max length: {GROUP_SIZE_MAX}"
     return None
+
+
+def _shown(name: str) -> str:
+    return name[:_SHOWN_SIZE_MAX]
 
 
 def is_system_topic(topic: str) -> bool:

@@ -560,10 +560,11 @@ class Broker(BaseNode):
         elif self._election is not None and self._election.refusal:
             view.send_blocked = self._election.refusal
             view.send_blocked_code = ResponseCode.SERVICE_NOT_AVAILABLE
-        elif not self.config.topics.broker_permission & PermName.PERM_WRITE:
-            view.send_blocked = f"the broker[{ip}] sending message is forbidden (brokerPermission)"
         elif too_few:
             view.send_blocked, view.send_blocked_code = too_few, ResponseCode.SYSTEM_ERROR
+        elif not self.config.topics.broker_permission & PermName.PERM_WRITE:
+            # Blocks order topics and messages that come back only (`send.check_blocked`).
+            view.send_blocked = f"the broker[{ip}] sending message is forbidden (brokerPermission)"
 
     def _order_freed(self, queue: PopQueue) -> None:
         """Wake who waits for a queue that an ordered pop may read again."""

@@ -85,6 +85,7 @@ BATCH_TOPICS = (
 #: checks for which the 4.9 client has no API (`older.NEWER_ONLY`)
 NEWER = (
     "send_compressed",
+    "push_heartbeat_v2",
     "admin_lists",
     "admin_reset_queue",
     "admin_group_views",

@@ -19,6 +19,7 @@ BESIDE = {
         *("masterLogBegin", "masterLogEnd", "masterStartId", "tailMatches"),
         *("logEnd", "tailOffset", "tailSize", "tailCrc", "masterGivenUp"),
     },
+    "CheckTransactionStateRequest": {"bname"},
     "ConsumerSendMsgBackRequest": {"bname"},
     "GetMetaDataResponse": {"problem", "term"},
     "GetRouteInfoRequest": {"__ZONE_MODE", "__ZONE_NAME"},

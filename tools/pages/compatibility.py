@@ -34,7 +34,8 @@ This page lists which request codes and features of RocketMQ 5.x rmqkit supports
 have been tried. It is for engineers who connect an existing client, tool or broker to rmqkit.
 
 Look up a feature in the first table, or a request code in the second one. `make docs` generates
-both from the handler tables and from the results of `make interop`.
+both from the handler tables and from the results of `make interop`. The table between them lists
+answers that differ from Apache's on purpose.
 """
 FEATURES_HEAD = """
 ## Features by client
@@ -44,6 +45,52 @@ client has no API for the feature, or that no check tries it.
 [features.json](../tests/interop/features.json) names the checks. Their code is in the same folder.
 
 """
+DIFFERENCES_HEAD = """
+## Where rmqkit answers differently
+
+The same requests were sent to a broker of Apache's 5.5.0 and to one of rmqkit. These answers differ
+on purpose. The remarks of errors differ in more places.
+
+| request | Apache 5.5.0 | rmqkit |
+|---|---|---|
+"""
+#: request, what Apache's broker does, what ours does
+DIFFERENCES = (
+    ("send: half message with a delay or a due time", "stored", "MESSAGE_ILLEGAL (13)"),
+    ("send: transaction bits without `TRAN_MSG`", "stored, never delivered", "MESSAGE_ILLEGAL (13)"),
+    ("send: property `WAIT`", "stored", "obeyed, not stored"),
+    (
+        "send to `rmq_sys_wheel_timer`, the topic of the timers",
+        "stored; no timer is delivered any more",
+        "stored, skipped by the timers",
+    ),
+    ("send: new topic with 0 queues", "creates it, then INVALID_PARAMETER (29)", "creates it with 1 queue"),
+    ("end of a transaction, for the second time", "delivers the message again", "SYSTEM_ERROR (1)"),
+    ("check of a half message within its own immunity time", "counts towards `transactionCheckMax`", "does not count"),
+    (
+        "pull with a subscription of its own: SQL92 or filter type is wrong",
+        "delivers every message",
+        "SUBSCRIPTION_PARSE_FAILED (23)",
+    ),
+    (
+        "SQL92: text behind a complete expression, as in `a LIKE 'x'`, `a + 1 > 5`, `a = 0x10`",
+        "ignores the text",
+        "SUBSCRIPTION_PARSE_FAILED (23)",
+    ),
+    ("pull: `maxMsgBytes`", "ignored", "limits the answer, to at least 1 message"),
+    ("pull: `suspendTimeoutMillis`", "checked every 5 s", "exact"),
+    (
+        "offset of a group that never consumed, queue is empty",
+        "QUERY_NOT_FOUND (22): the group starts at the end",
+        "0: the group misses nothing",
+    ),
+    ("topic: `perm` beyond 15, fewer than 0 queues", "stored", "INVALID_PARAMETER (29)"),
+    ("topic: `cleanup.policy=COMPACTION`, `message.type=LITE`", "stored", "SYSTEM_ERROR (1): not built"),
+    ("group: attributes of priority and lite topics", "stored", "SYSTEM_ERROR (1): not built"),
+    ("settings of a broker: unknown key or wrong value", "success, ignored", "NO_PERMISSION (16)"),
+    ("settings of a name server: unknown key", "success, ignored", "SYSTEM_ERROR (1)"),
+    ("a field that Apache's class marks as required is missing", "accepted if it is not read", "SYSTEM_ERROR (1)"),
+)
 CODES_HEAD = """
 ## Request codes
 
@@ -103,7 +150,7 @@ def page(records: Path = RECORDS) -> str:
         lines.append(f"| {int(code)} | {code.name} | {SINCE[int(code)]} | {nodes} | {clients} |")
     own = [f"| {int(code)} | {code.name} | {', '.join(answered_by(code))} |" for code in OwnRequestCode]
     lines += [OWN_HEAD, *own]
-    return HEAD + _features(_record(records / "features.json")) + "\n".join(lines) + "\n"
+    return HEAD + _features(_record(records / "features.json")) + _differences() + "\n".join(lines) + "\n"
 
 
 def _features(record: dict[str, Any]) -> str:
@@ -113,6 +160,10 @@ def _features(record: dict[str, Any]) -> str:
         counts = [len(checks.get(feature, ())) for checks in clients.values()]
         lines.append(f"| {feature} | {' | '.join(str(count or '–') for count in counts)} |")
     return FEATURES_HEAD + "\n".join(lines) + "\n"
+
+
+def _differences() -> str:
+    return DIFFERENCES_HEAD + "".join(f"| {' | '.join(row)} |\n" for row in DIFFERENCES)
 
 
 def _record(path: Path) -> Any:

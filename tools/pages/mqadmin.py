@@ -28,7 +28,7 @@ Apache cluster.
 
 LATER = """\
 mqadmin's own command works where the nodes answer its request code; see
-[compatibility](compatibility.md). Controllers are not built yet.
+[compatibility](compatibility.md).
 """
 
 

@@ -41,19 +41,23 @@ class ConsumerGroup:
         self.consume_type = "CONSUME_PASSIVELY"
         self.message_model = "CLUSTERING"
         self.consume_from_where = "CONSUME_FROM_LAST_OFFSET"
+        #: of the last heartbeat; 0 stands for one of the first version, None for no heartbeat yet
+        self.fingerprint: int | None = None
 
     @property
     def client_ids(self) -> list[str]:
         return list(dict.fromkeys(member.client_id for member in self.members.values()))
 
-    def take(self, data: ConsumerData) -> bool:
-        """Take the modes and subscriptions of a heartbeat.
+    def take(self, data: ConsumerData, *, without_sub: bool = False) -> bool:
+        """Take the modes and subscriptions of a heartbeat; with `without_sub` it has none.
 
         Return whether the subscriptions changed.
         """
         self.consume_type = str(data.consume_type)
         self.message_model = str(data.message_model)
         self.consume_from_where = str(data.consume_from_where)
+        if without_sub:
+            return False
         changed = False
         topics: dict[str, None] = {}
         for each in data.subscription_data_set:
@@ -86,9 +90,21 @@ class Clients:
         self.count = 0
 
     def consumer_heartbeat(
-        self, conn: Connection, client_id: str, data: ConsumerData, language: Any, version: int, now_ms: int, notify: bool
+        self,
+        conn: Connection,
+        client_id: str,
+        data: ConsumerData,
+        language: Any,
+        version: int,
+        now_ms: int,
+        notify: bool,
+        *,
+        without_sub: bool = False,
     ) -> bool:
-        """Register a member and its subscriptions. Return whether anything changed."""
+        """Register a member and its subscriptions. Return whether anything changed.
+
+        With `without_sub`, the heartbeat leaves the subscriptions as they are.
+        """
         group = self.consumers.get(data.group_name)
         if group is None:
             group = self.consumers[data.group_name] = ConsumerGroup(data.group_name)
@@ -101,10 +117,25 @@ class Clients:
             changed = True
         else:
             member.last_ms = now_ms
-        changed = group.take(data) or changed
+        changed = group.take(data, without_sub=without_sub) or changed
         if changed and notify and data.message_model != "BROADCASTING":
             self.changed[group.name] = None
         return changed
+
+    def is_fingerprint_new(self, group: str, fingerprint: int, *, without_sub: bool) -> bool:
+        """Note a heartbeat's fingerprint. Return whether the client is to send its subscriptions.
+
+        A first heartbeat with subscriptions needs no second one. A first one without asks for them:
+        the broker has started since the client sent them. (Apache's does not ask, and has no
+        subscription until the client's next rebalancing.)
+
+        Source: `ClientManageProcessor.heartBeatV2`.
+        """
+        known = self.consumers.get(group)
+        if known is None:
+            return False
+        before, known.fingerprint = known.fingerprint, fingerprint
+        return without_sub if before is None else before != fingerprint
 
     def producer_heartbeat(
         self, conn: Connection, group: str, client_id: str, language: Any, version: int, now_ms: int

@@ -16,6 +16,7 @@ class CheckTransactionStateRequest(Ext, kw_only=True):
     msg_id: str | None = None
     transaction_id: str | None = None
     offset_msg_id: str | None = None
+    bname: str | None = None
 
 
 class NotifyConsumerIdsChangedRequest(Ext, kw_only=True):

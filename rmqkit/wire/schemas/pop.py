@@ -11,9 +11,9 @@ class PopMessageRequest(Ext, kw_only=True):
     queue_id: Int32
     max_msg_nums: Int32
     invisible_time: Int64
-    poll_time: Int64
-    born_time: Int64
-    init_mode: Int32
+    poll_time: Int64 = 0
+    born_time: Int64 = 0
+    init_mode: Int32 = 0
     exp_type: str | None = None
     exp: str | None = None
     order: bool = False
@@ -62,8 +62,8 @@ class NotificationRequest(Ext, kw_only=True):
     consumer_group: str
     topic: str
     queue_id: Int32
-    poll_time: Int64
-    born_time: Int64
+    poll_time: Int64 = 0
+    born_time: Int64 = 0
     order: bool = False
     attempt_id: str | None = None
     exp_type: str | None = None

@@ -54,6 +54,43 @@ def test_a_heartbeat_makes_the_group_and_its_retry_topic(broker):
     assert broker.node.topics.get("%RETRY%CG").read_queue_nums == 1
 
 
+def beat(client, fingerprint, *tags, group="CG"):
+    """Send a heartbeat of the second version; without `tags` it has no subscriptions."""
+    subscriptions = [{"topic": "T", "subString": tag, "expressionType": "TAG", "subVersion": 1} for tag in tags]
+    consumer = {"groupName": group, "subscriptionDataSet": subscriptions}
+    body = {
+        "clientID": "c1",
+        "consumerDataSet": [consumer],
+        "heartbeatFingerprint": fingerprint,
+        "producerDataSet": [],
+        "withoutSub": not tags,
+    }
+    answer = client.ask(RequestCode.HEART_BEAT, {}, json.dumps(body).encode())
+    assert answer.code == 0
+    return answer.ext["IS_SUB_CHANGE"] == "true"
+
+
+def test_a_heartbeat_without_subscriptions_keeps_them(broker):
+    """Java's client sends such ones with `useHeartbeatV2`, 30 s after a complete one.
+
+    The answers are those of Apache's 5.5.0 to the same heartbeats, in this order.
+    """
+    client = with_topic(broker)
+    assert [beat(client, 111, "A"), beat(client, 111), beat(client, 222)] == [False, False, True]
+    assert [beat(client, 222, "A"), beat(client, 222), beat(client, 333, "A")] == [False, False, True]
+    assert broker.node.clients.consumers["CG"].subscriptions["T"].sub_string == "A"
+    assert len(notices(client)) == 1, "only the first heartbeat changed the group"
+    assert pull(client, sysFlag="0", subVersion="1").code == ResponseCode.PULL_NOT_FOUND
+    assert heartbeat(client, "c1", "T").ext["IS_SUB_CHANGE"] == "true", "so does each one of the first version"
+
+
+def test_a_broker_that_has_started_asks_for_the_subscriptions(broker):
+    client = with_topic(broker)
+    assert beat(client, 111)
+    assert not beat(client, 111, "A")
+    assert list(broker.node.clients.consumers["CG"].subscriptions) == ["T"]
+
+
 def test_members_are_listed_and_told_of_changes(broker):
     first = with_topic(broker)
     heartbeat(first, "c1", "T")

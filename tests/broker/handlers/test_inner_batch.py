@@ -196,12 +196,12 @@ def test_the_type_of_the_queues_cannot_be_changed(broker):
     }
     answer = client.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, fields)
     assert (answer.code, answer.remark) == (
-        ResponseCode.INVALID_PARAMETER,
+        ResponseCode.SYSTEM_ERROR,
         "attempt to update an unchangeable attribute. key: queue.type",
     )
     batch_topic(broker, "B")
     fields |= {"topic": "B", "attributes": "+queue.type=SimpleCQ"}
-    assert client.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, fields).code == ResponseCode.INVALID_PARAMETER
+    assert client.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, fields).code == ResponseCode.SYSTEM_ERROR
 
 
 def test_a_message_of_a_batch_is_not_sent_back_by_its_offset(broker):

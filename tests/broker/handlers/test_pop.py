@@ -44,6 +44,18 @@ def test_a_pop_gets_the_messages_of_all_queues(broker):
     assert sorted(ext["msgOffsetInfo"].split(";")) == ["0 0 0", "0 1 0", "0 2 0", "0 3 0"]
 
 
+@pytest.mark.parametrize("field", ["pollTime", "bornTime", "initMode"])
+def test_a_field_that_java_reads_as_zero_may_be_missing(broker, field):
+    """They are primitives of `PopMessageRequestHeader`; a birth at 0 is replaced by the time."""
+    client = with_topic(broker)
+    fill(client, 1)
+    answer = pop(broker, client, queueId="0", **{field: None})
+    assert (answer.code, answer.remark) == (0, "FOUND")
+    fields = {"consumerGroup": "CG", "topic": "T", "queueId": "1", "pollTime": "0", "bornTime": "0"}
+    del fields["bornTime" if field == "initMode" else field]
+    assert client.ask(RequestCode.NOTIFICATION, fields).ext["hasMsg"] == "false"
+
+
 def test_what_was_popped_is_hidden_for_its_invisible_time(broker):
     client = with_topic(broker)
     fill(client, 3)
@@ -219,7 +231,7 @@ def test_a_waiting_pop_of_a_deleted_topic_is_answered(broker):
         ({"consumerGroup": "a b"}, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST),
         ({"expType": "SQL92", "exp": "a >"}, ResponseCode.SUBSCRIPTION_PARSE_FAILED),
         ({"bornTime": 1}, ResponseCode.POLLING_TIMEOUT),
-        ({"bornTime": None}, ResponseCode.SYSTEM_ERROR),
+        ({"invisibleTime": None}, ResponseCode.SYSTEM_ERROR),
         ({"invisibleTime": "soon"}, ResponseCode.SYSTEM_ERROR),
     ],
 )

@@ -35,7 +35,8 @@ def test_a_peek_hides_nothing(broker):
     fill(client, 3)
     for _ in range(2):
         answer = peek(client, maxMsgNums="2")
-        assert (answer.code, answer.remark, answer.ext["restNum"]) == (0, "FOUND", "1")
+        # Apache's counts the answer's own messages too (`PeekMessageProcessor.peekMsgFromQueue`).
+        assert (answer.code, answer.remark, answer.ext["restNum"]) == (0, "FOUND", "3")
         assert [record.body for record in records(answer)] == [b"m0", b"m1"]
     assert len(popped(broker, client)) == 3
     answer = peek(client)

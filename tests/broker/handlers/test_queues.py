@@ -48,6 +48,8 @@ def test_outside_of_a_queue(broker):
     assert (answer.code, answer.remark) == (0, "Index 5 of 0@T is not exist!")
     assert query(client, topic="none").remark == "0@none is not exist!"
     assert query(client, topic="none").code == ResponseCode.SYSTEM_ERROR
+    assert query(client, queueId="7").remark == "7@T is not exist!"
+    assert query(client, queueId="3").max_queue_index == 0, "an empty queue of the topic"
 
 
 def test_queues_of_unknown_topics_go(broker):

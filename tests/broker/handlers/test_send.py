@@ -126,15 +126,31 @@ def test_bad_sends_are_refused_and_nothing_is_stored(broker, changes, body, code
     assert send(client).code == 0, "the connection and the broker live on"
 
 
-def test_a_read_only_topic_takes_no_sends(broker):
+def test_a_read_only_topic_takes_what_producers_send_by_an_older_route(broker):
+    """Apache's 5.5.0 answered 0 to a send to a topic with perm 4 (`msgCheck` has no such check)."""
     client = with_topic(broker, perm="4")
-    assert send(client).code == ResponseCode.NO_PERMISSION
+    assert send(client).code == 0
+    assert send(client, m="true", body=encode_batch([BatchMessage(0, b"x", UNIQ.encode())])).code == 0
+    assert len(records(pull(client))) == 2
 
 
-def test_a_read_only_broker_takes_no_sends(make):
+def test_a_topic_without_write_queues_takes_no_send_without_a_queue(broker):
+    """Nobody could read it from a queue 0 that the topic lacks. Apache's answers 1, `/ by zero`."""
+    client = with_topic(broker, queues=0)
+    assert send(client, e="-1").code == ResponseCode.INVALID_PARAMETER
+    assert broker.node.store.offset_max == 0
+
+
+def test_a_read_only_broker_refuses_order_topics_only(make):
+    """`brokerPermission=4` drains a broker: producers learn it from the route, within 30 s."""
     broker = make("brokerPermission=4")
     client = with_topic(broker)
-    assert send(client).code == ResponseCode.NO_PERMISSION
+    assert send(client).code == 0
+    answer = send(with_topic(broker, "O", order="true"), "O")
+    assert (answer.code, answer.remark) == (
+        ResponseCode.NO_PERMISSION,
+        "the broker[127.0.0.1] sending message is forbidden (brokerPermission)",
+    )
 
 
 def test_a_batch_becomes_records_with_consecutive_offsets(broker):

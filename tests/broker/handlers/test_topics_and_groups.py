@@ -61,8 +61,11 @@ def test_a_topic_is_created_read_back_and_deleted(broker):
         {"writeQueueNums": "1000000"},
         {"perm": "99"},
         {"topicFilterType": "NO_TAG"},
-        {"attributes": "message.type=FIFO"},
-        {"attributes": "+queue.type=RocksDBCQ"},
+        {"topic": "DefaultCluster"},
+        {"topic": "broker-a"},
+        {"topic": "DefaultCluster_REPLY_TOPIC"},
+        {"topic": "CHECKPOINT_TOPIC"},
+        {"topic": "RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC"},
     ],
 )
 def test_bad_topics_are_refused(broker, changes):
@@ -79,6 +82,52 @@ def test_bad_topics_are_refused(broker, changes):
     }
     assert client.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, fields | changes).code == ResponseCode.INVALID_PARAMETER
     assert broker.node.topics.version == version
+
+
+@pytest.mark.parametrize(
+    ("attributes", "remark"),
+    [
+        ("message.type=FIFO", "add/alter attribute format is wrong: message.type"),
+        ("+foo=bar", "unsupported key: foo"),
+        ("-message.type", "only add attribute is supported while creating topic. key: message.type"),
+        ("+queue.type=RocksDBCQ", "queue.type: 'RocksDBCQ' is not one of SimpleCQ, BatchCQ"),
+    ],
+)
+def test_bad_attributes_get_the_code_of_apache(broker, attributes, remark):
+    """5.5.0 answers 1: `updateAndCreateTopic` catches any exception. Only the last text is ours."""
+    fields = {"topic": "T", "defaultTopic": "", "readQueueNums": "4", "writeQueueNums": "4", "perm": "6"}
+    fields |= {"topicFilterType": "SINGLE_TAG", "order": "false", "attributes": attributes}
+    answer = broker.connect().ask(RequestCode.UPDATE_AND_CREATE_TOPIC, fields)
+    assert (answer.code, answer.remark) == (ResponseCode.SYSTEM_ERROR, remark)
+    assert broker.node.topics.get("T") is None
+
+
+def test_names_are_refused_in_the_words_of_apache(broker):
+    """Source: `TopicValidator.{validateTopic,validateGroup}`, as 5.5.0 answered."""
+    client = broker.connect()
+    allowed = "allowing only ^[%|a-zA-Z0-9_-]+$"
+    for topic, remark in {
+        "a b": f"The specified topic: a b, contains illegal characters, {allowed}",
+        "a" * 128: f"The specified topic: {'a' * 128}, is longer than topic max length: 127",
+        "%DLQ%" + "a" * 251: f"The specified topic is DLQ or Retry topic: %DLQ%{'a' * 251}, "
+        "and it's longer than topic max length: 255",
+    }.items():
+        answer = send(client, topic)
+        assert (answer.code, answer.remark) == (ResponseCode.INVALID_PARAMETER, remark)
+    for group, remark in {
+        "a b": f"The specified group: a b, contains illegal characters, {allowed}",
+        "g" * 121: f"The specified group: {'g' * 121}, is longer than group max length: 120",
+    }.items():
+        answer = client.ask(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}, json.dumps({"groupName": group}).encode())
+        assert (answer.code, answer.remark) == (ResponseCode.INVALID_PARAMETER, remark)
+    create_group(client, "g" * 120)
+
+
+def test_no_request_creates_a_group_with_a_name_of_121_characters(broker):
+    client = with_topic(broker)
+    assert pull(client, consumerGroup="g" * 120).code == ResponseCode.PULL_NOT_FOUND
+    assert pull(client, consumerGroup="g" * 121).code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
+    assert send(client, "%RETRY%" + "g" * 121).code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
 
 
 def test_system_topics_cannot_be_deleted(broker):
@@ -184,8 +233,21 @@ def test_a_reset_is_given_to_the_next_pull_and_shields_the_queue(broker):
     assert offset_of(client).ext["offset"] == "3"
 
 
+def test_a_reset_creates_no_group_and_is_answered_in_one_form(broker):
+    """`resetOffsetInner` asks `containsSubscriptionGroup`, and encodes a map for any language."""
+    client = with_topic(broker, "T", 1)
+    fields = {"topic": "T", "group": "CG", "timestamp": "0", "isForce": "true"}
+    answer = client.ask(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, fields)
+    assert (answer.code, answer.remark) == (ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, "Group CG does not exist")
+    create_group(client)
+    for language in ("JAVA", "CPP"):
+        answer = client.ask(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, fields, language=language)
+        assert answer.body == b'{"offsetTable":{{"brokerName":"broker-a","queueId":0,"topic":"T"}:0}}'
+
+
 def test_of_two_resets_before_a_pull_the_second_counts(broker):
     client = with_topic(broker, "T", 1)
+    create_group(client)
     for _ in range(5):
         send(client)
     for offset in (2, 4):

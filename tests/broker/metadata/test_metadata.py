@@ -325,6 +325,7 @@ def test_a_reset_while_the_slave_is_away_beats_what_it_had(group):
 
 def test_times_of_resets_outlive_both_files(group):
     pump(group, 9)
+    commit(group, 8)
     assert reset(group, 2).is_ok
     marks = dict(group.master.offsets.reset_ms)
     group.world.run_for(7000)

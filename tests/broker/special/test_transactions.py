@@ -354,6 +354,7 @@ def test_an_undecided_half_is_put_again_and_its_producer_asked(broker):
     assert question.ext["tranStateTableOffset"] == "1"
     assert question.ext["commitLogOffset"] == str(copy.phy_offset)
     assert question.ext["msgId"] == question.ext["transactionId"] == unique(1)
+    assert question.ext["bname"] == "broker-a", "Java's producer writes it into its answer"
     (shown,) = iter_records(question.body, check_crc=True)
     assert (shown.topic, shown.queue_id, shown.body) == ("T", 2, b"half")
     assert end_question(asked, question, COMMIT).code == 0

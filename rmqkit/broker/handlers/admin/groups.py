@@ -62,7 +62,7 @@ def _put(broker: "BrokerView", call: Call[Any], configs: list[SubscriptionGroupC
         try:
             config.attributes = altered(before, config.attributes.items(), GROUP_ATTRIBUTES)
         except ValueError as error:
-            raise Refused(ResponseCode.INVALID_PARAMETER, str(error)) from None
+            raise Refused(ResponseCode.SYSTEM_ERROR, str(error)) from None
         if config != known:
             changed[config.group_name] = config
     new_count = sum(name not in broker.groups.by_name for name in changed)

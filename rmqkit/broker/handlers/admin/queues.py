@@ -45,7 +45,9 @@ def query_queue(broker: "BrokerView", call: Call[QueryConsumeQueueRequest]) -> R
     args = call.args
     topic, queue_id = args.topic or "", args.queue_id
     known = broker.store.queue_range(topic, queue_id)
-    if not known.offset_max and broker.topics.get(topic) is None:
+    config = broker.topics.get(topic)
+    queue_count = 0 if config is None else max(config.read_queue_nums, config.write_queue_nums)
+    if not known.offset_max and not 0 <= queue_id < queue_count:
         raise Refused(ResponseCode.SYSTEM_ERROR, f"{queue_id}@{topic} is not exist!")
     body = QueryConsumeQueueBody(max_queue_index=known.offset_max, min_queue_index=known.offset_min)
     subscription = None

@@ -64,7 +64,7 @@ def create(broker: "BrokerView", call: Call[CreateTopicRequest]) -> Response:
     try:
         changes = parse(args.attributes)
     except ValueError as error:
-        raise Refused(ResponseCode.INVALID_PARAMETER, str(error)) from None
+        raise Refused(ResponseCode.SYSTEM_ERROR, str(error)) from None
     _put(broker, call, [(config, changes)])
     return _answer_when_kept(broker, call)
 
@@ -90,7 +90,7 @@ def _put(broker: "BrokerView", call: Call[Any], wanted: list[tuple[TopicConfig, 
         try:
             config.attributes = altered(None if known is None else known.attributes, changes, TOPIC_ATTRIBUTES)
         except ValueError as error:
-            raise Refused(ResponseCode.INVALID_PARAMETER, str(error)) from None
+            raise Refused(ResponseCode.SYSTEM_ERROR, str(error)) from None
         is_mixed = config.attributes.get("message.type") == "MIXED"
         if is_mixed and not broker.config.topics.enable_mixed_message_type:
             raise Refused(ResponseCode.INVALID_PARAMETER, "MIXED message type is not supported.")
@@ -115,12 +115,17 @@ def _answer_when_kept(broker: "BrokerView", call: Call[Any]) -> Response:
     )
 
 
+def _is_own(broker: "BrokerView", topic: str) -> bool:
+    """Return whether it is a system topic of every broker or of this one, such as its cluster's."""
+    return topic in broker.topics.system or is_system_topic(topic)
+
+
 def _fault(broker: "BrokerView", config: TopicConfig) -> str | None:
     name = config.topic_name
     fault = topic_fault(name)
     if fault is not None:
         return fault
-    if broker.config.topics.validate_system_topic_when_update_topic and is_system_topic(name):
+    if broker.config.topics.validate_system_topic_when_update_topic and _is_own(broker, name):
         return f"The topic[{name}] is conflict with system topic."
     for field, count in (("readQueueNums", config.read_queue_nums), ("writeQueueNums", config.write_queue_nums)):
         if not 0 <= count <= QUEUE_COUNT_MAX:
@@ -142,7 +147,7 @@ def delete(broker: "BrokerView", call: Call[DeleteTopicRequest]) -> Response:
     topic = call.args.topic
     if not topic.strip():
         raise Refused(ResponseCode.INVALID_PARAMETER, "The specified topic is blank.")
-    if topic in broker.topics.system or is_system_topic(topic):
+    if _is_own(broker, topic):
         raise Refused(ResponseCode.INVALID_PARAMETER, f"The topic[{topic}] is conflict with system topic.")
     names = [topic]
     if broker.config.topics.clear_retry_topic_when_delete_topic:

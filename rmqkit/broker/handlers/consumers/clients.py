@@ -43,6 +43,10 @@ def heartbeat(broker: "BrokerView", call: Call[NoFields]) -> Response:
     """Register the client in each of its groups, and create the groups' retry topics.
 
     Consumer groups that are unknown and may not be created are skipped silently, as upstream does.
+
+    A heartbeat with a fingerprint is one of the second version (`useHeartbeatV2` of Java's client).
+    After one whose answer has no IS_SUB_CHANGE, the client leaves out its subscriptions until they
+    change, or until an answer asks for them by IS_SUB_CHANGE.
     """
     data = decode_heartbeat(call.body)
     groups = len(data.consumer_data_set) + len(data.producer_data_set)
@@ -50,7 +54,8 @@ def heartbeat(broker: "BrokerView", call: Call[NoFields]) -> Response:
         raise Refused(ResponseCode.SYSTEM_BUSY, f"more than {CLIENTS_MAX} clients on this broker")
     call.changing()
     now_ms = broker.clock.mono_ms
-    changed = False
+    changed, is_first_version = False, data.heartbeat_fingerprint == 0
+    without_sub, wants_sub = data.without_sub and not is_first_version, is_first_version
     for consumer in data.consumer_data_set:
         group = broker.groups.get(consumer.group_name)
         if group is None:
@@ -60,9 +65,11 @@ def heartbeat(broker: "BrokerView", call: Call[NoFields]) -> Response:
             broker.topics.create_system(topic, group.retry_queue_nums, PermName.PERM_READ | PermName.PERM_WRITE)
         notify = group.notify_consumer_ids_changed_enable
         changed |= broker.clients.consumer_heartbeat(
-            call.conn, data.client_id, consumer, call.language, call.version, now_ms, notify
+            call.conn, data.client_id, consumer, call.language, call.version, now_ms, notify, without_sub=without_sub
         )
-        if broker.config.filters.enable_property_filter and not data.without_sub:
+        clients, fingerprint = broker.clients, data.heartbeat_fingerprint
+        wants_sub |= clients.is_fingerprint_new(consumer.group_name, fingerprint, without_sub=without_sub)
+        if broker.config.filters.enable_property_filter and not without_sub:
             broker.filters.register(consumer.group_name, consumer.subscription_data_set)
     for producer in data.producer_data_set:
         if group_fault(producer.group_name) is None:
@@ -72,7 +79,7 @@ def heartbeat(broker: "BrokerView", call: Call[NoFields]) -> Response:
     if changed:
         broker.client_calls.notify_groups()
     # Java clients read these two fields. The header's version tells them that SQL92 is supported.
-    answer = call.ok({"IS_SUPPORT_HEART_BEAT_V2": "true", "IS_SUB_CHANGE": "true" if changed else "false"})
+    answer = call.ok({"IS_SUPPORT_HEART_BEAT_V2": "true", "IS_SUB_CHANGE": "true" if wants_sub else "false"})
     # The consumer asks for the route of its retry topic next.
     return call.later(lambda finish: broker.registration.when_known(lambda: finish(answer)))
 

@@ -155,7 +155,7 @@ def reset(broker: "BrokerView", call: Call[ResetOffsetRequest]) -> Response:
     topic = broker.topics.get(args.topic)
     if topic is None:
         raise Refused(ResponseCode.TOPIC_NOT_EXIST, f"Topic {args.topic} does not exist")
-    if broker.groups.get(args.group) is None:
+    if not broker.groups.knows(args.group):
         raise Refused(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {args.group} does not exist")
     queue_ids = range(topic.write_queue_nums) if args.queue_id < 0 else [args.queue_id]
     table: dict[int, int] = {}
@@ -174,12 +174,12 @@ def reset(broker: "BrokerView", call: Call[ResetOffsetRequest]) -> Response:
             table[queue_id] = broker.store.offset_by_time(args.topic, queue_id, args.timestamp)
     if not broker.config.offsets.use_server_side_reset_offset:
         offsets_sent = reset_by_clients(broker, call, _by_queue(broker, call, table))
-        return call.ok(body=_reset_body(call, offsets_sent))
+        return call.ok(body=ResetOffsetBody(offset_table=offsets_sent).encode())
     call.changing()
     for queue_id, offset in table.items():
         broker.offsets.reset(args.group, args.topic, queue_id, offset)
         broker.arrivals.wake_all((args.topic, queue_id))
-    return call.ok(body=_reset_body(call, _by_queue(broker, call, table)))
+    return call.ok(body=ResetOffsetBody(offset_table=_by_queue(broker, call, table)).encode())
 
 
 def _by_queue(broker: "BrokerView", call: Call[ResetOffsetRequest], table: dict[int, int]) -> dict[MessageQueue, int]:
@@ -188,9 +188,3 @@ def _by_queue(broker: "BrokerView", call: Call[ResetOffsetRequest], table: dict[
         MessageQueue(topic=call.args.topic, broker_name=name, queue_id=queue_id): offset
         for queue_id, offset in table.items()
     }
-
-
-def _reset_body(call: Call[ResetOffsetRequest], table: dict[MessageQueue, int]) -> bytes:
-    """Encode the offsets in the format that the requester's language reads, as upstream does."""
-    body = ResetOffsetBody(offset_table=table)
-    return body.encode_for_cpp() if call.language in ("CPP", 1) else body.encode()

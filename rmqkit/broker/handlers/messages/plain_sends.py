@@ -32,7 +32,7 @@ from rmqkit.runtime.connection import Connection
 from rmqkit.runtime.remoting import Peer, Remoting
 from rmqkit.store.contract import Put, PutStatus
 from rmqkit.wire.bodies import TopicConfig
-from rmqkit.wire.codes import MessageSysFlag, PermName, RequestCode
+from rmqkit.wire.codes import MessageSysFlag, RequestCode
 from rmqkit.wire.remoting.frames import CODEC_ROCKETMQ, Frame
 from rmqkit.wire.remoting.headers import FLAG_RESPONSE
 from rmqkit.wire.remoting.send_header import SendParts, SendPattern, send_layout, split_send, whole_send
@@ -174,7 +174,7 @@ class PlainSends:
         """Return the first fields of the form of a pattern's sends; None if they are not plain."""
         ext, topics = pattern.ext, self._broker.topics
         config = topics.get(ext.topic)
-        if config is None or ext.batch or ext.topic.startswith(RETRY_PREFIX) or not config.perm & PermName.PERM_WRITE:
+        if config is None or ext.batch or ext.topic.startswith(RETRY_PREFIX):
             return None
         sys_flag = ext.sys_flag & ~_HOSTS_V6
         if config.topic_filter_type == "MULTI_TAG":

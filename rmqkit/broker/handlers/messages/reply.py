@@ -23,7 +23,7 @@ from rmqkit.broker.names import topic_fault
 from rmqkit.runtime.calls import LATER, Answer, Call, CallFailed, Handlers, Outcome, Refused, Response
 from rmqkit.store.contract import Put, PutStatus
 from rmqkit.wire import properties as props
-from rmqkit.wire.codes import MessageSysFlag, PermName, RequestCode, ResponseCode
+from rmqkit.wire.codes import MessageSysFlag, RequestCode, ResponseCode
 from rmqkit.wire.javahash import tags_code
 from rmqkit.wire.schemas.calls import ReplyMessageRequest
 from rmqkit.wire.schemas.send import SendMessageRequestV1, SendMessageRequestV2, SendMessageResponse
@@ -98,8 +98,6 @@ def _checked_topic(broker: "BrokerView", call: Call[SendRequest]) -> "TopicConfi
     config = broker.topics.get(name)
     if config is None or name in broker.guarded_topics:
         raise Refused(ResponseCode.TOPIC_NOT_EXIST, f"topic[{name}] takes no replies at this broker")
-    if not config.perm & PermName.PERM_WRITE:
-        raise Refused(ResponseCode.NO_PERMISSION, f"sending to topic[{name}] is forbidden: its permission is {config.perm}")
     if call.args.queue_id >= max(config.write_queue_nums, config.read_queue_nums):
         raise Refused(ResponseCode.INVALID_PARAMETER, f"request queueId[{call.args.queue_id}] is illegal")
     size_max = broker.config.send.max_message_size

@@ -86,17 +86,13 @@ def send(broker: "BrokerView", call: Call[SendRequest]) -> Response:
         config = _checked_topic(broker, call)
         if topic in broker.topics.unsaved:
             return handled_when_saved(broker, call, topic, send)
-    if queue_id >= config.write_queue_nums and queue_id >= config.read_queue_nums:
+    if queue_id < 0 and config.write_queue_nums > 0:
+        queue_id = broker.entropy.randrange(config.write_queue_nums)
+    elif queue_id < 0 or (queue_id >= config.write_queue_nums and queue_id >= config.read_queue_nums):
         raise Refused(
             ResponseCode.INVALID_PARAMETER,
             f"request queueId[{queue_id}] is illegal, {topic} has {config.write_queue_nums} write and "
             f"{config.read_queue_nums} read queues",
-        )
-    if queue_id < 0:
-        queue_id = broker.entropy.randrange(max(1, config.write_queue_nums))
-    if not config.perm & PermName.PERM_WRITE:
-        raise Refused(
-            ResponseCode.NO_PERMISSION, f"sending to topic[{topic}] is forbidden: its permission is {config.perm}"
         )
     body = call.body
     size_max = broker.config.send.max_message_size
@@ -332,12 +328,18 @@ def _is_half(properties: str) -> bool:
 def check_blocked(broker: "BrokerView", args: SendRequest) -> None:
     """Raise Refused while the broker takes no messages.
 
-    If only the quorum is missing, just the messages that wait for copies are refused: upstream
-    counts replicas for no others (`CommitLog.needHandleHA`).
+    Without write permission of the broker (`brokerPermission`), only order topics are refused: the
+    name servers tell producers within 30 s, and what they send until then is stored
+    (`AbstractSendMessageProcessor.msgCheck`). If only the quorum is missing, just the messages that
+    wait for copies are refused: upstream counts replicas for no others (`CommitLog.needHandleHA`).
     """
     blocked = broker.send_blocked
     if not blocked:
         return
+    if broker.send_blocked_code is ResponseCode.NO_PERMISSION:
+        topic = broker.topics.get(args.topic)
+        if topic is None or not topic.order:
+            return
     is_quorum_missing = blocked == broker.replication.acks.too_few
     if not is_quorum_missing or props.waits_for_store((args.properties or "").encode()):
         raise Refused(broker.send_blocked_code, blocked)

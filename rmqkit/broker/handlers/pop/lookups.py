@@ -61,13 +61,13 @@ def peek(broker: "BrokerView", call: Call[PeekMessageRequest]) -> Response:
     left, rest = min(max(0, args.max_msg_nums), PEEK_COUNT_MAX), 0
     for topic, queue_id in queues:
         start = broker.pop_offsets.next((topic, args.consumer_group, queue_id))
+        # Unlike a pop's, the number includes the messages of this answer.
+        rest += max(0, broker.store.queue_range(topic, queue_id).offset_max - start)
         if left <= 0:
-            rest += max(0, broker.store.queue_range(topic, queue_id).offset_max - start)
             continue
         read = broker.store.read(topic, queue_id, start, count_max=left, size_max=PEEK_SIZE_MAX)
         body.extend(read.buffers)
         left -= read.message_count
-        rest += max(0, read.offset_max - read.offset_next)
     head = PopMessageResponse(pop_time=0, invisible_time=0, revive_qid=0, rest_num=rest)
     if not body:
         return Response(ResponseCode.PULL_NOT_FOUND, head, b"", "NO_MESSAGE_IN_QUEUE")

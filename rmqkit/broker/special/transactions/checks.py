@@ -88,7 +88,9 @@ class TransactionChecks:
         self._search = HalfSearch(parts.context.clock, parts.store)
         self._host = pack_host(parts.context.address.host, parts.context.address.port)
         self._ops = OpBatch(parts.context, self._host)
-        self._questions = Questions(parts.context.log, parts.client_calls, self._host)
+        self._questions = Questions(
+            parts.context.log, parts.client_calls, self._host, parts.context.config.identity.broker_name
+        )
         self._decisions = Decisions(parts, self._message, self._committed)
         #: whether the entries of `decisions` were compared with the ops in the log
         self._is_adopted = False

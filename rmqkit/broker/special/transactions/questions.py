@@ -20,10 +20,11 @@ _UNIQ = props.PROPERTY_UNIQ_KEY.encode()
 class Questions:
     """Sends CHECK_TRANSACTION_STATE (39) to producers."""
 
-    def __init__(self, log: Log, calls: ClientCalls, host: bytes) -> None:
+    def __init__(self, log: Log, calls: ClientCalls, host: bytes, broker_name: str) -> None:
         self._log = log
         self._calls = calls
         self._host = host
+        self._broker_name = broker_name
 
     def ask(self, record: Record, place: PutResult) -> bool:
         """Ask about a half whose copy is at `place`. Return whether a producer is online."""
@@ -37,6 +38,7 @@ class Questions:
             msg_id=unique_id,
             transaction_id=unique_id,
             offset_msg_id=offset_id(self._host, place.phy_offset),
+            bname=self._broker_name,
         )
         body = rewrite.question(record, (place.queue_offset, place.phy_offset))
         is_sent = self._calls.ask_producer(group, request, body)

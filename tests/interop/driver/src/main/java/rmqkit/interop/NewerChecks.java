@@ -11,7 +11,13 @@ import java.util.Collections;
 import java.util.HashSet;
 import java.util.List;
 import java.util.Map;
+import java.util.Queue;
+import java.util.Set;
 import java.util.TreeSet;
+import java.util.concurrent.ConcurrentLinkedQueue;
+import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
+import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
+import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.common.TopicConfig;
 import org.apache.rocketmq.common.compression.CompressionType;
@@ -32,6 +38,7 @@ final class NewerChecks {
         Driver.add("lists", "admin_lists", NewerChecks::lists);
         Driver.add("reset", "admin_reset_queue", NewerChecks::resetQueue);
         Driver.add("diagnosis", "admin_group_views", NewerChecks::groupViews);
+        Driver.add("basic", "push_heartbeat_v2", NewerChecks::heartbeatV2);
     }
 
     private static Map<String, Object> compressed(Scene scene) throws Exception {
@@ -49,6 +56,33 @@ final class NewerChecks {
             expect(message.getStoreSize() < regular.length / 4, "stored compressed: " + message.getStoreSize());
         }
         return detail("types", Arrays.toString(CompressionType.values()));
+    }
+
+    /** The client sends its subscriptions only when they change; the broker keeps them all the time. */
+    private static Map<String, Object> heartbeatV2(Scene scene) throws Exception {
+        scene.createTopic(1);
+        scene.beginGroup();
+        DefaultMQPushConsumer consumer = scene.pushConsumer();
+        Queue<String> got = new ConcurrentLinkedQueue<>();
+        consumer.setUseHeartbeatV2(true);
+        consumer.setHeartbeatBrokerInterval(500);
+        consumer.subscribe(scene.topic, "TagA");
+        consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
+            messages.forEach(message -> got.add(Scene.text(message.getBody())));
+            return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
+        });
+        consumer.start();
+        DefaultMQAdminExt admin = scene.admin();
+        int polls = 50;
+        for (int i = 0; i < polls; i++) {
+            Set<String> topics = admin.examineConsumerConnectionInfo(scene.group).getSubscriptionTable().keySet();
+            expect(topics.contains(scene.topic), "subscribed at poll " + i + ": " + topics);
+            Thread.sleep(100);
+        }
+        scene.producer().send(new Message(scene.topic, "TagA", Scene.utf8("m")));
+        await("the message", () -> got.contains("m"), got::size);
+        consumer.shutdown();
+        return detail("polls", polls);
     }
 
     /** Several topics (18) and several groups (225) by one request each. */
