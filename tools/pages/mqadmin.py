@@ -27,8 +27,8 @@ Apache cluster.
 """
 
 LATER = """\
-mqadmin's own command works where the nodes answer its request code; see
-[compatibility](compatibility.md). Controllers are not built yet.
+The command of mqadmin works where the nodes answer its request code; see
+[compatibility](compatibility.md).
 """
 
 

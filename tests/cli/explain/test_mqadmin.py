@@ -29,7 +29,11 @@ def test_each_command_of_mqadmin_is_listed_once():
     [
         ("clusterList", "clusterList is a command of mqadmin; here it is `rmqkit cluster status`"),
         ("TOPICLIST", "topicList is a command of mqadmin; here it is `rmqkit topic list`"),
-        ("electMaster", "electMaster is a command of mqadmin; rmqkit has no such command (docs/mqadmin.md lists all)"),
+        (
+            "electMaster",
+            "electMaster is a command of mqadmin; here it is `rmqkit controller elect BROKER_NAME ID`",
+        ),
+        ("copyUser", "copyUser is a command of mqadmin; rmqkit has no such command (docs/mqadmin.md lists all)"),
         ("clustr", "no such command: clustr; did you mean cluster?"),
     ],
 )
