@@ -7,7 +7,7 @@ last good users and rules stay, and one line says why.
 
 Files that vanish all at once are an error too, not an empty set of users.
 
-Source: `acl/.../plain/PlainPermissionManager.java` of 4.9.8 (`startWatch`); Apache compares hashes
+Source: `acl/.../plain/PlainPermissionManager.java` of 4.9.8 (`watch`); Apache compares hashes
 each 500 ms, and takes what it finds.
 """
 

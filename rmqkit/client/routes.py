@@ -12,7 +12,7 @@ A producer publishes to an unknown topic through the route of the default topic 
 brokers create topics at the first send. Such a route is marked `by_default`. Consumers never use
 it.
 
-Source: `client/.../impl/factory/MQClientInstance.java` (`updateRouteInfoFromNameServer`,
+Source: `client/.../impl/factory/MQClientInstance.java` (`updateTopicRouteInfoFromNameServer`,
 `topicRouteData2TopicPublishInfo`, `topicRouteData2TopicSubscribeInfo`,
 `findBrokerAddressInPublish`, `findBrokerAddressInSubscribe`).
 """

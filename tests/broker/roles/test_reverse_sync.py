@@ -3,7 +3,7 @@
 The members' answers are byte for byte those of Apache's slaves, or of ours.
 
 Source: `BrokerPreOnlineService.{prepareForMasterOnline,syncMetadataReverse}`,
-`AdminBrokerProcessor.exchangeBrokerHaInfo`.
+`AdminBrokerProcessor.updateBrokerHaInfo`.
 """
 
 from zlib import crc32
