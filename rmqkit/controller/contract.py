@@ -141,7 +141,8 @@ class LogParts:
     send: Callable[[str, bytes], None]
     #: folder of the log's files on the node's disk; other files of the controller are not there
     folder: str
-    #: `controllerElectionTimeoutMillis`: a follower that hears nothing for so long starts an election
+    #: `controllerElectionTimeoutMillis`: a follower that hears nothing for this time starts an
+    #: election
     election_timeout_ms: int
     #: entries behind the snapshot after which the log takes a new one
     snapshot_entries: int

@@ -4,18 +4,19 @@ Every controller keeps such a table of its own from the heartbeats (904) that br
 controllers. It is neither replicated nor stored. A member is alive
 
 - until the connection of its newest heartbeat ends, and
-- until its heartbeats stay out for its timeout. A master of rmqkit names its lease: it takes no
+- until no heartbeat has arrived for its timeout. A master of rmqkit names its lease: it takes no
   messages when the lease is over. Its timeout is five quarters of the lease, if that is shorter:
   clocks differ, and the lease begins before the heartbeat arrives.
 
 Liveness is bound to the newest connection: a broker that has connected again does not die when its
-earlier connection ends. (Apache keeps the earlier one, and so votes out a healthy master.) What a
+earlier connection ends. (Apache keeps the earlier one, and so replaces a healthy master.) What a
 broker reports on a new connection replaces all it reported before, since it may have restarted with
 a shorter log. On the same connection the last report counts.
 
-A controller that has just started has heard of nobody. It considers a member that it never heard of
-dead only `UNHEARD_GRACE_MS` after the start: brokers look for controllers that answer again every
-10 s, and time out after 10 s. Otherwise a restart of the controllers would replace healthy masters.
+A controller that has just started has received no heartbeat yet. It considers a member without a
+heartbeat dead only `UNHEARD_GRACE_MS` after the start: brokers look for controllers that answer
+again every 10 s, and time out after 10 s. Otherwise a restart of the controllers would replace
+healthy masters.
 
 Source: `controller/.../impl/heartbeat/DefaultBrokerHeartbeatManager.java`.
 """

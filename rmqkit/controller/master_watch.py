@@ -1,9 +1,9 @@
 """MasterWatch: replaces the masters that died. Only the leader acts on it.
 
-A set is examined at once when the connection of its master closes, when the heartbeats of its
-master stay out, and when this controller begins to lead; all sets every
-`scanInactiveMasterInterval`. So a set without a master gets one when a candidate returns, also if
-no broker asks, and a change that failed is tried again without an end.
+The controller examines a set at once when the connection of its master closes, when the heartbeats
+of its master are overdue, and when this controller begins to lead. It examines all sets every
+`scanInactiveMasterInterval`. So a set without a master gets one when a candidate returns, even if
+no broker asks, and a failed change is repeated without end.
 
 Source: `controller/.../ControllerManager.onBrokerInactive`,
 `controller/.../impl/DLedgerController.scanInactiveMasterAndTriggerReelect`.

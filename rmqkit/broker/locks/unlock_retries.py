@@ -15,7 +15,7 @@ from rmqkit.wire.codes import RequestCode
 if TYPE_CHECKING:
     from rmqkit.broker.locks.strict import Strict
 
-DUTY = "lock-untold"
+DUTY = "lock-unlock-retries"
 TIMEOUT_MS = 1_000
 AGAIN_MS = 1_000
 #: withdrawals that wait for a retry, of all members together. Beyond the limit the oldest is

@@ -36,8 +36,8 @@ each further term without a leader doubles the time-outs of all members, up to P
 **A member without its files** (a new one, or one whose disk was wiped) does not know for whom it
 voted or what it acknowledged. It takes entries, but it neither votes nor asks for votes until each
 peer has answered its *census* with term and last entry. From then on it votes in later terms only,
-and only for candidates that are at least as up to date as every peer was. So a group's first start
-needs all members, and so does the replacement of a disk; nothing else does.
+and only for candidates that are at least as up to date as every peer was. So only a group's first
+start and the replacement of a disk need all members.
 
 The peers are fixed. A member's time-outs differ by a number that its driver's random source draws.
 """

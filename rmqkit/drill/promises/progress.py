@@ -7,14 +7,14 @@ master again. At each change, the checker compares two values for each consumer 
 - what the predecessor was seen to hold `ALLOWED_MS` before its end;
 - what the successor holds when it begins to serve.
 
-If the second value is less, the promise is broken. What was committed within the last second may be
-rolled back, and is counted. Consumers would see a rollback as redelivery. So a message must not be
-redelivered to a group that had committed a higher offset more than a second before the change. All
-redeliveries after takeovers and returns are counted.
+If the second value is less, the promise is broken. Commits of the last second may be rolled back,
+and are counted. Consumers see a rollback as redelivery. So a message must not be redelivered to a
+group that had committed a higher offset more than a second before the change. All redeliveries
+after takeovers and returns are counted.
 
 At a return nothing may be redelivered at all, if all faults until then are kills and pauses, and
 the slave acted from the takeover to the return without a fault: it hands over everything that it
-has accepted (`broker/roles/give_way.py`).
+has accepted (`broker/roles/handover.py`).
 
 A successor knows only what was replicated to it. If neither broker was broken when the successor
 began to serve, that is everything. (A predecessor that has only just recovered counts as broken for

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from rmqkit.broker.roles import HANDOVER_CODES, Online, Role, give_way
-from rmqkit.broker.roles.give_way import GIVE_WAY_MS, SEALED_MS
+from rmqkit.broker.roles import HANDOVER_CODES, Online, Role, handover
+from rmqkit.broker.roles.handover import HANDOVER_MS, SEALED_MS
 from rmqkit.runtime.connection import Address
 from rmqkit.wire.bodies import ConsumerOffsetTable, LockBatchAnswer, LockBatchBody
 from rmqkit.wire.codes import PullSysFlag, RequestCode, ResponseCode
@@ -45,7 +45,7 @@ def sealed(group: Group) -> Group:
     """The master has copied everything from slave 1, and waits for slave 2, which is stalled."""
     group.world.pause(S2)
     group.world.restart(M)
-    group.until(lambda: group.slave.roles.give_way.is_sealed, 2000)
+    group.until(lambda: group.slave.roles.handover.is_sealed, 2000)
     assert group.slave.roles.is_acting
     return group
 
@@ -77,7 +77,7 @@ def lock(group: Group, client: str, node: str, code: int = RequestCode.LOCK_BATC
 
 
 def test_the_head_has_the_drawing():
-    assert flows.is_drawn(give_way.MOVES, give_way)
+    assert flows.is_drawn(handover.MOVES, handover)
 
 
 # --- what is refused, and what is not
@@ -208,7 +208,7 @@ def test_an_announcement_without_more_seals_nothing(group):
     assert group.ask(S1, RequestCode.EXCHANGE_BROKER_HA_INFO, announced).is_ok
     assert group.slave.special.destination is None
     assert lock(group, "a", S1) == [QUEUE]
-    group.world.run_for(GIVE_WAY_MS + 100)
+    group.world.run_for(HANDOVER_MS + 100)
     assert group.slave.special.destination is not None
 
 

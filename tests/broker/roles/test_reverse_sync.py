@@ -74,7 +74,7 @@ class Member:
 
     def run(self, ms: int) -> None:
         for _ in range(ms // LOOK_MS):
-            self.script.turn(lambda: self.reverse.look(self.script.clock.mono_ms))
+            self.script.turn(lambda: self.reverse.step(self.script.clock.mono_ms))
             self._serve()
             self.script.advance(LOOK_MS)
 
