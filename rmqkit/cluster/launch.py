@@ -225,7 +225,7 @@ class Launch:
         everyone = targets(self.folder, description, description.nodes())
         names = list(dict.fromkeys(each.plan.broker_name for each in everyone if each.plan.is_broker))
         controllers = [each for each in everyone if each.plan.is_controller]
-        groups = elections.look_at(controllers, names, readiness.ASK_S).groups
+        groups = elections.query_elections(controllers, names, readiness.ASK_S).groups
         masters = {group.members.get(group.master) for group in groups.values() if group.master is not None}
         return [each for each in everyone if each.address in masters]
 

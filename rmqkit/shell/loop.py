@@ -382,7 +382,7 @@ class Loop:
             largest = max(streams, key=lambda each: (each.unsent, each.conn.id))
             largest.give_up(f"all connections together hold more than {self.limits.unsent_bytes_max} unsent bytes")
 
-    def tell(self, node: Node, method: Callable[..., None], *args: Any) -> None:
+    def call_node(self, node: Node, method: Callable[..., None], *args: Any) -> None:
         """Call a method of a node in the next reading phase."""
         self._node_calls.append((node, method, args))
 

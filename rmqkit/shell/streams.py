@@ -258,7 +258,7 @@ class Stream:
     def _resume(self) -> None:
         self.paused = False
         if not self.conn.closing:
-            self.loop.tell(self.node, self.node.drained, self.conn)
+            self.loop.call_node(self.node, self.node.drained, self.conn)
 
     def _end(self) -> None:
         try:
@@ -282,7 +282,7 @@ class Stream:
         self._count(0)
         if self.source:
             self.loop.left(self.source)
-        self.loop.tell(self.node, self.node.closed, conn, conn.closing)
+        self.loop.call_node(self.node, self.node.closed, conn, conn.closing)
 
 
 class LingeringSocket:
@@ -462,7 +462,7 @@ class Dial:
         conn.driver = None
         conn.out.clear()
         conn.out_size = 0
-        self.loop.tell(self.node, self.node.closed, conn, conn.closing)
+        self.loop.call_node(self.node, self.node.closed, conn, conn.closing)
 
     def _drop(self) -> None:
         if self.sock is not None:

@@ -95,7 +95,7 @@ class Strict:
             only_this_broker=True,
             rmqkit=dict(more),
         ).encode()
-        self.retries.tell(body, repeat=repeat)
+        self.retries.send(body, repeat=repeat)
 
     # --- LockMode
 

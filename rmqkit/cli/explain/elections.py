@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 #: part of the reason -> what to do
 DO = {
-    "no controller leads": "Look at the controllers: `rmqkit controller status`. More than half of them must answer.",
+    "no controller leads": "Check the controllers: `rmqkit controller status`. More than half of them must answer.",
     "no controller has confirmed": "It takes messages again once a leading controller answers: `rmqkit controller status`.",
     "no master was elected": "Start a member that is in sync: `rmqkit controller status` lists them.",
     "lost their data": "See docs/elections.md, `When a group has no master`, before you remove a file.",
@@ -50,7 +50,7 @@ def sentences(said: BrokerElection, info: ReplicasInfo | None, *, is_online: boo
     if not is_online:
         found.append(Said("It is fenced: it is in no route and refuses clients until it has a role."))
     if info is None:
-        found.append(Said("No controller says who can be elected now.", "`rmqkit controller status`"))
+        found.append(Said("No controller reports which members can be elected now.", "`rmqkit controller status`"))
     return found
 
 

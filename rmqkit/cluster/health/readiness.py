@@ -395,7 +395,7 @@ def _send_and_pull(broker: Caller, topic: str, wall_ms: int) -> bool:
     return True
 
 
-def look(targets: Sequence[Target], timeout_s: float) -> dict[str, NodeStatus]:
+def query_all(targets: Sequence[Target], timeout_s: float) -> dict[str, NodeStatus]:
     """Query all targets at once. Return the status of those that answer in `timeout_s`, by node."""
     from concurrent.futures import ThreadPoolExecutor
 
@@ -403,11 +403,11 @@ def look(targets: Sequence[Target], timeout_s: float) -> dict[str, NodeStatus]:
         return {}
     deadline_s = time.monotonic() + timeout_s
     with ThreadPoolExecutor(max_workers=min(16, len(targets))) as pool:
-        answers = list(pool.map(lambda target: _look_at(target, deadline_s), targets))
+        answers = list(pool.map(lambda target: _query(target, deadline_s), targets))
     return {target.plan.node: seen for target, seen in zip(targets, answers, strict=True) if seen is not None}
 
 
-def _look_at(target: Target, deadline_s: float) -> NodeStatus | None:
+def _query(target: Target, deadline_s: float) -> NodeStatus | None:
     try:
         with target.call(deadline_s) as node:
             if target.plan.is_controller:

@@ -97,7 +97,7 @@ class Change(NamedTuple):
         return min(sure_ms, together_ms - ALLOWED_MS)
 
 
-class Looks:
+class OffsetPolls:
     """The offsets that nodes were seen to hold, over time."""
 
     def __init__(self, history: History) -> None:
@@ -147,7 +147,7 @@ class ProgressForward:
         return plan.acting
 
     def check(self, history: History, plan: Plan) -> Finding:
-        looks = Looks(history)
+        polls = OffsetPolls(history)
         served = heads(history)
         changes = changes_of(served)
         counts = {f"{each} at {what}": 0 for what in ("takeover", "return") for each in ("given back", "given again")}
@@ -159,20 +159,20 @@ class ProgressForward:
         for change in changes:
             sure[change] = {}
             sure_ms = change.sure_ms(broken_at)
-            for kept in looks.kept(change.before.node):
-                begins = looks.soon(change.after.node, kept, change.after.begin_ms)
+            for kept in polls.kept(change.before.node):
+                begins = polls.soon(change.after.node, kept, change.after.begin_ms)
                 if begins is None:
                     continue
                 facts += 1
-                least = looks.at(change.before.node, kept, sure_ms)
-                last = looks.at(change.before.node, kept, change.before.end_ms)
+                least = polls.at(change.before.node, kept, sure_ms)
+                last = polls.at(change.before.node, kept, change.before.end_ms)
                 sure[change][kept] = least
                 counts[f"given back at {change.what}"] += max(0, last - begins)
                 if begins < least:
                     broken.append(Broken("", _rollback_text(change, kept, least, sure_ms, begins)))
         broken += _given_again(history, changes, sure, counts, broken_at)
         if served and not changes:
-            facts = sum(len(looks.kept(head.node)) for found in served.values() for head in found)
+            facts = sum(len(polls.kept(head.node)) for found in served.values() for head in found)
             return judged(facts, (), counts, lacking="" if facts else LACKING, why="no broker took over")
         fault = fault_of(history)
         lacking = "" if facts else LACKING

@@ -167,7 +167,7 @@ class ActingPops:
                 self._finished[pending.key] = pending
             self.drop(pending.key)
 
-    def tell(self) -> None:
+    def note_sent(self) -> None:
         """Note that a returning master gets the state now."""
         self._told.update(self._checkpoints)
 

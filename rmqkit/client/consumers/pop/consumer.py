@@ -298,14 +298,14 @@ class PopConsumerCore:
         return True
 
     def _start_burying(self, popped: PoppedMessage) -> None:
-        burial = start(self._bury(popped), self._background_failed)
-        if not burial.done:
-            self._burials[burial] = None
-            burial.when_done(lambda: self._burials.pop(burial))
+        giving_up = start(self._give_up(popped), self._background_failed)
+        if not giving_up.done:
+            self._burials[giving_up] = None
+            giving_up.when_done(lambda: self._burials.pop(giving_up))
 
-    async def _bury(self, popped: PoppedMessage) -> None:
+    async def _give_up(self, popped: PoppedMessage) -> None:
         """Move a message to the dead letters, and ack it once a broker has the copy."""
-        popped.go(PopStep.BURYING)
+        popped.go(PopStep.GIVING_UP)
         if await self._redelivery.send_to_dead_letters(popped.message):
             self._receipts.ack(popped)
         else:

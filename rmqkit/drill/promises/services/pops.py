@@ -8,7 +8,8 @@ Invisible. From `pop_ms` until `invisible_ms` later, no member gets the message 
 Acked. After an ack that is confirmed within the invisible time, no member gets the message again. A
 later ack is answered with success as well, as in Apache, but the message may be on its way back.
 
-Members get a message again in spite of these where no broker can avoid it. Each case is counted:
+In these cases members get a message again although it is invisible or acked, because no broker can
+avoid it. Each case is counted:
 
 - The pop, or the ack, was in the last second before a takeover or a return (`allowed_again`). The
   successor knows neither its record, if it was not replicated, nor the offset that was popped next.

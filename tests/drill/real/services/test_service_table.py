@@ -5,7 +5,7 @@ import pytest
 from rmqkit.drill.plan import POP, SERVICES, TIMERS, TRANSACTIONS, Plan, PlanError
 from rmqkit.drill.real.driver import plan_as_recorded
 from rmqkit.drill.real.runner import settings_of
-from rmqkit.drill.real.services.doomed_producer import HalfOrder, ProducerTask
+from rmqkit.drill.real.services.killed_producer import HalfOrder, ProducerTask
 from rmqkit.drill.real.services.producer_process import ProducerProcess
 from rmqkit.drill.real.services.table import DRAIN_MS, default_load, drain_ms, make_loads, parse_load
 from tests.drill.real.services.lab import nothing, rows_of
