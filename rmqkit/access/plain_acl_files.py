@@ -49,7 +49,7 @@ class PlainAclFiles:
         self._use(self._tried)
 
     def poll(self, now_ms: int) -> int:
-        """Use the files if they have changed since, and stand still now. Return the next time."""
+        """Use the files if they have changed, but not since the last poll. Return the next time."""
         content: Mapping[str, bytes] | None
         why = ""
         try:

@@ -31,7 +31,7 @@ from rmqkit.wire.schemas.nameserver import BrokerHeartbeatRequest
 TIMEOUT_MS = 10_000
 TIMEOUT_LEAST_MS = 100
 TIMEOUT_MOST_MS = 3_600_000
-#: quarters of a lease that a silent master is waited for
+#: how long to wait for a master without heartbeats, in quarters of its lease
 LEASE_QUARTERS = 5
 UNHEARD_GRACE_MS = 20_000
 #: Java's Integer.MAX_VALUE: the lowest priority, as a lower number wins
@@ -79,8 +79,8 @@ class HeartbeatTable:
     def start(self, now_ms: int) -> None:
         self._started_ms = now_ms
 
-    def hear(self, conn: Connection, beat: BrokerHeartbeatRequest, now_ms: int) -> LiveMember:
-        """Enter a heartbeat that has an id."""
+    def record(self, conn: Connection, beat: BrokerHeartbeatRequest, now_ms: int) -> LiveMember:
+        """Record a heartbeat that has a broker id."""
         assert beat.broker_id is not None
         key = beat.broker_name, beat.broker_id
         known = self._members.get(key)
@@ -105,12 +105,12 @@ class HeartbeatTable:
         return member
 
     def forget(self, broker_name: str, broker_id: int) -> None:
-        """Remove a member that was cleaned away, and that it was ever heard."""
+        """Remove a member that an administrator has removed, and forget its heartbeats."""
         self._heard.discard((broker_name, broker_id))
         self._remove((broker_name, broker_id))
 
     def forget_set(self, broker_name: str) -> None:
-        """Remove all members of a broker set that was cleaned away."""
+        """Remove all members of a broker set that an administrator has removed."""
         for key in [each for each in self._heard if each[0] == broker_name]:
             self.forget(*key)
 
@@ -140,13 +140,13 @@ class HeartbeatTable:
         return (broker_name, broker_id) in self._members
 
     def is_dead(self, broker_name: str, broker_id: int, now_ms: int) -> bool:
-        """Return whether a member is not alive, and not merely unheard of so far."""
+        """Return whether a member is dead: without any heartbeat only after the grace time."""
         if self.is_alive(broker_name, broker_id):
             return False
         return (broker_name, broker_id) in self._heard or now_ms >= self.graced_until_ms()
 
     def graced_until_ms(self) -> int:
-        """Return when members that were never heard of begin to count as dead."""
+        """Return the time from which members without any heartbeat count as dead."""
         return self._started_ms + UNHEARD_GRACE_MS
 
     def items(self) -> Iterator[tuple[Key, LiveMember]]:

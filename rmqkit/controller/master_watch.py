@@ -62,8 +62,8 @@ class MasterWatch:
         self._duties.wake(SCAN, now_ms + self._settings().scan_inactive_master_interval_ms)
         self._duties.wake(SCAN, self._live.graced_until_ms())
 
-    def heard(self, member: LiveMember) -> None:
-        """Note that a heartbeat arrived: its timeout has to be watched."""
+    def watch_timeout(self, member: LiveMember) -> None:
+        """Wake when the timeout of this heartbeat, which has just arrived, is over."""
         self._duties.wake(EXPIRE, member.expires_ms)
 
     def closed(self, conn: Connection, reason: str) -> None:

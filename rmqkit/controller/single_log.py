@@ -159,7 +159,7 @@ class SingleLog:
         self._target.leadership_changed(self.leadership)
 
     def _wake(self) -> None:
-        """Take care that a turn follows, even if this is called at the end of one."""
+        """Make sure that a turn follows, even if this is called at the end of one."""
         self._parts.duties.wake(DUTY, self._parts.ports.clock.mono_ms)
 
     # --- writing

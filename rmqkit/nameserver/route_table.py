@@ -125,7 +125,7 @@ class RouteTable:
         group = self.groups.get(broker_name)
         return group.at(address) if group is not None and group.cluster == cluster else None
 
-    def heard(self, cluster: str, broker_name: str, address: str, now_ms: int) -> BrokerEntry | None:
+    def record_heartbeat(self, cluster: str, broker_name: str, address: str, now_ms: int) -> BrokerEntry | None:
         """Record that a broker is alive; return its entry, or None if it is not registered."""
         member = self.member(cluster, broker_name, address)
         if member is not None:

@@ -34,7 +34,7 @@ from rmqkit.shell.poller import READ, WRITE
 
 if TYPE_CHECKING:
     from rmqkit.runtime.node import Node
-    from rmqkit.shell.faults.isolated_socket import HeldSocket
+    from rmqkit.shell.faults.isolated_socket import IsolatedSocket
     from rmqkit.shell.loop import Loop
     from rmqkit.tls.node_tls import NodeTls
 
@@ -173,7 +173,7 @@ class Stream:
 
     # --- for a drill that isolates the node (`faults/isolation.py`) -------------------------------
 
-    def use(self, sock: socket.socket | HeldSocket) -> None:
+    def use(self, sock: socket.socket | IsolatedSocket) -> None:
         """Use `sock` for all reads and writes from now on."""
         self.sock = sock
         self._recv = sock.recv
@@ -293,7 +293,7 @@ class LingeringSocket:
 
     __slots__ = ("fd", "loop", "sock", "source", "until_ms")
 
-    def __init__(self, loop: Loop, sock: socket.socket | HeldSocket, fd: int, source: str) -> None:
+    def __init__(self, loop: Loop, sock: socket.socket | IsolatedSocket, fd: int, source: str) -> None:
         self.loop = loop
         self.source = source
         self.sock = sock
@@ -489,7 +489,7 @@ def _is_to_itself(sock: socket.socket) -> bool:
         return False
 
 
-def _error_text(sock: socket.socket | HeldSocket) -> str:
+def _error_text(sock: socket.socket | IsolatedSocket) -> str:
     code = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
     return os.strerror(code) if code else "closed by peer"
 

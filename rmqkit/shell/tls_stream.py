@@ -30,7 +30,7 @@ from rmqkit.tls.transport import FEED_SIZE_MAX, HANDSHAKE_BYTE, TlsError, TlsSta
 
 if TYPE_CHECKING:
     from rmqkit.runtime.node import Node
-    from rmqkit.shell.faults.isolated_socket import HeldSocket
+    from rmqkit.shell.faults.isolated_socket import IsolatedSocket
     from rmqkit.shell.loop import Loop
     from rmqkit.tls.node_tls import NodeTls
 
@@ -60,7 +60,7 @@ class TlsStream(Stream):
         if self.transport is not None:
             self._begin()
 
-    def use(self, sock: socket.socket | HeldSocket) -> None:
+    def use(self, sock: socket.socket | IsolatedSocket) -> None:
         super().use(sock)
         self._recv_raw = sock.recv
         self._recv = self._recv_plain  # type: ignore[assignment]

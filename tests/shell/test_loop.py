@@ -386,7 +386,7 @@ def test_a_port_can_be_used_again_at_once(lab: LoopLab):
 # --- life
 
 
-def test_run_ends_when_every_node_has_stopped_and_last_words_go_out(make_lab: LabMaker, tmp_path: Any):
+def test_run_ends_when_every_node_has_stopped_and_their_last_bytes_are_sent(make_lab: LabMaker, tmp_path: Any):
     body = pattern(8 << 20)
 
     class Server(Toy):

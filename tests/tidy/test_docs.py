@@ -40,3 +40,9 @@ def test_a_table_has_no_key_twice(path):
         keys = re.findall(r"^\| (`[^`|]+`) \|", table, re.MULTILINE)
         twice = {key for key in keys if keys.count(key) > 1}
         assert not twice
+
+
+def test_every_target_of_make_is_explained():
+    targets = re.findall(r"^([a-z][a-z-]*):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    text = (ROOT / "docs" / "hacking.md").read_text()
+    assert [each for each in targets if f"| `make {each}`" not in text and f", `make {each}`" not in text] == []

@@ -94,7 +94,7 @@ def test_members_in_another_mode_agree_to_nothing():
     assert lab.epochs("c1", *QUEUES) == "no epoch: 1 brokers of the group agreed to one, 2 must agree"
 
 
-def test_who_takes_over_grants_to_the_holder_and_after_its_lease_to_another():
+def test_the_successor_grants_to_the_lock_holder_and_to_another_client_after_its_lease():
     """The successor was killed before, and learned votes from its peers before the master died.
 
     So it may vote at once, without waiting for a lease to expire.

@@ -154,7 +154,8 @@ class Raft(StateMachine[RaftRole]):
         self._election_timeout_ms = election_timeout_ms
         self._heartbeat_ms = heartbeat_ms
         self._entropy = entropy
-        #: when this member last heard a leader. After a restart it may have been just before
+        #: when this member last heard from a leader. After a restart: now, since the leader's last
+        #: message may have arrived just before
         self._heard_ms = now_ms if self.term else now_ms - election_timeout_ms
         self._election_due_ms = 0
         #: terms that this member has entered since it last knew a leader

@@ -71,7 +71,7 @@ def query_data_version(ns: "NameServerView", call: Call[schemas.QueryDataVersion
     args = call.args
     asked = DataVersion.decode(call.body) if call.body else None
     call.changing()
-    member = ns.routes.heard(args.cluster_name, args.broker_name, args.broker_addr, ns.clock.mono_ms)
+    member = ns.routes.record_heartbeat(args.cluster_name, args.broker_name, args.broker_addr, ns.clock.mono_ms)
     if member is None:
         return call.ok(schemas.QueryDataVersionResponse(changed=True))
     return call.ok(schemas.QueryDataVersionResponse(changed=asked != member.data_version), member.data_version.encode())
@@ -86,7 +86,7 @@ def broker_heartbeat(ns: "NameServerView", call: Call[schemas.BrokerHeartbeatReq
     """
     args = call.args
     call.changing()
-    ns.routes.heard(args.cluster_name, args.broker_name, args.broker_addr, ns.clock.mono_ms)
+    ns.routes.record_heartbeat(args.cluster_name, args.broker_name, args.broker_addr, ns.clock.mono_ms)
     return call.ok()
 
 

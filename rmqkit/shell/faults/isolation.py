@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rmqkit.errors import RmqkitError
 from rmqkit.runtime.connection import Address, Connection
-from rmqkit.shell.faults.isolated_socket import HeldSocket, MaskingPoller
+from rmqkit.shell.faults.isolated_socket import IsolatedSocket, MaskingPoller
 from rmqkit.shell.faults.silence import Silence
 from rmqkit.shell.listener import Listener
 from rmqkit.shell.poller import READ, WRITE
@@ -126,7 +126,7 @@ class _IsolatedConnection(NamedTuple):
     It stays here until its rules end, even if the node closes it before.
     """
 
-    sock: HeldSocket
+    sock: IsolatedSocket
     node: Node
     conn: Connection
 
@@ -274,8 +274,8 @@ class Isolation:
                 each.listener.admit(each.sock, each.name)
 
     def _hold(self, id: str, stream: Stream, blocked: int) -> None:
-        assert not isinstance(stream.sock, HeldSocket)
-        held = HeldSocket(stream.sock, blocked, id)
+        assert not isinstance(stream.sock, IsolatedSocket)
+        held = IsolatedSocket(stream.sock, blocked, id)
         self._held[stream.fd] = _IsolatedConnection(held, stream.node, stream.conn)
         self._active[id].connections += 1
         stream.use(held)
@@ -306,7 +306,7 @@ class Isolation:
             if isinstance(item, Stream):
                 item.put_first(waiting)
             else:
-                sock.last_words(waiting)
+                sock.send_and_shut(waiting)
         if sock.is_closed:
             sock.close()
 
