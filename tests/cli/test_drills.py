@@ -139,7 +139,7 @@ def test_simulated_drills_with_tls_need_the_library(monkeypatch):
         command.simulate(secure=True)
 
 
-def test_simulated_drills_are_told_and_found(kept):
+def test_simulated_drills_print_their_verdict_and_find_a_defect(kept):
     assert "1 seed: 1 valid" in kept.run("drill", "simulate", "--from", "2", "--seeds", "1").stdout
     found = kept.json("drill", "simulate", "--break", "skip-delivery", "--seeds", "1")
     assert "everything-delivered" in found["found"]["broken"]

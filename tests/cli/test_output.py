@@ -21,7 +21,7 @@ def lines(columns, rows, width):
     return console.file.getvalue().splitlines()
 
 
-def test_a_clusters_status_stands_in_80_columns_unbroken():
+def test_a_clusters_status_fits_into_80_columns():
     head, _line, *rows = lines(COLUMNS, STATUS, 80)
     assert head.split() == " ".join(COLUMNS).split()
     assert len(rows) == 1

@@ -92,7 +92,7 @@ def test_the_mode_of_a_group(up, namesrv):
         (("group", "mode", GROUP, "--share", "1"), "--share needs the mode pop"),
     ],
 )
-def test_words_that_do_not_fit(up, namesrv, words, error):
+def test_arguments_that_contradict_each_other(up, namesrv, words, error):
     assert error in up.error(*words, code=2)
 
 

@@ -77,7 +77,7 @@ def sent(peers):
     return asked, props.decode(asked.ext["i"].encode())
 
 
-def test_a_request_is_a_message_that_names_who_waits(peers):
+def test_a_request_is_a_message_that_names_its_client(peers):
     Asker(peers).ask(timeout_ms=2500)
     asked, properties = sent(peers)
     assert asked.ext["b"] == "T"

@@ -120,7 +120,7 @@ def test_a_lock_of_the_master_is_no_takeover_while_its_slave_is_broken():
     assert gap_ms(hand.history) == 202
 
 
-def test_known_in_the_group_says_who_is_left():
+def test_the_row_known_in_the_group_has_the_remaining_ids():
     known = next(row for row in told().history.events if row.key == names.ANNOUNCED)
     assert known.value == f"{SLAVE} sees broker ids 1 alive"
 

@@ -303,7 +303,7 @@ def test_names_that_peers_choose_are_escaped(make: MakeScript):  # noqa: F811
     assert not [name for name, _ in found if name == "rocketmq_fake"]
 
 
-def test_a_name_server_tells_of_its_tables():
+def test_the_metrics_of_a_name_server_have_its_tables():
     from tests.metrics.test_http import served
 
     driver: Driver = served()

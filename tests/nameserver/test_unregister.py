@@ -164,7 +164,7 @@ def test_signs_of_life(ns: NameServerScript, sign: str):
     assert Admin(ns).addresses("T1") != {}
 
 
-def test_a_heartbeat_of_a_stranger_is_answered_and_changes_nothing(ns: NameServerScript):
+def test_a_heartbeat_of_an_unregistered_broker_is_answered_and_changes_nothing(ns: NameServerScript):
     """DefaultRequestProcessor.brokerHeartbeat."""
     assert Broker(ns).heartbeat().code == 0
     assert Admin(ns).cluster_info()["brokerAddrTable"] == {}

@@ -143,7 +143,7 @@ def test_a_large_buffer_is_not_kept_with_its_connection(server, monkeypatch):
     first.close()
 
 
-def test_who_waits_for_answers_is_not_kept(server):
+def test_a_connection_that_waits_for_answers_is_not_kept(server):
     address = Address(*server.getsockname())
     first = take(address, 5)
     first.send(frame(encode_request(1, 1)), 1)

@@ -216,7 +216,7 @@ def test_an_owner_of_yesterday_commits_nothing(broker):
     assert commit(broker, 6).is_ok
 
 
-def test_the_fence_stands_when_the_lease_has_run_out_and_after_a_restart_but_not_for_ever(broker):
+def test_commits_are_refused_after_the_lease_and_a_restart_until_the_fence_expires(broker):
     lock(broker, "c2")
     broker.advance(LOCK_LIVE_MS + 1000)
     assert not commit(broker, 9).is_ok

@@ -487,7 +487,7 @@ def test_after_a_failure_one_alone_is_tried_with_a_growing_pause(make):
     assert broker.node.view.delay.offsets.by_level == {1: 4}
 
 
-def test_what_failed_goes_again_before_what_stands_behind_it(make):
+def test_a_failed_message_is_sent_again_before_those_behind_it(make):
     broker, strategy = held(make, [0, 1, 0, 1])
     _, (first, second) = strategy.take()
     answered(broker, first, PutStatus.SERVICE_NOT_AVAILABLE)
@@ -513,7 +513,7 @@ def test_what_ends_after_the_role_counts_and_does_nothing_more(make):
     assert broker.node.view.delay.offsets.by_level == {1: 1}
 
 
-def test_what_ends_after_the_level_was_begun_anew_does_not_count(make):
+def test_a_put_that_ends_after_a_restart_of_the_level_does_not_count(make):
     broker, strategy = held(make, [0, 1])
     _, (first, _) = strategy.take()
     broker.turn(broker.node.view.delay.stop)

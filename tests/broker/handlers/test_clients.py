@@ -54,7 +54,7 @@ def test_a_heartbeat_makes_the_group_and_its_retry_topic(broker):
     assert broker.node.topics.get("%RETRY%CG").read_queue_nums == 1
 
 
-def test_members_are_listed_and_told_of_changes(broker):
+def test_members_are_listed_and_notified_of_changes(broker):
     first = with_topic(broker)
     heartbeat(first, "c1", "T")
     assert len(notices(first)) == 1, "the newcomer is told as well"

@@ -41,7 +41,7 @@ def test_the_reply_topic_is_there_from_the_start(make):
     assert broker.node.topics.get("Blue_REPLY_TOPIC").write_queue_nums == 1
 
 
-def test_a_reply_is_pushed_to_who_asked_and_then_stored(broker):
+def test_a_reply_is_pushed_to_the_requester_and_then_stored(broker):
     client, replier = asker(broker), broker.connect()
     opaque = tell(replier)
     (push,) = pushed(client)
@@ -104,7 +104,7 @@ def test_a_reply_to_nobody(broker):
 
 
 @pytest.mark.parametrize("how", ["refuses", "is silent", "goes"])
-def test_who_asked_does_not_take_it(broker, how):
+def test_a_reply_that_the_requester_does_not_take_is_stored(broker, how):
     client, replier = asker(broker), broker.connect()
     opaque = tell(replier)
     (push,) = pushed(client)

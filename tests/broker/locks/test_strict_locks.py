@@ -145,7 +145,7 @@ def test_an_unlock_that_names_another_attempt_frees_nothing():
 # --- ballots
 
 
-def test_every_member_votes_and_hears_of_an_unlock():
+def test_every_member_votes_and_every_member_learns_of_an_unlock():
     group = Group()
     assert group.lock("c1", QUEUES[:2]) == [0, 1]
     group.world.run_for(100)

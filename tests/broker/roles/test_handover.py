@@ -130,7 +130,7 @@ def test_a_commit_by_an_old_route_reaches_the_online_master_at_once(group):
 # --- the locks
 
 
-def test_the_master_knows_who_holds_a_queue(group):
+def test_the_master_knows_the_lock_holder_of_a_queue(group):
     assert lock(group, "a", S1) == [QUEUE]
     group.world.restart(M)
     online(group)
@@ -223,7 +223,7 @@ def test_an_apache_master_seals_the_handover_with_its_plain_request(group):
     assert lock(group, "a", S1) == [QUEUE]
 
 
-def test_who_asks_for_offsets_without_an_announcement_seals_nothing(group):
+def test_a_request_for_offsets_without_an_announcement_seals_nothing(group):
     answer = group.ask(S1, RequestCode.GET_ALL_CONSUMER_OFFSET, GetAllConsumerOffsetRequest(resets=True))
     assert answer.is_ok
     assert lock(group, "a", S1) == [QUEUE]

@@ -72,7 +72,7 @@ def test_what_is_no_message(up, topic):
     up.error("message", "query", topic, "--key", "k", "--begin", "nowhen", code=2)
 
 
-def test_who_has_consumed_a_message(up, topic):
+def test_the_track_of_a_message_shows_which_groups_have_consumed_it(up, topic):
     first, second = up.lines("send", topic, "x", "--count", "2")
     up.run("consume", topic, "--group", f"g-{topic}", "--max", "1")
     (track,) = up.json("message", "show", first["msg_id"], "--track")["tracks"]

@@ -136,7 +136,7 @@ def test_without_brokers_nothing_is_said_to_be_missing(own):
     assert own.json("message", "show", sent["offset_msg_id"])["body"] == "x"
 
 
-def test_a_node_that_died_by_itself_is_told_from_one_that_was_stopped(own):
+def test_a_node_that_died_by_itself_differs_from_one_that_was_stopped(own):
     crash(own.json("cluster", "status")["nodes"][1:2])
     own.run("cluster", "stop", "broker-b:0")
     assert states(own) == {"ns-0": "up", "broker-a-0": "died", "broker-b-0": "down"}
@@ -221,7 +221,7 @@ def test_nodes_are_found_again_when_their_state_is_lost(own):
     path.write_text(before)
 
 
-def test_a_word_that_is_neither_cluster_nor_node_is_answered_with_the_nearest(own):
+def test_an_unknown_cluster_or_node_is_answered_with_the_closest_name(own):
     assert "did you mean master?" in own.error("cluster", "kill", "mastr", code=2)
     assert "did you mean broker-b-0?" in own.error("cluster", "kill", "default", "broker-b-1", code=2)
 
@@ -456,7 +456,7 @@ def test_a_terminated_up_of_an_old_cluster_leaves_it_as_it_was(shell):
     assert {name: (folder / name).read_text() for name in before} == before
 
 
-def test_a_node_that_ends_at_once_is_told_with_its_last_lines(shell):
+def test_a_node_that_ends_at_once_is_reported_with_its_last_log_lines(shell):
     done = shell.run(
         "cluster", "up", "--any-port", "--base-port", free_base(), *ALONE, "--set", "storageEngine=maped", code=1
     )

@@ -127,7 +127,7 @@ def test_a_fault_of_a_slave_takes_nothing_from_the_master():
     assert check("acknowledged-survive", hand, in_mode("async")).judgement is BROKEN
 
 
-def test_losses_are_split_by_where_they_stand_in_what_a_writer_sent():
+def test_losses_are_split_by_their_position_among_a_writers_sends():
     rows = Hand()
     for number, key in enumerate("abcdef"):
         rows.send(key, number)
@@ -161,7 +161,7 @@ def test_a_group_that_was_not_given_a_message_is_named():
     assert [(each.key, each.what) for each in found.broken] == [("c", "was not delivered to group h")]
 
 
-def test_delivered_twice_is_told_apart_from_stored_twice():
+def test_delivered_twice_and_stored_twice_are_counted_apart():
     hand = whole().deliver("a", 0, at_ms=3_000).read(MASTER, "b", first=4)
     found = check("everything-delivered", hand)
     assert found.judgement is VALID

@@ -49,7 +49,7 @@ class TestCheckpoint:
         assert ranges.between(*found) == [part("T", 0, 5, 9), part("T", 1, 0, 3)]
         assert ranges.clusters(found.end) == ("c",)
 
-    def test_the_first_batch_begins_where_it_was_told_to(self, checkpoint):
+    def test_the_first_batch_begins_at_the_given_offsets(self, checkpoint):
         assert checkpoint.offsets_of(0).begin == {}
         starts = {QueueKey("T", "broker-a", 0): 2, QueueKey("T", "broker-a", 1): 7, QueueKey("T", "broker-b", 0): 1}
         assert checkpoint.offsets_of(0, starts).begin == {"T": {"broker-a": {"0": 2, "1": 0}}}
@@ -152,7 +152,7 @@ class TestBatches:
         assert self.data(table) == set(lake.files(table.storage.uri))
 
     @pytest.mark.long
-    def test_who_was_believed_dead_comes_second(self, spark, table, monkeypatch):
+    def test_a_driver_that_commits_second_finds_the_batch_done(self, spark, table, monkeypatch):
         """Two drivers run the same batch; the second to commit finds it done."""
         commit = LakeTable.commit
 
@@ -186,7 +186,7 @@ class TestBatches:
         assert (added.rows, added.repeated) == (5, 6)
         assert places(lake.read(spark, table.storage.uri)) == expected(part("T", 0, 1, 12))
 
-    def test_a_topic_that_was_made_anew_is_refused(self, spark, table):
+    def test_a_recreated_topic_is_refused(self, spark, table):
         self.bring(spark, table, 0, part("T", 0, 0, 10))
         with pytest.raises(LakeConflict, match="T broker-a:0 0 is message b-T-0-0, the lake has a-T-0-0 there"):
             self.bring(spark, table, 0, part("T", 0, 0, 12), query=OTHER, epoch="b")
@@ -384,7 +384,7 @@ class TestIngest:
         assert lake.describe(path).gaps == []
 
     @pytest.mark.long
-    def test_follow_until_told_to_stop(self, spark, own, tmp_path):
+    def test_follow_until_a_stop_is_requested(self, spark, own, tmp_path):
         """Columns decoded from JSON go to the lake.
 
         A second ingest with the same checkpoint is refused, because it would end this one.

@@ -435,7 +435,7 @@ ANSWER = {"spark": "4.3.0", "java": "17.0.1", "from": "PATH", "python": "/p", "i
         (subprocess.TimeoutExpired("x", 1), "bad", "did not end within 300 s"),
     ],
 )
-def test_doctor_tells_of_a_query(answer, state, text, monkeypatch):
+def test_doctor_reports_the_result_of_its_spark_query(answer, state, text, monkeypatch):
     called = Called(answer)
     if not isinstance(answer, Exception):
         called.answer = subprocess.CompletedProcess((), 0, json.dumps(answer) if isinstance(answer, dict) else answer, "")
@@ -597,7 +597,7 @@ def test_progress_on_a_terminal_is_a_bar(monkeypatch, capsys):
     assert "1 of 4 tasks" in told.err
 
 
-def test_the_start_of_spark_is_told_at_once(monkeypatch, capsys):
+def test_the_start_of_spark_is_shown_at_once(monkeypatch, capsys):
     def fails(*_given, **_named):
         raise sessions.SparkMissing("it did not start")
 

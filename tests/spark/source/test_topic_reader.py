@@ -131,7 +131,7 @@ def test_two_ranges_at_once_have_connections_of_their_own(brokers, monkeypatch):
     assert broker.connections == 2
 
 
-def test_who_stops_reading_leaves_nothing_for_the_next(brokers, monkeypatch):
+def test_a_reader_that_stops_early_leaves_no_answers_for_the_next(brokers, monkeypatch):
     brokers.broker(queue_of(1000), count_max=5)
     monkeypatch.setattr(topic_reader, "BATCH_ROWS", 1)
     reader = range_of(0, 1000, options_of(brokers.namesrv))
@@ -262,7 +262,7 @@ def test_a_master_that_is_none_any_more_makes_nothing_a_loss(brokers, caplog, re
     assert not caplog.records
 
 
-def test_no_loss_while_nobody_can_tell_who_is_master(brokers):
+def test_no_loss_is_reported_while_the_master_is_unknown(brokers):
     master = brokers.broker(queue_of(10))
     master.on_pull = lambda offset: brokers.nameserver.members.clear()
     with pytest.raises(NoRoute):

@@ -45,7 +45,7 @@ def test_services_that_brokers_refuse_are_left_out_or_an_error():
         plan_as_recorded(Plan(services=(POP,)), {"timerWheelEnable": "false"})
 
 
-def test_a_cluster_of_a_drill_checks_transactions_soon_unless_told_otherwise():
+def test_a_cluster_of_a_drill_checks_transactions_soon_by_default():
     settings = settings_of(Plan(services=SERVICES, replicas=2))
     assert (settings["transactionCheckInterval"], settings["recallMessageEnable"]) == ("1000", "true")
     assert settings_of(Plan(services=SERVICES, settings={"transactionTimeOut": "9"}))["transactionTimeOut"] == "9"
