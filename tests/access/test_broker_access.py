@@ -56,7 +56,7 @@ def send(client: Client, user, topic="T", **changes):
     return ask(client, user, RequestCode.SEND_MESSAGE_V2, requests.send_fields(topic), b"hello", **changes)
 
 
-def test_nobody_gets_in(client):
+def test_a_request_without_a_user_is_refused(client):
     answer = send(client, None)
     assert (answer.code, answer.remark) == (NO, "username cannot be null.")
 

@@ -128,7 +128,7 @@ def test_list_says_which_command_finds_a_defect(kept):
         (["drill", "simulate", "--break", "nothing"], 2, "there is no defect nothing"),
     ],
 )
-def test_what_makes_no_sense_is_one_line(kept, words, code, error):
+def test_invalid_arguments_are_an_error_of_one_line(kept, words, code, error):
     done = kept.run(*words, code=code)
     assert error in done.stderr.splitlines()[-1]
 

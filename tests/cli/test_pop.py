@@ -32,7 +32,7 @@ def test_consume_pops_prints_and_acks(up, namesrv):
 
 
 @pytest.mark.long
-def test_what_is_in_flight_and_with_whom(up, namesrv):
+def test_group_pop_lists_messages_in_flight_with_their_clients(up, namesrv):
     (sent,) = send(namesrv, "held")
     held = []
     consumer = PushConsumer(

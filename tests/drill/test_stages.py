@@ -151,7 +151,7 @@ def verdict(hand):
     return verdict_of(hand.history, checked, node=MASTER, proof="gone", why="")
 
 
-def test_what_drills_are_compared_by_has_stages_and_what_came_again():
+def test_the_compared_figures_have_stages_and_redelivered_messages():
     hand = told().deliver("a", 0, at_ms=1_600)
     found = measured(hand.history, verdict(hand))
     assert found["fault → lock granted, s"] == 0.202

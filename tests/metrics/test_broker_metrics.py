@@ -323,7 +323,7 @@ def test_response_codes_that_clients_make_up_are_one_series(make: MakeScript):  
     assert [(labels[2], counts[0]) for labels, (counts, _) in latency.samples()] == [("other", 50), ("success", 1)]
 
 
-def test_what_is_beyond_the_allowed_series_is_summed_up_piece_by_piece():
+def test_series_beyond_the_limit_are_summed_up_piece_by_piece():
     seen = []
 
     def samples_of(node):

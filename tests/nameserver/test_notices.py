@@ -67,7 +67,7 @@ def test_the_master_is_somewhere_else(ns: NameServerScript):
     assert notices(ns) == {FIRST: notice | {"offlineBrokerAddr": MASTER, "haBrokerAddr": "10.0.0.9:10912"}}
 
 
-def test_what_says_nothing(ns: NameServerScript):
+def test_changes_that_cause_no_notice(ns: NameServerScript):
     master, first, second = register(ns, 0, 1, 2)
     register(ns, 0, 1, 2)
     second.unregister()

@@ -142,7 +142,7 @@ def test_one_direction(pair: Pair):
     pair.until(lambda: pair.near.got(pair.conn) == b"backmore")
 
 
-def test_what_no_rule_covers_passes(pair: Pair):
+def test_traffic_without_a_rule_passes(pair: Pair):
     pair.near.dial(Address(HOST, pair.other_port))
     pair.until(lambda: len(pair.far.opens) == 2)
     other = pair.far.opens[1]
@@ -402,7 +402,7 @@ def test_only_its_user_can_open_it(pair: Pair):
         (b'{"do":"heal","extra":1}', "extra"),
     ],
 )
-def test_what_is_wrong_changes_nothing(pair: Pair, line: bytes, why: str):
+def test_an_invalid_request_changes_nothing(pair: Pair, line: bytes, why: str):
     answer = json.loads(pair.drill.answer(line))
     assert answer["ok"] is False
     assert why in answer["error"]

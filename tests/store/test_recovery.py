@@ -64,7 +64,7 @@ def remove(world: StoreWorld, *paths: str) -> None:
         ["index"],
     ],
 )
-def test_what_is_missing_is_made_again(paths, stop):
+def test_missing_files_are_rebuilt(paths, stop):
     world, held = filled(stop=stop)
     remove(world, *paths)
     check(world, held)

@@ -27,7 +27,7 @@ def test_no_code_is_listed_twice():
     assert set(SINCE) == set(map(int, RequestCode))
 
 
-def test_what_a_client_asked_with_success_is_answered():
+def test_codes_that_a_client_used_with_success_are_answered():
     tried = json.loads((RECORDS / "tried.json").read_text())
     assert tried
     for client, codes in tried.items():

@@ -119,7 +119,7 @@ def test_the_successor_grants_to_the_lock_holder_and_to_another_client_after_its
     assert all(second[at] > first[at] for at in second)
 
 
-def test_what_was_agreed_to_is_durable_first():
+def test_an_epoch_is_durable_before_the_lock_is_granted():
     broker = SimBroker("lockMode=fencing")
     world = broker.world
     disk = world.disk("broker")

@@ -216,7 +216,7 @@ def test_what_an_expression_means(expression, properties, wanted):
         ("a > 1 \N{NO-BREAK SPACE}", "column 7"),
     ],
 )
-def test_what_is_refused_and_what_is_said(expression, said):
+def test_bad_expressions_are_refused_with_a_reason(expression, said):
     with pytest.raises(FilterError) as told:
         matches(expression)
     assert said in str(told.value)

@@ -59,7 +59,7 @@ def test_a_peek_sees_what_comes_again(broker):
         ({"consumerGroup": "a b"}, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST),
     ],
 )
-def test_what_they_are_refused_with(broker, code, changes, refused_with):
+def test_invalid_lookups_are_refused_with_their_codes(broker, code, changes, refused_with):
     client = with_topic(broker)
     fields = {**pop_fields(broker), **changes}
     assert client.ask(code, fields).code == refused_with

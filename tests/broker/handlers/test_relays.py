@@ -94,7 +94,7 @@ def test_each_side_of_a_relay_has_its_own_form(broker, asks, answers):
     )
 
 
-def test_nobody_there(broker):
+def test_a_relay_to_an_absent_client_is_an_error(broker):
     admin = with_topic(broker)
     member(broker, "c1")
     for client_id, group in (("c9", "CG"), ("c1", "Other")):

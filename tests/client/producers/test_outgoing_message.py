@@ -121,7 +121,7 @@ def test_a_due_time_is_a_property_as_setDeliverTimeMs_and_setDelayTimeMs(prepare
         ([Message("T", b"a" * 3_000_000), Message("T", b"b" * 3_000_000)], "send fewer"),
     ],
 )
-def test_what_is_no_batch(prepare, messages, why):
+def test_messages_that_cannot_form_a_batch(prepare, messages, why):
     with pytest.raises(InvalidMessage, match=why):
         prepare.batch(messages, WALL_MS)
 

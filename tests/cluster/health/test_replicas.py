@@ -119,5 +119,5 @@ def test_a_group_in_sync_has_no_reasons():
         ),
     ],
 )
-def test_what_lacks_is_said_of_the_broker_that_lacks_it(master, slave, says):
+def test_a_reason_belongs_to_the_broker_that_lacks_something(master, slave, says):
     assert reasons([NAMESERVER, master, slave]) == says

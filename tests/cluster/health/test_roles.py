@@ -30,7 +30,7 @@ def test_a_broker_of_apaches_says_nothing():
 
 
 @pytest.mark.parametrize("members", ["", "[1, 2", "[]", "7"])
-def test_what_cannot_be_read_is_nothing(members):
+def test_facts_that_cannot_be_read_count_as_absent(members):
     seen = role_of({**FACTS, "roleMembers": members, "roleHead": "", "roleSince": "x"})
     assert (seen.members, seen.head, seen.since_ms) == ({}, None, 0)
 

@@ -163,7 +163,7 @@ class TestReaders:
         assert some.sort("offset")["body"].to_list()[3] == b"body 3"
 
 
-def test_where_there_can_be_none(monkeypatch):
+def test_an_iceberg_table_needs_a_local_folder_and_pyiceberg(monkeypatch):
     with pytest.raises(ConfigError, match="s3://b/x: an Iceberg table must be in a local or mounted folder"):
         IcebergTable(LakeStorage("s3://b/x"))
     monkeypatch.setattr(iceberg_table, "find_spec", lambda _name: None)

@@ -54,7 +54,7 @@ class TestCheckpoint:
         starts = {QueueKey("T", "broker-a", 0): 2, QueueKey("T", "broker-a", 1): 7, QueueKey("T", "broker-b", 0): 1}
         assert checkpoint.offsets_of(0, starts).begin == {"T": {"broker-a": {"0": 2, "1": 0}}}
 
-    def test_what_is_not_there_is_named(self, checkpoint, tmp_path):
+    def test_missing_and_invalid_checkpoint_files_are_named(self, checkpoint, tmp_path):
         assert QueryCheckpoint(str(tmp_path / "new")).query_id() is None
         with pytest.raises(LakeDamaged, match="offsets/2 is missing"):
             checkpoint.offsets_of(2)
@@ -192,7 +192,7 @@ class TestBatches:
             self.bring(spark, table, 0, part("T", 0, 0, 12), query=OTHER, epoch="b")
         assert table.state().version == 0
 
-    def test_what_a_filter_left_out_is_not_silently_missing(self, spark, table):
+    def test_a_second_query_without_the_filter_of_the_first_is_refused(self, spark, table):
         """The first query filters by tags, the second does not.
 
         The lake counts the filtered offsets as covered, but has no rows for them.
@@ -419,7 +419,7 @@ class TestIngest:
         assert sorted(row[0] for row in rows if row[1] is None) == list(range(8))
         assert [row[0] for row in rows if row[1] is not None] == [None]
 
-    def test_what_cannot_be(self, spark, own, tmp_path):
+    def test_invalid_arguments_are_refused(self, spark, own, tmp_path):
         with pytest.raises(ConfigError, match="name a topic"):
             ingest(spark, [], tmp_path, namesrv=own.namesrv)
         with pytest.raises(ConfigError, match="startingOffset is not known; did you mean startingOffsets"):

@@ -121,7 +121,7 @@ def test_a_wrong_command_line_is_one_line(words, says, run):
         ("replay . --to t --create --namesrv 127.0.0.1:{port}", UNREACHABLE, "127.0.0.1:{port}"),
     ],
 )
-def test_what_is_missing_is_said_without_a_jvm(words, code, says, run, monkeypatch):
+def test_missing_parts_are_reported_without_starting_a_jvm(words, code, says, run, monkeypatch):
     monkeypatch.setattr(sessions, "session", None)  # to call it is a TypeError
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
@@ -618,7 +618,7 @@ def test_the_query_of_the_doctor(spark):
     assert (seen["spark"], seen["python"], seen["is_found"]) == (spark.version, sys.executable, True)
 
 
-def test_what_is_wrong_is_said_in_one_line(run, spark, own):
+def test_errors_are_one_line(run, spark, own):
     topic = own.topic()
     send(own, topic, ["one"])
     known = ("ingest", topic, "--to", "lake", "--namesrv", own.namesrv)

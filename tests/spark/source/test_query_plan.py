@@ -491,7 +491,7 @@ def test_a_topic_recreated_while_the_query_runs_is_no_batch():
         stream.batch()
 
 
-def test_what_is_gone_does_not_count_for_the_limit_of_a_batch():
+def test_lost_offsets_do_not_count_for_the_limit_of_a_batch():
     stream = Stream(FakeView(a0=(0, 10), a1=(0, 10)), failOnDataLoss="false", maxMessagesPerTrigger="10")
     stream.batch()
     stream.view.put(a0=(90_000, 90_020))
