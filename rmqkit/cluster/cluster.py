@@ -231,7 +231,7 @@ class Cluster:
         if not missing:
             return False
         if before is not None:
-            self._say_left_out(before, wanted)
+            self._report_left_out(before, wanted)
         keep_ports = before is not None and before.base_port == wanted.base_port
         homes.write_whole(self.folder / homes.DESCRIPTION, wanted.toml())
         try:
@@ -245,7 +245,7 @@ class Cluster:
             raise
         return True
 
-    def _say_left_out(self, before: Description, wanted: Description) -> None:
+    def _report_left_out(self, before: Description, wanted: Description) -> None:
         kept = {plan.node for plan in wanted.nodes()}
         for plan in before.nodes():
             if plan.node not in kept:

@@ -87,7 +87,7 @@ class Launch:
             except readiness.NodeDied as died:
                 process = next(plan.process for plan in self.plans if plan.node == died.node)
                 own = node_folder(self.folder, process)
-                again = self.description.any_port and _found_taken(own, died.log_from)
+                again = self.description.any_port and _port_was_taken(own, died.log_from)
                 if not again or attempt == PORT_TRIES - 1:
                     raise _death(own, died.log_from) from None
                 self.note(f"a port of {died.node} was taken meanwhile; all ports are chosen again")
@@ -293,7 +293,7 @@ def alive_of(folder: Path, known: state.ClusterState) -> Callable[[str], bool]:
     return alive
 
 
-def _found_taken(folder: Path, log_from: int) -> bool:
+def _port_was_taken(folder: Path, log_from: int) -> bool:
     """Whether a node ended because a port was taken.
 
     The port may be free again by now, so this looks in the node's log.

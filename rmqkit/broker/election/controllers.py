@@ -110,11 +110,11 @@ class Controllers:
         if not self._is_running:
             return None
         for address in self._addresses:
-            code, then = RequestCode.CONTROLLER_GET_METADATA_INFO, partial(self._told, address)
+            code, then = RequestCode.CONTROLLER_GET_METADATA_INFO, partial(self._metadata_answered, address)
             self._context.remoting.call(address, code, timeout_ms=TIMEOUT_MS, then=then)
         return now_ms + (SEEK_MS if self.leader is None else self._context.config.election.leader_poll_ms)
 
-    def _told(self, address: Address, outcome: Outcome) -> None:
+    def _metadata_answered(self, address: Address, outcome: Outcome) -> None:
         if not self._is_running:
             return
         leader: Address | None = None

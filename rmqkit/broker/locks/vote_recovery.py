@@ -235,12 +235,12 @@ class VoteRecovery(StateMachine[VoteRecoveryState]):
             self._mark()
         up_ms = now_ms - self._started_ms
         if not self.is_sure and up_ms > self._table.live_ms:
-            self._become_sure("all votes of earlier runs have expired")
+            self._end_recovery("all votes of earlier runs have expired")
         elif not self.is_sure and up_ms >= ASK_AFTER_MS:
             self._ask()
         return None if self.state is VOTING else now_ms + LOOK_MS
 
-    def _become_sure(self, why: str) -> None:
+    def _end_recovery(self, why: str) -> None:
         self.move(VOTING if self._is_marked else SURE)
         self._recovered.note(on=False)
         self._broker.log.info("lock-votes", why=why)
@@ -283,4 +283,4 @@ class VoteRecovery(StateMachine[VoteRecoveryState]):
         self._answered_by.add(member)
         if len(self._answered_by) >= self._mode.size - self._mode.quorum + 1:
             unexpired = sum(1 for _ in self._recovered.running(now_ms))
-            self._become_sure(f"{len(self._answered_by)} peers sent their votes, {unexpired} of them unexpired")
+            self._end_recovery(f"{len(self._answered_by)} peers sent their votes, {unexpired} of them unexpired")

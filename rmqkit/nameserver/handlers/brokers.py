@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from rmqkit.access.rules import GET, either, inner, on_cluster
 from rmqkit.errors import RemoteProtocolError
 from rmqkit.nameserver.kv import ORDER_TOPIC_CONFIG
-from rmqkit.nameserver.registration import Newcomer, RegistrationResult, check, enter
+from rmqkit.nameserver.registration import BrokerRegistration, RegistrationResult, check, enter
 from rmqkit.runtime.calls import Call, Handlers, Refused, Response
 from rmqkit.runtime.names import check_name
 from rmqkit.wire.bodies import AccessTableBody, DataVersion, KVTable, RegisterBrokerBody, TopicConfigAndMappingTable
@@ -102,7 +102,7 @@ def put_access_table(ns: "NameServerView", call: Call[PutAccessTableRequest]) ->
     return call.error(ResponseCode.SYSTEM_ERROR, refusal) if refusal else call.ok()
 
 
-def _newcomer(ns: "NameServerView", call: Call[schemas.RegisterBrokerRequest]) -> Newcomer:
+def _newcomer(ns: "NameServerView", call: Call[schemas.RegisterBrokerRequest]) -> BrokerRegistration:
     args = call.args
     known = ns.routes.member(args.cluster_name, args.broker_name, args.broker_addr)
     # A registration over an abandoned connection may arrive after one over a newer connection.
@@ -113,7 +113,7 @@ def _newcomer(ns: "NameServerView", call: Call[schemas.RegisterBrokerRequest]) -
         table, filter_servers = _read_body(call)
     except RemoteProtocolError as error:
         raise Refused(ResponseCode.SYSTEM_ERROR, f"Failed to decode RegisterBrokerBody: {error}") from None
-    return Newcomer(
+    return BrokerRegistration(
         cluster=args.cluster_name,
         broker_name=args.broker_name,
         broker_id=args.broker_id,

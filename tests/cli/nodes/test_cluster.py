@@ -411,7 +411,7 @@ def test_any_port_moves_on(shell, monkeypatch):
 @pytest.mark.long
 def test_a_port_that_was_taken_for_a_moment_is_tried_again(shell, monkeypatch):
     base = free_base()
-    look, holder = launch._found_taken, socket.socket()
+    look, holder = launch._port_was_taken, socket.socket()
 
     def freed_before_the_look(*given):
         holder.close()
@@ -421,7 +421,7 @@ def test_a_port_that_was_taken_for_a_moment_is_tried_again(shell, monkeypatch):
         return port == base or is_free(host, port)
 
     is_free = ports.is_free
-    monkeypatch.setattr(launch, "_found_taken", freed_before_the_look)
+    monkeypatch.setattr(launch, "_port_was_taken", freed_before_the_look)
     monkeypatch.setattr(ports.choose, "__kwdefaults__", {**ports.choose.__kwdefaults__, "free": free_at_first_sight})
     with holder:
         holder.bind(("127.0.0.1", base))

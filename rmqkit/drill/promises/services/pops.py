@@ -65,7 +65,7 @@ class PopKept:
         for key, rows in pops.items():
             if key not in doubled:
                 seen.check(sent[key], rows, acks)
-        left = _left_behind(history, pops, acks)
+        left = _never_popped_again(history, pops, acks)
         counts = {
             "acknowledged": sum(row.outcome == OK for row in sent.values()),
             "popped": len(pops),
@@ -178,7 +178,7 @@ def _doubled(history: History, pops: Mapping[str, Sequence[HistoryRow]]) -> set[
     return {key for key, found in places.items() if len(found) > 1}
 
 
-def _left_behind(
+def _never_popped_again(
     history: History, pops: Mapping[str, Sequence[HistoryRow]], acks: Mapping[str, HistoryRow]
 ) -> list[Broken]:
     """Return the messages that were popped, not acked, and never popped again."""

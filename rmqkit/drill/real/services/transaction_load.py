@@ -23,7 +23,7 @@ from rmqkit.api import TransactionProducer, TransactionState
 from rmqkit.client.message import Message, MessageExt, SendResult, SendStatus
 from rmqkit.client.producers.transactions import TransactionQuestion
 from rmqkit.drill.plan import TRANSACTIONS
-from rmqkit.drill.real.services.client_threads import ClientThreads, Later, Pace
+from rmqkit.drill.real.services.client_threads import ClientThreads, DelayedItems, Pace
 from rmqkit.drill.real.services.contract import ReadTopic
 from rmqkit.drill.real.services.killed_producer import HalfAnswer, HalfOrder, ProducerTask
 from rmqkit.drill.real.services.producer_process import ProducerProcess
@@ -144,7 +144,7 @@ class TransactionLoad:
 
     def _write(self, number: int, producer: RecordedProducer) -> None:
         rows, client = self._rows, scripts.transaction_member(number)
-        outcomes: Later[_LocalOutcome] = Later()
+        outcomes: DelayedItems[_LocalOutcome] = DelayedItems()
         pace = Pace()
         for order in scripts.transaction_script(rows.plan, number):
             pace.wait(order.pause_ms)

@@ -7,7 +7,7 @@ import pytest
 from rmqkit.client.producers.transactions import TransactionQuestion, TransactionResult
 from rmqkit.drill.plan import POP, TIMERS, TRANSACTIONS
 from rmqkit.drill.real.services import pop_load, timer_load, transaction_load
-from rmqkit.drill.real.services.client_threads import Later
+from rmqkit.drill.real.services.client_threads import DelayedItems
 from rmqkit.drill.real.services.killed_producer import HalfAnswer
 from rmqkit.drill.services import scripts
 from rmqkit.errors import BrokerError
@@ -23,7 +23,7 @@ def producers(monkeypatch):
 
 
 def test_what_is_due_later_comes_in_order():
-    later = Later()
+    later = DelayedItems()
     for at_ms, item in ((30, "c"), (10, "a"), (20, "b")):
         later.add(at_ms, item)
     assert list(later.due(9)) == []
