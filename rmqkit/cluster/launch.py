@@ -246,7 +246,7 @@ class Launch:
                 if not alive(other.node):
                     raise readiness.NodeDied(other.node, log_from.get(other.node, 0))
                 if time.monotonic() > deadline_s:
-                    raise ClusterError(f"{other.node} has no id from the controllers in time")
+                    raise ClusterError(f"{other.node} got no id from the controllers in time")
                 self.waiting(f"waiting for {other.node}: it has no id from the controllers yet")
                 time.sleep(ID_POLL_S)
 
