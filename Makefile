@@ -59,7 +59,7 @@ crash: $(STAMP)
 	RMQKIT_CRASH_SHARE=1 $(BIN)/python -m pytest -q -s tests/store/test_crash_images.py tests/store/test_crash_defects.py
 	RMQKIT_CRASH_ROUNDS=20 $(BIN)/python -m pytest -q -m "" tests/whole/test_crash.py
 
-# 92 real drills (kill, pause, isolate × async, sync, quorum; takeovers; services), about 45 minutes; ARGS="--list takeovers" for a part
+# the real drills of docs/drills.md (faults of one group, takeovers, services, elections), about 55 minutes; ARGS="--list takeovers" for a part
 drills: $(STAMP)
 	$(BIN)/python -m tools.drills.series $(ARGS)
 
@@ -67,7 +67,7 @@ drills: $(STAMP)
 simulate: $(STAMP)
 	$(BIN)/python -m tools.drills.simulate --seeds 2000 $(ARGS)
 
-# Apache's Java client and servers, pinned; wants Java 17 and Maven
+# Apache's Java client and servers, pinned; needs Java 17 and Maven
 interop: $(SPARK_STAMP)
 	RMQKIT_INTEROP=1 $(PYTEST) --durations=40 tests/interop
 

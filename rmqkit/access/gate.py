@@ -87,9 +87,9 @@ class AccessGate:
         return f"User:{name[:NAME_SHOWN_MAX]} is {state}."
 
     def admit(self, conn: Connection, row: HandlerRow, fields: Mapping[str, Any], body: bytes) -> Principal:
-        """Return who signed a request.
+        """Return who signed a request. Raises Refused if that is no known user.
 
-        Raises Refused if nobody known did; it closes the connection if that happens too often.
+        The refusal closes the connection if the address has sent too many wrong signatures.
         """
         name = fields.get(ACCESS_KEY)
         if not isinstance(name, str) or not name:

@@ -7,7 +7,7 @@ last good users and rules stay, and one line says why.
 
 Files that vanish all at once are an error too, not an empty set of users.
 
-Source: `acl/.../plain/PlainPermissionManager.java` of 4.9.8 (`startWatch`); Apache compares hashes
+Source: `acl/.../plain/PlainPermissionManager.java` of 4.9.8 (`watch`); Apache compares hashes
 each 500 ms, and takes what it finds.
 """
 
@@ -49,7 +49,7 @@ class PlainAclFiles:
         self._use(self._tried)
 
     def poll(self, now_ms: int) -> int:
-        """Use the files if they have changed since, and stand still now. Return the next time."""
+        """Use the files if they have changed, but not since the last poll. Return the next time."""
         content: Mapping[str, bytes] | None
         why = ""
         try:

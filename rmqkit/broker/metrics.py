@@ -134,7 +134,7 @@ def _dead_letters(broker: BrokerView) -> Iterator[Sample]:
 # --- consumers
 
 
-class Behind(NamedTuple):
+class GroupLag(NamedTuple):
     """Lag of a group in one topic, in messages. Times are store times in ms, 0 if nothing waits."""
 
     #: not committed, and the earliest of these messages
@@ -159,7 +159,7 @@ def pairs(broker: BrokerView) -> list[tuple[str, str]]:
     return [pair for pair in found if pair[1] in broker.topics.by_name]
 
 
-def behind(broker: BrokerView, group: str, topic: str) -> Behind:
+def behind(broker: BrokerView, group: str, topic: str) -> GroupLag:
     """Return a group's lag in a topic, summed over the queues, with the earliest of the times."""
     config = broker.topics.by_name.get(topic)
     lag = inflight = ready = lag_from_ms = ready_from_ms = 0
@@ -178,7 +178,7 @@ def behind(broker: BrokerView, group: str, topic: str) -> Behind:
             lag_from_ms = _earlier(lag_from_ms, broker.store.store_time(topic, queue_id, committed))
         if end > pulled:
             ready_from_ms = _earlier(ready_from_ms, broker.store.store_time(topic, queue_id, pulled))
-    return Behind(lag, lag_from_ms, inflight, ready, ready_from_ms)
+    return GroupLag(lag, lag_from_ms, inflight, ready, ready_from_ms)
 
 
 def _earlier(one_ms: int, other_ms: int) -> int:
@@ -187,7 +187,7 @@ def _earlier(one_ms: int, other_ms: int) -> int:
     return min(known, default=0)
 
 
-def _behind(value: Callable[[Behind, int], int]) -> Callable[[BrokerView], Iterator[Sample]]:
+def _behind(value: Callable[[GroupLag, int], int]) -> Callable[[BrokerView], Iterator[Sample]]:
     def samples(broker: BrokerView) -> Iterator[Sample]:
         for group, topic in pairs(broker):
             labels = (group, topic, flag(topic.startswith(RETRY_PREFIX)), flag(is_system(topic, group)))

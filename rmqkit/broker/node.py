@@ -272,7 +272,7 @@ class Broker(BaseNode):
         self.replication.metadata.on_group_gone = self.statistics.forget_group
         self.replication.acks.on_blocked = self.derive_blocked
         if not self.role.is_elected:
-            self.replication.answers.on_return.append(self.roles.give_way.begin)
+            self.replication.answers.on_return.append(self.roles.handover.begin)
         self.roles.on_refusal, self.roles.on_served = self.derive_blocked, self.view.release_pulls
         self.registration.is_cut_off = lambda: self.roles.is_cut_off
         self.registration.on_registered = self.roles.hint

@@ -92,7 +92,7 @@ class Statistics:
         else:
             self.missed += 1
 
-    def came_back(self, topic: str, group: str) -> None:
+    def count_send_back(self, topic: str, group: str) -> None:
         """Count a message that a consumer sent back."""
         count = self.sent_back.table.get((topic, group)) or self.sent_back.new((topic, group))
         count.messages += 1

@@ -5,7 +5,7 @@ just started knows nothing until brokers register (30 s). So for some requests t
 ("unknown") counts only if every name server that responds returns it. A call fails only if no name
 server responds; the error then lists the reason of each.
 
-Source: `remoting/.../netty/NettyRemotingClient.java` (`getAndCreateNameserverChannel`).
+Source: `remoting/.../netty/NettyRemotingClient.java` (`getAndCreateNameserverChannelAsync`).
 """
 
 from collections.abc import Sequence

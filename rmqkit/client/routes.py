@@ -12,7 +12,7 @@ A producer publishes to an unknown topic through the route of the default topic 
 brokers create topics at the first send. Such a route is marked `by_default`. Consumers never use
 it.
 
-Source: `client/.../impl/factory/MQClientInstance.java` (`updateRouteInfoFromNameServer`,
+Source: `client/.../impl/factory/MQClientInstance.java` (`updateTopicRouteInfoFromNameServer`,
 `topicRouteData2TopicPublishInfo`, `topicRouteData2TopicSubscribeInfo`,
 `findBrokerAddressInPublish`, `findBrokerAddressInSubscribe`).
 """
@@ -86,7 +86,7 @@ class Routes:
         #: Topics whose last fetch failed. Logged once each.
         self._stale: dict[str, None] = {}
         client.duties.add("client-routes", self._refresh, None)
-        client.duties.add("client-masters", self._look_for_masters, None)
+        client.duties.add("client-masters", self._refresh_without_master, None)
 
     def start(self) -> None:
         """Begin to refresh watched routes."""
@@ -292,7 +292,7 @@ class Routes:
             self.fetch(topic)
         return now_ms + self._client.settings.route_refresh_ms
 
-    def _look_for_masters(self, now_ms: int) -> int | None:
+    def _refresh_without_master(self, now_ms: int) -> int | None:
         lacking = [topic for topic in sorted(self._watched) if topic in self.routes and _lacks_master(self.routes[topic])]
         for topic in lacking:
             self.fetch(topic)

@@ -21,7 +21,7 @@ from rmqkit.cluster import processes, restart, security, users
 from rmqkit.cluster.deferred_signals import signals_held
 from rmqkit.cluster.errors import ClusterError, NoSuchCluster, UsageProblem
 from rmqkit.cluster.health import isolated_nodes, readiness, takeover
-from rmqkit.cluster.health.elections import ElectionsStatus, look_at
+from rmqkit.cluster.health.elections import ElectionsStatus, query_elections
 from rmqkit.cluster.health.readiness import Target
 from rmqkit.cluster.launch import Launch, alive_of, node_folder, processes_of, targets
 from rmqkit.cluster.layout import description as descriptions
@@ -153,7 +153,7 @@ class Cluster:
             target for target in targets if (process := running.get(target.plan.node)) and not processes.is_paused(process)
         ]
         names = list(dict.fromkeys(target.plan.broker_name for target in targets if target.plan.is_broker))
-        return look_at(asked, names, ELECTIONS_S)
+        return query_elections(asked, names, ELECTIONS_S)
 
     def running(self, plans: Iterable[NodePlan] | None = None) -> dict[str, psutil.Process]:
         """Return the process of each running node, by node. Paused processes are included."""
@@ -231,7 +231,7 @@ class Cluster:
         if not missing:
             return False
         if before is not None:
-            self._say_left_out(before, wanted)
+            self._report_left_out(before, wanted)
         keep_ports = before is not None and before.base_port == wanted.base_port
         homes.write_whole(self.folder / homes.DESCRIPTION, wanted.toml())
         try:
@@ -245,7 +245,7 @@ class Cluster:
             raise
         return True
 
-    def _say_left_out(self, before: Description, wanted: Description) -> None:
+    def _report_left_out(self, before: Description, wanted: Description) -> None:
         kept = {plan.node for plan in wanted.nodes()}
         for plan in before.nodes():
             if plan.node not in kept:
@@ -403,7 +403,7 @@ class Cluster:
             and not processes.is_paused(process)
             and not isolated_nodes.is_cut_off(self.node_folder(target.plan.node))
         ]
-        return targets, readiness.look(asked, takeover.LOOK_S)
+        return targets, readiness.query_all(asked, takeover.LOOK_S)
 
     def _wait_ready(self, deadline_s: float, *, in_sync: bool) -> None:
         try:

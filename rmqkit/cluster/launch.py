@@ -87,7 +87,7 @@ class Launch:
             except readiness.NodeDied as died:
                 process = next(plan.process for plan in self.plans if plan.node == died.node)
                 own = node_folder(self.folder, process)
-                again = self.description.any_port and _found_taken(own, died.log_from)
+                again = self.description.any_port and _port_was_taken(own, died.log_from)
                 if not again or attempt == PORT_TRIES - 1:
                     raise _death(own, died.log_from) from None
                 self.note(f"a port of {died.node} was taken meanwhile; all ports are chosen again")
@@ -225,7 +225,7 @@ class Launch:
         everyone = targets(self.folder, description, description.nodes())
         names = list(dict.fromkeys(each.plan.broker_name for each in everyone if each.plan.is_broker))
         controllers = [each for each in everyone if each.plan.is_controller]
-        groups = elections.look_at(controllers, names, readiness.ASK_S).groups
+        groups = elections.query_elections(controllers, names, readiness.ASK_S).groups
         masters = {group.members.get(group.master) for group in groups.values() if group.master is not None}
         return [each for each in everyone if each.address in masters]
 
@@ -246,7 +246,7 @@ class Launch:
                 if not alive(other.node):
                     raise readiness.NodeDied(other.node, log_from.get(other.node, 0))
                 if time.monotonic() > deadline_s:
-                    raise ClusterError(f"{other.node} has no id from the controllers in time")
+                    raise ClusterError(f"{other.node} got no id from the controllers in time")
                 self.waiting(f"waiting for {other.node}: it has no id from the controllers yet")
                 time.sleep(ID_POLL_S)
 
@@ -293,7 +293,7 @@ def alive_of(folder: Path, known: state.ClusterState) -> Callable[[str], bool]:
     return alive
 
 
-def _found_taken(folder: Path, log_from: int) -> bool:
+def _port_was_taken(folder: Path, log_from: int) -> bool:
     """Whether a node ended because a port was taken.
 
     The port may be free again by now, so this looks in the node's log.

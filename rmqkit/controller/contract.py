@@ -25,7 +25,7 @@ The path of a change:
   leader at some moment after the call. An answer that was read before, and is sent after it, was
   not stale when the call was made.
 - `apply`, `then` and `leadership_changed` may call `propose` and `barrier`, also within `settle`.
-  The log takes care that another turn follows if these need one.
+  The log makes sure that another turn follows if these need one.
 - Each change of `leadership` is reported by `target.leadership_changed`. All pending `then`s of a
   controller that stops to lead are called before it.
 - When the log wants to drop its prefix it calls `target.snapshot()`: the table after the last
@@ -141,7 +141,8 @@ class LogParts:
     send: Callable[[str, bytes], None]
     #: folder of the log's files on the node's disk; other files of the controller are not there
     folder: str
-    #: `controllerElectionTimeoutMs`: a follower that hears nothing for so long starts an election
+    #: `controllerElectionTimeoutMillis`: a follower that hears nothing for this time starts an
+    #: election
     election_timeout_ms: int
     #: entries behind the snapshot after which the log takes a new one
     snapshot_entries: int

@@ -4,18 +4,19 @@ Every controller keeps such a table of its own from the heartbeats (904) that br
 controllers. It is neither replicated nor stored. A member is alive
 
 - until the connection of its newest heartbeat ends, and
-- until its heartbeats stay out for its timeout. A master of rmqkit names its lease: it takes no
+- until no heartbeat has arrived for its timeout. A master of rmqkit names its lease: it takes no
   messages when the lease is over. Its timeout is five quarters of the lease, if that is shorter:
   clocks differ, and the lease begins before the heartbeat arrives.
 
 Liveness is bound to the newest connection: a broker that has connected again does not die when its
-earlier connection ends. (Apache keeps the earlier one, and so votes out a healthy master.) What a
+earlier connection ends. (Apache keeps the earlier one, and so replaces a healthy master.) What a
 broker reports on a new connection replaces all it reported before, since it may have restarted with
 a shorter log. On the same connection the last report counts.
 
-A controller that has just started has heard of nobody. It considers a member that it never heard of
-dead only `UNHEARD_GRACE_MS` after the start: brokers look for controllers that answer again every
-10 s, and time out after 10 s. Otherwise a restart of the controllers would replace healthy masters.
+A controller that has just started has received no heartbeat yet. It considers a member without a
+heartbeat dead only `UNHEARD_GRACE_MS` after the start: brokers look for controllers that answer
+again every 10 s, and time out after 10 s. Otherwise a restart of the controllers would replace
+healthy masters.
 
 Source: `controller/.../impl/heartbeat/DefaultBrokerHeartbeatManager.java`.
 """
@@ -30,7 +31,7 @@ from rmqkit.wire.schemas.nameserver import BrokerHeartbeatRequest
 TIMEOUT_MS = 10_000
 TIMEOUT_LEAST_MS = 100
 TIMEOUT_MOST_MS = 3_600_000
-#: quarters of a lease that a silent master is waited for
+#: how long to wait for a master without heartbeats, in quarters of its lease
 LEASE_QUARTERS = 5
 UNHEARD_GRACE_MS = 20_000
 #: Java's Integer.MAX_VALUE: the lowest priority, as a lower number wins
@@ -77,8 +78,8 @@ class HeartbeatTable:
     def start(self, now_ms: int) -> None:
         self._started_ms = now_ms
 
-    def hear(self, conn: Connection, beat: BrokerHeartbeatRequest, now_ms: int) -> LiveMember:
-        """Enter a heartbeat that has an id."""
+    def record(self, conn: Connection, beat: BrokerHeartbeatRequest, now_ms: int) -> LiveMember:
+        """Record a heartbeat that has a broker id."""
         assert beat.broker_id is not None
         key = beat.broker_name, beat.broker_id
         known = self._members.get(key)
@@ -102,12 +103,12 @@ class HeartbeatTable:
         return member
 
     def forget(self, broker_name: str, broker_id: int) -> None:
-        """Remove a member that was cleaned away, and that it was ever heard."""
+        """Remove a member that an administrator has removed, and forget its heartbeats."""
         self._heard.discard((broker_name, broker_id))
         self._remove((broker_name, broker_id))
 
     def forget_set(self, broker_name: str) -> None:
-        """Remove all members of a broker set that was cleaned away."""
+        """Remove all members of a broker set that an administrator has removed."""
         for key in [each for each in self._heard if each[0] == broker_name]:
             self.forget(*key)
 
@@ -137,13 +138,13 @@ class HeartbeatTable:
         return (broker_name, broker_id) in self._members
 
     def is_dead(self, broker_name: str, broker_id: int, now_ms: int) -> bool:
-        """Return whether a member is not alive, and not merely unheard of so far."""
+        """Return whether a member is dead: without any heartbeat only after the grace time."""
         if self.is_alive(broker_name, broker_id):
             return False
         return (broker_name, broker_id) in self._heard or now_ms >= self.graced_until_ms()
 
     def graced_until_ms(self) -> int:
-        """Return when members that were never heard of begin to count as dead."""
+        """Return the time from which members without any heartbeat count as dead."""
         return self._started_ms + UNHEARD_GRACE_MS
 
     def items(self) -> Iterator[tuple[Key, LiveMember]]:

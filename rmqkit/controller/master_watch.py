@@ -1,9 +1,9 @@
 """MasterWatch: replaces the masters that died. Only the leader acts on it.
 
-A set is examined at once when the connection of its master closes, when the heartbeats of its
-master stay out, and when this controller begins to lead; all sets every
-`scanInactiveMasterInterval`. So a set without a master gets one when a candidate returns, also if
-no broker asks, and a change that failed is tried again without an end.
+The controller examines a set at once when the connection of its master closes, when the heartbeats
+of its master are overdue, and when this controller begins to lead. It examines all sets every
+`scanInactiveMasterInterval`. So a set without a master gets one when a candidate returns, even if
+no broker asks, and a failed change is repeated without end.
 
 Source: `controller/.../ControllerManager.onBrokerInactive`,
 `controller/.../impl/DLedgerController.scanInactiveMasterAndTriggerReelect`.
@@ -62,8 +62,8 @@ class MasterWatch:
         self._duties.wake(SCAN, now_ms + self._settings().scan_inactive_master_interval_ms)
         self._duties.wake(SCAN, self._live.graced_until_ms())
 
-    def heard(self, member: LiveMember) -> None:
-        """Note that a heartbeat arrived: its timeout has to be watched."""
+    def watch_timeout(self, member: LiveMember) -> None:
+        """Wake when the timeout of this heartbeat, which has just arrived, is over."""
         self._duties.wake(EXPIRE, member.expires_ms)
 
     def closed(self, conn: Connection, reason: str) -> None:

@@ -174,7 +174,7 @@ class Controller(RemotingNode):
             epoch=brokers.master_epoch,
         )
         if self.log.leadership.is_self and self.config.controller.notify_role_changed:
-            self.notices.tell(brokers)
+            self.notices.send(brokers)
 
 
 def _response(decision: Resolution) -> Response:

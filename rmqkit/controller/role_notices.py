@@ -26,7 +26,7 @@ class RoleNotices:
         self._live = live
         self._log = log
 
-    def tell(self, brokers: BrokerSet) -> None:
+    def send(self, brokers: BrokerSet) -> None:
         """Send the present master of a set, if it has one, to its live members."""
         if brokers.master_id is None:
             return

@@ -9,8 +9,8 @@ Files, in the folder of the log:
     log-00000000000000001234        the entries behind a snapshot that ends with entry 1234
 
 A log file has a header, and frames. A frame has the entries of one turn: magic, size, CRC, index of
-the first entry, their number, then size and bytes of each. The next frame is written after the sync
-of this one. So a frame that cannot be read is
+the first entry, number of entries, then size and bytes of each entry. The next frame is written
+after the sync of this one. So a frame that cannot be read is
 
 - a torn write, if no readable frame follows. It was never committed: it is cut off;
 - damage, if one follows. The start is refused, since committed entries are lost.
@@ -19,7 +19,8 @@ After `snapshot_entries` entries the log writes a snapshot, then starts a file, 
 one. Entries that are proposed meanwhile wait. A file that starts behind the snapshot is a gap, so
 an old `snapshot.bak` is never taken for the present one.
 
-A full disk fails the proposals of the turn, and no more. A failed sync ends the log for good.
+A full disk makes only the proposals of this turn fail. After a failed sync the log accepts nothing
+more.
 """
 
 import struct
@@ -158,7 +159,7 @@ class SingleLog:
         self._target.leadership_changed(self.leadership)
 
     def _wake(self) -> None:
-        """Take care that a turn follows, even if this is called at the end of one."""
+        """Make sure that a turn follows, even if this is called at the end of one."""
         self._parts.duties.wake(DUTY, self._parts.ports.clock.mono_ms)
 
     # --- writing

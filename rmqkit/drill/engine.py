@@ -1,7 +1,7 @@
 """The engine: runs a plan with a driver and a fault, and returns the verdict.
 
     steady state → fault → proof of the fault → end of the fault → recovery → settled
-    → load ends, groups catch up → last reading → promises checked
+    → load ends, groups catch up → final state read → promises checked
 
 A step that fails makes the drill inconclusive, and the verdict says why. The recovery is the
 exception: if the cluster does not recover, the drill reads it in that state, and the promises

@@ -9,6 +9,7 @@ answers       builds routes, cluster info and topic lists from the tables
 kv            small configuration texts, stored in a file
 names         the limits of the tables
 metrics       Prometheus metrics
+access        access control, with the users that brokers send
 view          what handlers and metrics use of a name server
 handlers/     the request codes, by area
 """

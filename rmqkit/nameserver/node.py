@@ -69,6 +69,6 @@ class NameServer(RemotingNode):
         self.liveness.closed(conn, reason)
 
     def settle(self) -> None:
-        self.notices.tell(enabled=self.config.nameserver.notify_min_broker_id_changed and not self.stopping)
+        self.notices.send(enabled=self.config.nameserver.notify_min_broker_id_changed and not self.stopping)
         if self.stopping and not self.kv.busy and not self.config_file.busy:
             self.stopped = True

@@ -34,7 +34,7 @@ class Notices:
         self._remoting = remoting
         self._log = log
 
-    def tell(self, *, enabled: bool) -> None:
+    def send(self, *, enabled: bool) -> None:
         """Send notices of the changes since the last call; if not `enabled`, drop the changes."""
         changes = self._table.take_changes()
         if not changes or not enabled:

@@ -52,7 +52,7 @@ _INT32_MAX = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Newcomer:
+class BrokerRegistration:
     """A broker's registration as received.
 
     None means that the broker did not send the field. With `filter_servers` None the known ones
@@ -100,7 +100,7 @@ class RegistrationResult(NamedTuple):
         return f"{len(self.left_out)} topics left out: {', '.join(self.left_out[:_NAMED_IN_REMARK_MAX])}{more}"
 
 
-def check(table: RouteTable, newcomer: Newcomer) -> None:
+def check(table: RouteTable, newcomer: BrokerRegistration) -> None:
     """Validate a registration; change nothing. Raises Refused if it cannot be entered."""
     check_name("cluster name", newcomer.cluster)
     check_name("broker name", newcomer.broker_name)
@@ -128,7 +128,9 @@ def check(table: RouteTable, newcomer: Newcomer) -> None:
         _check_room(table, group, newcomer)
 
 
-def enter(table: RouteTable, newcomer: Newcomer, now_ms: int, *, delete_missing_topics: bool = False) -> RegistrationResult:
+def enter(
+    table: RouteTable, newcomer: BrokerRegistration, now_ms: int, *, delete_missing_topics: bool = False
+) -> RegistrationResult:
     """Apply a registration that passed `check`, and return the result.
 
     `delete_missing_topics`: remove the broker's topics that the registration does not contain.
@@ -167,7 +169,7 @@ def enter(table: RouteTable, newcomer: Newcomer, now_ms: int, *, delete_missing_
     return RegistrationResult(None if is_master else group.master, False, left_out, conflict)
 
 
-def _member(newcomer: Newcomer, before: BrokerEntry | None, now_ms: int) -> BrokerEntry:
+def _member(newcomer: BrokerRegistration, before: BrokerEntry | None, now_ms: int) -> BrokerEntry:
     filter_servers = newcomer.filter_servers
     if filter_servers is None:
         filter_servers = before.filter_servers if before is not None else ()
@@ -183,7 +185,7 @@ def _member(newcomer: Newcomer, before: BrokerEntry | None, now_ms: int) -> Brok
     )
 
 
-def _enter_topics(table: RouteTable, newcomer: Newcomer, *, changed: bool, read_only: bool) -> list[str]:
+def _enter_topics(table: RouteTable, newcomer: BrokerRegistration, *, changed: bool, read_only: bool) -> list[str]:
     """Enter new and changed topics; return those that were left out, with reasons.
 
     Source: `RouteInfoManager.isTopicConfigChanged`, `RouteInfoManager.createAndUpdateQueueData`.
@@ -222,14 +224,14 @@ def _numbers_fault(config: TopicConfig) -> str | None:
     return None
 
 
-def _delete_missing(table: RouteTable, newcomer: Newcomer) -> None:
+def _delete_missing(table: RouteTable, newcomer: BrokerRegistration) -> None:
     named = {config.topic_name or key for key, config in newcomer.topics.items()}
     for topic in table.topics_of(newcomer.broker_name):
         if topic not in named:
             table.delete_queues(topic, newcomer.broker_name)
 
 
-def _holds_against(holder: BrokerEntry, newcomer: Newcomer) -> bool:
+def _holds_against(holder: BrokerEntry, newcomer: BrokerRegistration) -> bool:
     is_older = holder.data_version.state_version > newcomer.data_version.state_version
     return holder.address != newcomer.address and is_older
 
@@ -238,7 +240,7 @@ def _is_alone(group: BrokerGroup, address: str) -> bool:
     return all(member.address == address for member in group.members.values())
 
 
-def _check_room(table: RouteTable, group: BrokerGroup | None, newcomer: Newcomer) -> None:
+def _check_room(table: RouteTable, group: BrokerGroup | None, newcomer: BrokerRegistration) -> None:
     if group is not None and group.at(newcomer.address) is not None:
         return
     if table.member_count >= table.limits.brokers_max:

@@ -42,7 +42,8 @@ class BrokerEntry:
     """One live broker.
 
     `conn_id` is the connection of its last registration; when that closes, the broker is
-    unregistered. `heard_ms` is the monotonic time of its last sign of life (103, 322 or 904).
+    unregistered. `heard_ms` is the monotonic time of its last registration, version query or
+    heartbeat (103, 322 or 904).
     """
 
     broker_id: int
@@ -124,8 +125,8 @@ class RouteTable:
         group = self.groups.get(broker_name)
         return group.at(address) if group is not None and group.cluster == cluster else None
 
-    def heard(self, cluster: str, broker_name: str, address: str, now_ms: int) -> BrokerEntry | None:
-        """Record a sign of life of a broker; return its entry, or None if it is not registered."""
+    def record_heartbeat(self, cluster: str, broker_name: str, address: str, now_ms: int) -> BrokerEntry | None:
+        """Record that a broker is alive; return its entry, or None if it is not registered."""
         member = self.member(cluster, broker_name, address)
         if member is not None:
             member.heard_ms = now_ms

@@ -78,7 +78,7 @@ class Gate(Protocol):
 
 
 class Express(Protocol):
-    """Handles the commonest requests many at a time, with less work for each.
+    """Handles the most frequent requests, many at a time, with less work for each.
 
     `broker.handlers.messages.plain_sends` implements it.
     """
@@ -244,8 +244,8 @@ class Remoting:
     def dial_again(self, address: Address) -> None:
         """Give up an unfinished dial to an address: its peer can be reached again.
 
-        TCP repeats a lost first packet only after seconds. The next call dials anew; the calls that
-        wait for the old dial fail.
+        TCP repeats a lost first packet only after seconds. The next call dials again. The calls
+        that wait for the old dial fail.
         """
         conn = self.links.get(address)
         if conn is not None and not conn.is_open and not conn.closing:
@@ -372,7 +372,7 @@ class Remoting:
         self.handle(call, row.handler)
 
     def _admit(self, gate: "Gate", conn: Connection, row: HandlerRow, raw: Head, each: Frame) -> CallerRights | None:
-        """Return who sent a request. If nobody known did, answer or close, and return None."""
+        """Return who sent a request. If that is no known user, answer or close, and return None."""
         try:
             return gate.admit(conn, row, raw.ext_fields or {}, each.body)
         except Refused as refused:

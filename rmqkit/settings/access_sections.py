@@ -1,8 +1,8 @@
 """Section of both kinds of node for access control, and for the node's own credentials.
 
-The keys are those of Apache's `AuthConfig`. Apache believes the names of users that nobody has
-verified if only authorization is on; here that is refused. Its whitelists are lists of request
-codes; here any other text in them is refused.
+The keys are those of Apache's `AuthConfig`. If only authorization is on, Apache trusts user names
+without verifying them; rmqkit refuses this combination. Whitelists are lists of request codes;
+rmqkit refuses any other text in them.
 """
 
 import json

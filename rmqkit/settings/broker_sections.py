@@ -272,7 +272,7 @@ class FilterSettings:
     max_error_rate_of_bloom_filter: int = key(
         "maxErrorRateOfBloomFilter",
         20,
-        "percent of records that a bit map may match wrongly, so that they are read in vain",
+        "percent of records that a bit map may match wrongly, so that they are read although no filter matches",
         low=1,
         high=99,
     )

@@ -132,7 +132,7 @@ class NetworkLimits:
     remote_config_update: bool = key(
         "remoteConfigUpdateEnable",
         False,
-        "other machines may change settings at run time; there is no access control, so anyone may",
+        "other machines may change settings at run time: with authenticationEnabled users who have the right, else anyone",
     )
     outbox_high_water: int = key(
         "outboxHighWater", 4_194_304, "unsent bytes of a connection above which the node stops reading from it", low=1024
@@ -351,7 +351,7 @@ class ControllerSettings:
     scan_inactive_master_interval_ms: int = key(
         "scanInactiveMasterInterval",
         5000,
-        "most ms between two looks for sets without a living master; a death that is noticed is acted on at once",
+        "most ms between two checks for sets without a live master; a death that is noticed is handled at once",
         type=Type.LONG,
         low=10,
         live=True,

@@ -28,7 +28,7 @@ class PopSettings:
     revive_interval_ms: int = key(
         "reviveInterval",
         1000,
-        "ms between two looks for checkpoints that other members or the timer have written",
+        "ms between two polls for checkpoints that other members or the timer have written",
         type=Type.LONG,
         low=10,
         live=True,
@@ -98,7 +98,7 @@ class PopNoticeSettings:
     notification_filter_max: int = key(
         "maxMessageFilterNumForNotification",
         64,
-        "messages that wait in a queue from which on a notification does not look at their tags",
+        "waiting messages of a queue at which a notification no longer checks their tags",
         low=0,
         high=1024,
         live=True,

@@ -2,7 +2,7 @@
 
 The keys are those of Apache's system properties and of its `tls.properties`, whose defaults are in
 `TlsSystemConfig`. Three defaults differ. Apache's mode is permissive, with a certificate that its
-test mode makes; here it is disabled. Apache believes any certificate; here `tls.server.authClient`
+test mode makes; here it is disabled. Apache accepts any certificate; here `tls.server.authClient`
 and `tls.client.authServer` are true.
 """
 
@@ -44,8 +44,8 @@ class TlsServerSettings:
     mode: TlsMode = key(
         "tls.server.mode",
         TlsMode.DISABLED,
-        "`disabled`: plain text only; `permissive`, Apache's default: a connection's first byte tells; `enforcing`: TLS"
-        " only, and the node dials with TLS. The last two need tls.server.certPath and tls.server.keyPath",
+        "`disabled`: plain text only; `permissive`, Apache's default: the first byte of a connection decides; `enforcing`:"
+        " TLS only, and the node dials with TLS. The last two need tls.server.certPath and tls.server.keyPath",
     )
     config_file: str = key(
         "tls.config.file",
@@ -138,8 +138,8 @@ class TlsClientSettings:
     auth_server: bool = key(
         "tls.client.authServer",
         True,
-        "the server's certificate and its host name are checked; false accepts any server, so anyone on the way can"
-        " read and change everything",
+        "the server's certificate and its host name are checked; false accepts any server, so anyone between client"
+        " and server can read and change everything",
     )
     trust_cert_path: str = key(
         "tls.client.trustCertPath",
@@ -154,7 +154,7 @@ class TlsClientSettings:
 def check_tls(written: Mapping[str, tuple[Value, str]]) -> None:
     """Check the TLS keys that are set, each with its value and the place where it is set.
 
-    Raises ConfigError if a listener would have no certificate, or would believe any.
+    Raises ConfigError if a listener would have no certificate, or would accept any.
     """
     is_set = {key for key, (value, _) in written.items() if value}
     mode, place = written.get("tls.server.mode", ("", ""))

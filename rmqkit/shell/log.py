@@ -115,7 +115,7 @@ class LogSink:
         line = self._line(level, node, event, fields)
         if LEVELS[level] >= self.level:
             if self._lost:
-                self._say_lost(node)
+                self._report_lost(node)
             self._put(line)
         return line
 
@@ -141,7 +141,7 @@ class LogSink:
     def _put(self, line: str) -> None:
         self._write(line.encode("utf-8", "backslashreplace") + b"\n")
 
-    def _say_lost(self, node: str) -> None:
+    def _report_lost(self, node: str) -> None:
         lost = self._lost
         self._put(self._line("WARNING", node, "log lines lost", {"count": lost}))
         if self._lost == lost:

@@ -54,7 +54,7 @@ from rmqkit.shell.streams import Dial, Stream
 from rmqkit.shell.wakeup import Wakeup
 
 if TYPE_CHECKING:
-    from rmqkit.shell.faults.isolated_socket import HeldSocket
+    from rmqkit.shell.faults.isolated_socket import IsolatedSocket
     from rmqkit.tls.node_tls import NodeTls
 
 IDLE_SCAN_MS = 5000
@@ -136,7 +136,7 @@ class Loop:
         self._timers: list[tuple[int, int, Callable[[], None]]] = []
         self._sequence = 0
         self._last_id = 0
-        self._dropped: list[socket.socket | HeldSocket] = []
+        self._dropped: list[socket.socket | IsolatedSocket] = []
         self._stop_until_ms: int | None = None
         self._slow = SlowTurn(self.log)
         #: makes the loop take a turn; may be called from any thread
@@ -382,7 +382,7 @@ class Loop:
             largest = max(streams, key=lambda each: (each.unsent, each.conn.id))
             largest.give_up(f"all connections together hold more than {self.limits.unsent_bytes_max} unsent bytes")
 
-    def tell(self, node: Node, method: Callable[..., None], *args: Any) -> None:
+    def call_node(self, node: Node, method: Callable[..., None], *args: Any) -> None:
         """Call a method of a node in the next reading phase."""
         self._node_calls.append((node, method, args))
 
@@ -391,7 +391,7 @@ class Loop:
         self._sequence += 1
         heappush(self._timers, (self.clock.mono_ms + delay_ms, self._sequence, function))
 
-    def drop(self, fd: int, sock: "socket.socket | HeldSocket") -> None:
+    def drop(self, fd: int, sock: "socket.socket | IsolatedSocket") -> None:
         """Stop watching a socket now. Close it at the end of the turn."""
         del self.items[fd]
         self.poller.remove(fd)

@@ -64,7 +64,7 @@ class ReadyNode(NamedTuple):
 
 
 @dataclass(slots=True, eq=False)
-class Resident:
+class HostedNode:
     """A node of this process, with its log and its drill socket."""
 
     spec: NodeSpec
@@ -83,13 +83,13 @@ class NodeHost:
     def __init__(self, loop: Loop, sink: LogSink, expected: int = 1) -> None:
         self.loop = loop
         #: by name
-        self.residents: dict[str, Resident] = {}
+        self.residents: dict[str, HostedNode] = {}
         self._sink = sink
         self._expected = expected
 
     # --- from the start
 
-    def make(self, spec: NodeSpec) -> Resident:
+    def make(self, spec: NodeSpec) -> HostedNode:
         """Bind the ports of a node, create it, and add it to the loop. `Loop.start` starts it.
 
         Raises RmqkitError, OSError.
@@ -116,7 +116,7 @@ class NodeHost:
 
     # --- while it runs
 
-    def add(self, spec: NodeSpec, cannot_start: Callable[[CannotStart], None]) -> Resident:
+    def add(self, spec: NodeSpec, cannot_start: Callable[[CannotStart], None]) -> HostedNode:
         """Create and start a node. Call this between turns.
 
         A node may find out later, in its recovery, that it cannot start. It is then removed, and
@@ -195,24 +195,24 @@ class NodeHost:
             raise
         return sockets
 
-    def _settled(self, spec: NodeSpec, log: NodeLog, node: Node, numbers: Mapping[str, int]) -> Resident:
-        resident = Resident(spec, log, node, ReadyNode(spec.name, numbers))
+    def _settled(self, spec: NodeSpec, log: NodeLog, node: Node, numbers: Mapping[str, int]) -> HostedNode:
+        resident = HostedNode(spec, log, node, ReadyNode(spec.name, numbers))
         self.residents[spec.name] = resident
         return resident
 
-    def _open_drill_socket(self, resident: Resident) -> None:
+    def _open_drill_socket(self, resident: HostedNode) -> None:
         if resident.spec.drill_folder is None:
             return
         from rmqkit.shell.faults.drill_socket import DrillSocket
 
         resident.drill = DrillSocket(self.loop, resident.node, resident.spec.drill_folder)
 
-    def _remove_drill_socket(self, resident: Resident) -> None:
+    def _remove_drill_socket(self, resident: HostedNode) -> None:
         drill, resident.drill = resident.drill, None
         if drill is not None:
             drill.remove()
 
-    def _forget(self, resident: Resident) -> None:
+    def _forget(self, resident: HostedNode) -> None:
         """Drop a node that the loop has released, with its drill socket and its log."""
         drill, resident.drill = resident.drill, None
         if drill is not None:

@@ -34,7 +34,7 @@ from rmqkit.shell.poller import READ, WRITE
 
 if TYPE_CHECKING:
     from rmqkit.runtime.node import Node
-    from rmqkit.shell.faults.isolated_socket import HeldSocket
+    from rmqkit.shell.faults.isolated_socket import IsolatedSocket
     from rmqkit.shell.loop import Loop
     from rmqkit.tls.node_tls import NodeTls
 
@@ -173,7 +173,7 @@ class Stream:
 
     # --- for a drill that isolates the node (`faults/isolation.py`) -------------------------------
 
-    def use(self, sock: socket.socket | HeldSocket) -> None:
+    def use(self, sock: socket.socket | IsolatedSocket) -> None:
         """Use `sock` for all reads and writes from now on."""
         self.sock = sock
         self._recv = sock.recv
@@ -258,7 +258,7 @@ class Stream:
     def _resume(self) -> None:
         self.paused = False
         if not self.conn.closing:
-            self.loop.tell(self.node, self.node.drained, self.conn)
+            self.loop.call_node(self.node, self.node.drained, self.conn)
 
     def _end(self) -> None:
         try:
@@ -282,7 +282,7 @@ class Stream:
         self._count(0)
         if self.source:
             self.loop.left(self.source)
-        self.loop.tell(self.node, self.node.closed, conn, conn.closing)
+        self.loop.call_node(self.node, self.node.closed, conn, conn.closing)
 
 
 class LingeringSocket:
@@ -293,7 +293,7 @@ class LingeringSocket:
 
     __slots__ = ("fd", "loop", "sock", "source", "until_ms")
 
-    def __init__(self, loop: Loop, sock: socket.socket | HeldSocket, fd: int, source: str) -> None:
+    def __init__(self, loop: Loop, sock: socket.socket | IsolatedSocket, fd: int, source: str) -> None:
         self.loop = loop
         self.source = source
         self.sock = sock
@@ -462,7 +462,7 @@ class Dial:
         conn.driver = None
         conn.out.clear()
         conn.out_size = 0
-        self.loop.tell(self.node, self.node.closed, conn, conn.closing)
+        self.loop.call_node(self.node, self.node.closed, conn, conn.closing)
 
     def _drop(self) -> None:
         if self.sock is not None:
@@ -489,7 +489,7 @@ def _is_to_itself(sock: socket.socket) -> bool:
         return False
 
 
-def _error_text(sock: socket.socket | HeldSocket) -> str:
+def _error_text(sock: socket.socket | IsolatedSocket) -> str:
     code = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
     return os.strerror(code) if code else "closed by peer"
 

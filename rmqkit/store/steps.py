@@ -54,7 +54,7 @@ class Steps:
         self._awaited += 1
         return self._completed
 
-    def told(self) -> Callable[[], None]:
+    def awaiting_call(self) -> Callable[[], None]:
         """Like `awaiting`, for a callback without an error argument."""
         self._awaited += 1
         return lambda: self._completed(None)

@@ -42,12 +42,12 @@ def cut(engine: "MappedEngine", steps: Steps, phy_offset: int) -> Work:
         raise OSError(errno.EINVAL, f"no record starts at {phy_offset}")
     old_end = log.offset_written
     # First, because a failure here does no harm: the index can be rebuilt from the log.
-    engine.index.cut(phy_offset, steps.told())
+    engine.index.cut(phy_offset, steps.awaiting_call())
     yield from _wait(engine, steps)
     engine.flush.hold(phy_offset)
     engine.checkpoint.lower(phy_offset)
     engine.checkpoint.save(steps.awaiting())
-    engine.queue_flush.disclaim(phy_offset, steps.told())
+    engine.queue_flush.disclaim(phy_offset, steps.awaiting_call())
     yield from _wait(engine, steps)
     keep = files.floor(phy_offset) + files.file_size
     files.remove_from(keep, steps.awaiting)
@@ -71,7 +71,7 @@ def cut(engine: "MappedEngine", steps: Steps, phy_offset: int) -> Work:
     last_ms = 0 if last is None else store_ms_of(last)
     engine.dispatched = (engine.table.phy_last, min(engine.dispatched[1], phy_offset), last_ms)
     engine.flush.release(last_ms)
-    if engine.queue_flush.begin_round(round_ended := steps.told()):
+    if engine.queue_flush.begin_round(round_ended := steps.awaiting_call()):
         yield from steps.wait(lambda: engine.is_broken)
     else:
         round_ended()
@@ -118,11 +118,11 @@ def close(engine: "MappedEngine", steps: Steps) -> Work:
     if engine.is_broken or engine.dispatched[1] < log.offset_written:
         return
     log.clean_stale()
-    if not engine.queue_flush.begin_round(steps.told()):
+    if not engine.queue_flush.begin_round(steps.awaiting_call()):
         return
     while engine.index.repair_some():
         yield False
-    engine.index.finish(steps.told())
+    engine.index.finish(steps.awaiting_call())
     yield from steps.wait(lambda: engine.is_broken)
     engine.checkpoint.save(steps.awaiting())
     yield from steps.wait(lambda: engine.is_broken)

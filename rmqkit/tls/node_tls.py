@@ -102,7 +102,7 @@ class FileContext:
         self.context = make()
 
     def poll(self, log: Log) -> None:
-        """Make the context anew if its files have changed since, and stand still now."""
+        """Make a new context if the files have changed, but not since the last poll."""
         found = self._stamp()
         is_still, self._polled = found == self._polled, found
         if not is_still or found == self._tried:

@@ -54,7 +54,7 @@ def ascii_key_hash(topic: str, key: bytes) -> int:
     if len(key) <= _MIDDLE_SIZE + _TAIL_SIZE:
         return _absolute(_unsigned(f"{topic}#{key.decode('ascii')}"))
     tail = key[-4] * 29791 + key[-3] * 961 + key[-2] * 31 + key[-1]
-    number = (_but_tail(topic, key[:-_TAIL_SIZE]) + tail) & _MASK
+    number = (_hash_without_tail(topic, key[:-_TAIL_SIZE]) + tail) & _MASK
     return number if number < 0x80000000 else _absolute(number)
 
 
@@ -66,7 +66,7 @@ def _absolute(number: int) -> int:
 
 
 @lru_cache(maxsize=1024)
-def _but_tail(topic: str, key: bytes) -> int:
+def _hash_without_tail(topic: str, key: bytes) -> int:
     middle: int = sum(map(mul, key[-_MIDDLE_SIZE:], _POWERS))
     number: int = (_head(topic, key[:-_MIDDLE_SIZE]) * _POWER_MIDDLE + middle) * _POWER_TAIL & _MASK
     return number

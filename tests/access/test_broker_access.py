@@ -56,7 +56,7 @@ def send(client: Client, user, topic="T", **changes):
     return ask(client, user, RequestCode.SEND_MESSAGE_V2, requests.send_fields(topic), b"hello", **changes)
 
 
-def test_nobody_gets_in(client):
+def test_a_request_without_a_user_is_refused(client):
     answer = send(client, None)
     assert (answer.code, answer.remark) == (NO, "username cannot be null.")
 
@@ -371,7 +371,7 @@ def test_bad_changes_change_nothing(broker, client, code, fields, body, answer):
     assert broker.node.view.access.table.snapshot().encode() == before
 
 
-def test_who_may_update_the_cluster_sees_no_password_and_makes_no_super_user(client):
+def test_a_user_with_update_on_the_cluster_sees_no_password_and_makes_no_super_user(client):
     allow(client, ("Cluster:DefaultCluster", "Update,Get"))
     assert add_user(client, "bob", by=ANN).code == 0
     assert "password" not in ask(client, ANN, RequestCode.AUTH_GET_USER, {"username": "root"}).json
@@ -478,7 +478,7 @@ def audit(broker, event):
     return [fields for _, found, fields in broker.log.lines if found == event]
 
 
-def test_a_refusal_is_one_line_with_who_where_what_and_why(broker, client):
+def test_a_refusal_is_one_line_with_user_address_request_and_reason(broker, client):
     before = len(audit(broker, "access-refused"))
     send(client, ANN)
     (line,) = audit(broker, "access-refused")[before:]

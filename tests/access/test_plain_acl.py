@@ -186,7 +186,7 @@ def test_white_lists_are_refused(address):
         (account("topicPerms: [" + ",".join(f"t{n}=PUB" for n in range(1001)) + "]"), "more than 1000 permissions"),
     ],
 )
-def test_what_is_refused(text, why):
+def test_invalid_files_are_refused_with_a_reason(text, why):
     with pytest.raises(PlainAclError) as caught:
         read(text)
     assert why in str(caught.value)

@@ -79,7 +79,7 @@ def test_a_load_of_the_same_content_is_no_change(bench):
     assert bench.table.version == version
 
 
-def test_a_change_is_used_once_it_stands_still(bench):
+def test_a_change_is_used_once_two_polls_read_the_same(bench):
     told = []
     bench.table.on_change.append(lambda: told.append(bench.clock.mono_ms))
     bench.content = {"plain_acl.yml": accounts(account(perm="SUB"), account("other-app"))}

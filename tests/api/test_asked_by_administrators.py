@@ -75,7 +75,7 @@ def of(running):
     return running.group, running.client_id
 
 
-def test_nobody_of_that_name(own):
+def test_an_unknown_client_id_is_an_error(own):
     running = Running(own)
     with pytest.raises(BrokerError, match="not online"):
         own.admin.consumer_running_info(running.group, "somebody else")

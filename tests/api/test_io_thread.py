@@ -155,7 +155,7 @@ def test_a_forked_child_is_refused_and_may_make_its_own(own):
     assert err == ""
 
 
-def test_ctrl_c_reaches_who_waits_for_an_answer(own, heeds_ctrl_c):
+def test_ctrl_c_interrupts_a_call_that_waits_for_an_answer(own, heeds_ctrl_c):
     """Ctrl-C interrupts a call that waits for a stalled broker."""
     topic = own.topic()
     process = program(

@@ -33,7 +33,7 @@ def test_it_has_java_s_name():
     assert LitePullConsumer is PullConsumer is rmqkit.LitePullConsumer
 
 
-def test_a_new_share_is_told_of_with_all_queues_and_our_own(own, topic):
+def test_on_change_gets_all_queues_and_the_own_share(own, topic):
     told = []
     first = own.pull_consumer(consume_from="first")
     first.subscribe(topic, on_change=lambda *change: told.append(change))
@@ -83,7 +83,7 @@ def test_queues_that_are_assigned_may_be_filtered(own, topic):
     assert drain(consumer, 5) == [b"0", b"2", b"4", b"6", b"8"]
 
 
-def test_new_queues_of_a_topic_are_told_of_to_who_assigns(own):
+def test_a_listener_of_a_topic_gets_its_new_queues(own):
     topic = own.topic(queue_nums=1)
     told = []
     consumer = own.closes(PullConsumer(namesrv=own.namesrv))

@@ -166,7 +166,7 @@ def test_a_topic_that_may_not_be_created(own):
         own.producer(create_topic_key="NoSuchTopic").send(Message(own.name("nope"), b"x"))
 
 
-def test_a_refusal_tells_code_and_remark(own):
+def test_a_refusal_has_code_and_remark(own):
     topic = own.topic()
     producer = own.producer()
     queue = producer.queues(topic)[0]
@@ -226,7 +226,7 @@ def test_a_broker_is_killed_and_the_other_takes_the_messages(own):
 
 
 @pytest.mark.long
-def test_a_broker_stands_still_and_the_other_takes_the_message_in_time(own):
+def test_a_message_goes_to_the_other_broker_in_time_if_one_is_paused(own):
     """A half-open connection: the peer accepts bytes and sends none."""
     topic = own.topic()
     producer = own.producer()

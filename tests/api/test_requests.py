@@ -54,7 +54,7 @@ def test_the_face_for_asyncio(own):
     assert asyncio.run(asyncio.wait_for(main(), 40)) == [b"re: %d" % i for i in range(5)]
 
 
-def test_nobody_answers(own):
+def test_a_request_without_a_reply_times_out(own):
     topic = own.topic()
     producer = own.producer()
     with pytest.raises(RequestTimeout, match="no reply came within 300 ms"):

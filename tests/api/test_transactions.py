@@ -91,7 +91,7 @@ def test_another_producer_of_the_group_answers_for_one_that_is_gone(own):
     assert stored(own, topic) == [b"left behind"]
 
 
-def test_what_cannot_be_a_half(own):
+def test_messages_and_callbacks_that_transactions_refuse(own):
     producer = transactions(own)
     with pytest.raises(InvalidMessage, match="delay"):
         producer.send_in_transaction(Message(own.name("T"), b"x", delay_level=1), lambda message, arg: COMMIT)

@@ -36,7 +36,7 @@ def test_a_load_that_is_slower_than_the_limit_fails(ours: float, code: int, caps
     assert ("slower by more than 3 %: send" in printed) == bool(code)
 
 
-def test_one_odd_pair_decides_nothing() -> None:
+def test_one_outlier_among_the_pairs_does_not_change_the_ratio() -> None:
     found = Comparison("send", [10.0, 10.0, 20.0], [10.0, 10.0, 10.0])
     assert found.ratio == 1.0
     assert "1.000 [1.000-2.000]" in found.line()

@@ -29,12 +29,12 @@ def test_a_stage_that_one_side_never_reached_has_no_ratio():
     assert line == "| kill | master back in the route, and takes messages | 1.00 s | never | – | – | – | – | 1 / 0 |"
 
 
-def test_what_is_quicker_than_the_probe_looks_is_no_gain():
+def test_times_below_the_interval_of_the_probe_count_as_equal():
     line = row(pairs({"route": 0.001}, {"route": 0.019}), "kill", "route")
     assert "| 1.00 [1.00–1.00] |" in line
 
 
-def test_a_stage_is_told_since_the_fault_and_its_own_part_since_the_route():
+def test_a_stage_has_its_time_since_the_fault_and_since_the_change_of_the_route():
     line = row(pairs({"route": 2.0, "read": 2.5}, {"route": 1.0, "read": 2.0}), "kill", "read")
     assert "| 2.50 s | 2.00 s | 1.25 [1.25–1.25] | 0.50 s | 1.00 s | 0.50 [0.50–0.50] | 1 / 1 |" in line
 

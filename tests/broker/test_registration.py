@@ -60,7 +60,7 @@ def test_registration_is_repeated_and_ends_with_a_goodbye(make):
     assert [each.code for each in nameserver.take()] == [RequestCode.UNREGISTER_BROKER]
 
 
-def test_a_lost_name_server_is_told_everything_again(make):
+def test_a_broker_registers_in_full_after_it_lost_a_name_server(make):
     broker = make("namesrvAddr=10.9.9.1:9876")
     (nameserver,) = broker.dialled
     broker.accept(nameserver)

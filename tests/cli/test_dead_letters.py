@@ -115,7 +115,7 @@ def test_letters_of_an_ordered_group_are_not_sent_in_a_circle(up, letters):
     assert dead(up, group)["dead"] == 5
 
 
-def test_what_cannot_be_requeued(up, letters):
+def test_requeues_that_are_refused(up, letters):
     group, _topic = letters
     assert "--all" in up.error("dlq", "requeue", group, code=2)
     assert "--all" in up.error("dlq", "requeue", group, "--all", "--id", "0" * 32, code=2)

@@ -131,7 +131,7 @@ def test_list_says_which_command_finds_a_defect(kept):
         (["drill", "simulate", "--break", "nothing"], 2, "there is no defect nothing"),
     ],
 )
-def test_what_makes_no_sense_is_one_line(kept, words, code, error):
+def test_invalid_arguments_are_an_error_of_one_line(kept, words, code, error):
     done = kept.run(*words, code=code)
     assert error in done.stderr.splitlines()[-1]
 
@@ -156,7 +156,7 @@ def test_simulated_drills_with_tls_need_the_library(monkeypatch):
         command.simulate(secure=True)
 
 
-def test_simulated_drills_are_told_and_found(kept):
+def test_simulated_drills_print_their_verdict_and_find_a_defect(kept):
     assert "1 seed: 1 valid" in kept.run("drill", "simulate", "--from", "2", "--seeds", "1").stdout
     found = kept.json("drill", "simulate", "--break", "skip-delivery", "--seeds", "1")
     assert "everything-delivered" in found["found"]["broken"]

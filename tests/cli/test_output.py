@@ -21,7 +21,7 @@ def lines(columns, rows, width):
     return console.file.getvalue().splitlines()
 
 
-def test_a_clusters_status_stands_in_80_columns_unbroken():
+def test_a_clusters_status_fits_into_80_columns():
     head, _line, *rows = lines(COLUMNS, STATUS, 80)
     assert head.split() == " ".join(COLUMNS).split()
     assert len(rows) == 1
@@ -82,7 +82,7 @@ def test_a_report_without_rows_is_its_note_or_an_empty_table(capsys):
     assert capsys.readouterr() == ("name  on\n", "")
 
 
-def test_what_was_done_is_a_line_or_json(capsys):
+def test_the_result_of_a_change_is_a_line_or_json(capsys):
     output.answer({"topic": "T"}, "topic T is made", as_json=False)
     output.answer({"topic": "T"}, "topic T is made", as_json=True)
     out = capsys.readouterr().out

@@ -32,7 +32,7 @@ def test_consume_pops_prints_and_acks(up, namesrv):
 
 
 @pytest.mark.long
-def test_what_is_in_flight_and_with_whom(up, namesrv):
+def test_group_pop_lists_messages_in_flight_with_their_clients(up, namesrv):
     (sent,) = send(namesrv, "held")
     held = []
     consumer = PushConsumer(
@@ -92,7 +92,7 @@ def test_the_mode_of_a_group(up, namesrv):
         (("group", "mode", GROUP, "--share", "1"), "--share needs the mode pop"),
     ],
 )
-def test_words_that_do_not_fit(up, namesrv, words, error):
+def test_arguments_that_contradict_each_other(up, namesrv, words, error):
     assert error in up.error(*words, code=2)
 
 

@@ -29,7 +29,7 @@ def test_a_time_as_people_write_it(text, time_ms):
 
 
 @pytest.mark.parametrize("text", ["", "x", "10", "10 m", "2026", "2026-13-01", "2026-01-01T25:00", "m", "1767225600"])
-def test_what_is_no_time(text):
+def test_texts_that_are_no_time(text):
     assert parse_time(text, NOW_MS) is None
 
 

@@ -46,7 +46,7 @@ def test_an_operator_decides(up, halves):
     assert f"no transaction {first} is prepared" in again.stderr
 
 
-def test_what_cannot_be_decided(up):
+def test_outcomes_that_cannot_be_set(up):
     assert "one of --commit and --rollback" in up.run("transaction", "resolve", "F" * 32, code=2).stderr
     assert "is prepared" in up.run("transaction", "resolve", "F" * 32, "--commit", code=1).stderr
     assert "was given up" in up.run("transaction", "resume", "F" * 32, code=1).stderr

@@ -34,7 +34,7 @@ def test_a_user_is_created_at_every_master(peers):
     assert promise.result() == ["broker-a", "broker-b"]
 
 
-def test_what_is_not_named_does_not_change(peers):
+def test_fields_that_are_not_given_do_not_change(peers):
     promise = begin(peers, lambda admin: access.update_user(admin, "app", user_status="disable", broker="broker-b"))
     seen = answered(peers, promise, RequestCode.AUTH_UPDATE_USER, {})
     assert seen == [(B, {"username": "app"}, {"username": "app", "userStatus": "disable"})]

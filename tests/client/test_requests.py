@@ -77,7 +77,7 @@ def sent(peers):
     return asked, props.decode(asked.ext["i"].encode())
 
 
-def test_a_request_is_a_message_that_names_who_waits(peers):
+def test_a_request_is_a_message_that_names_its_client(peers):
     Asker(peers).ask(timeout_ms=2500)
     asked, properties = sent(peers)
     assert asked.ext["b"] == "T"
@@ -139,7 +139,7 @@ def test_a_compressed_reply_is_inflated(peers):
     assert promise.result().body == b"x" * 5000
 
 
-def test_nobody_replies(peers):
+def test_a_request_without_a_reply_fails_and_a_late_reply_is_dropped(peers):
     promise = Asker(peers).ask(timeout_ms=1000)
     asked, properties = sent(peers)
     asked.answer(0, STORED)

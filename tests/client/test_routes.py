@@ -195,7 +195,7 @@ def test_heartbeats_go_out_every_30_seconds():
     assert peers.times(BEAT, A) == 3
 
 
-def test_a_connection_that_was_made_again_is_told_at_once():
+def test_a_heartbeat_is_sent_at_once_over_a_new_connection():
     peers = Peers(routes={"T": ON_A})
     find(peers)
     peers.do(lambda: peers.client.add_producer("PG"))
@@ -287,7 +287,7 @@ def test_a_flow_goes_on_where_its_promise_is_resolved():
     assert (steps, end.result()) == ([1, 2], "end")
 
 
-def test_an_error_reaches_who_awaits_and_who_asked_to_hear_of_it():
+def test_an_error_reaches_the_awaiting_coroutine_and_the_callback():
     heard = []
 
     async def inner():

@@ -82,7 +82,7 @@ def test_port_0_lets_the_system_choose_all_three():
     assert (node.network.listen_port, node.network.vip_listen_port, node.network.ha_listen_port) == (0, 0, 0)
 
 
-def test_the_commit_log_lies_under_the_store_unless_it_is_set():
+def test_the_commit_log_is_below_the_store_by_default():
     """MessageStoreConfig.getStorePathCommitLog."""
     assert broker("storePathRootDir=/data").paths.store_path_commit_log == "/data/commitlog"
     assert broker("storePathRootDir=/data", "storePathCommitLog=/log").paths.store_path_commit_log == "/log"
@@ -547,7 +547,7 @@ def test_a_name_server_changes_its_own_live_keys():
         node.updated({"kvConfigPath": "/etc/x"})
 
 
-def test_from_values_does_not_look_at_the_machine(monkeypatch: pytest.MonkeyPatch):
+def test_from_values_reads_nothing_from_the_machine(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("NAMESRV_ADDR", "elsewhere:1")
     node = config.from_values("broker", {"storePathRootDir": "/s", "autoCreateTopicEnable": False})
     assert node.network.namesrv_addrs == ()

@@ -23,5 +23,5 @@ def test_of_several_similar_names_the_closest_is_suggested():
         ([], "there are {known}", "; there are none"),
     ],
 )
-def test_a_word_that_resembles_no_name_ends_with_the_other_text(known: list[str], otherwise: str, text: str):
+def test_without_a_similar_name_the_other_text_is_suggested(known: list[str], otherwise: str, text: str):
     assert suggest("xyz", known, otherwise) == text

@@ -106,7 +106,7 @@ def test_another_machine_may_only_look(script, brokers):
     assert brokers.asked == []
 
 
-def test_another_machine_that_may_ask_is_not_told_what_stands_in_a_file(brokers):
+def test_an_error_sent_to_another_machine_does_not_quote_a_file(brokers):
     script = container(brokers, remote_update=True)
     client = script.connect(peer="10.0.0.9:5000")
     client.conn.local = Address("10.0.0.1", 10811)
@@ -126,7 +126,7 @@ def test_changes_at_a_time_have_a_limit(script, brokers):
     assert len(brokers.asked) == CHANGES_MAX
 
 
-def test_what_a_container_tells_of_itself(script):
+def test_the_runtime_info_and_settings_of_a_container(script):
     client = script.connect()
     table = client.ask(RequestCode.GET_BROKER_RUNTIME_INFO, {}).json["table"]
     assert json.loads(table["containerBrokers"])[0] == {

@@ -72,7 +72,7 @@ def test_brokers_come_and_go_and_the_others_go_on(shell, container, ask):
         assert not (container.folder / name / "store" / "abort").exists()
 
 
-def test_what_cannot_be_added_is_told_and_nobody_else_notices(container, ask, tmp_path):
+def test_a_broker_that_cannot_be_added_is_reported_and_the_others_serve_on(container, ask, tmp_path):
     a = container.config("a", 0)
     container.start(a)
 

@@ -184,7 +184,7 @@ def test_a_relative_path_does_not_leave_the_folder(disks: DiskLab, path: str):
         disk.write(path, 0, [b"x"])
 
 
-def test_usage_tells_of_the_file_system(disks: DiskLab):
+def test_usage_is_that_of_the_file_system(disks: DiskLab):
     disk = disks.open()
     usage = disk.usage("not/there/yet")
     assert usage.total > 0
@@ -236,7 +236,7 @@ def test_a_sync_of_an_absent_file_fails(disks: DiskLab):
     assert isinstance(later(disks, disk, "sync", "nope"), FileNotFoundError)
 
 
-def test_a_failed_sync_fails_for_all_who_wait_and_for_good(disks: DiskLab):
+def test_a_failed_sync_fails_all_its_waiters_and_all_later_syncs(disks: DiskLab):
     disk = disks.open()
     disk.write("f", 0, [b"x"])
     disk.write("other", 0, [b"x"])
@@ -400,7 +400,7 @@ def _answer(lab: DiskLab, disk: Any, step: str, path: str, position: int, size: 
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_both_disks_tell_the_same_story(tmp_path: Any, monkeypatch: pytest.MonkeyPatch, seed: int):
+def test_both_disks_give_the_same_results(tmp_path: Any, monkeypatch: pytest.MonkeyPatch, seed: int):
     real = OsDiskLab(tmp_path, monkeypatch)
     try:
         told = random_story(real, seed)

@@ -348,7 +348,7 @@ def test_duties_run_when_they_are_due(net: NetLab):
     assert len(ran) == 4
 
 
-def test_last_words_of_a_node_that_stops_arrive(net: NetLab):
+def test_bytes_that_a_node_sends_while_it_stops_arrive(net: NetLab):
     def say_bye(node: Any) -> None:
         for conn in node.opens:
             node.outbox.send(conn, b"bye")

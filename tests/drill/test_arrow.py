@@ -75,7 +75,7 @@ def test_an_empty_history_has_no_rows(tmp_path):
         assert (found.rows, found.last_ms, len(found)) == ([], 0, 0)
 
 
-def test_what_is_no_history_is_said(tmp_path):
+def test_an_invalid_history_is_an_error(tmp_path):
     pq.write_table(pa.table({"op": [1]}), tmp_path / "history.parquet")
     with pytest.raises(ValueError, match="it has no column client"):
         rows.dataset(tmp_path / "history.parquet")

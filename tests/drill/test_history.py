@@ -50,7 +50,7 @@ def test_a_line_that_is_no_row_is_named(tmp_path, line):
         read_lines(tmp_path / "h.jsonl")
 
 
-def test_a_story_has_all_of_a_message_between_the_events():
+def test_the_story_has_all_rows_of_a_message_and_the_events():
     story = whole().history.story("b")
     assert [row.kind for row in story if row.key == "b"] == ["send", "deliver", "read", "read"]
     assert names.FAULT_BEGINS in [row.key for row in story]

@@ -41,7 +41,7 @@ def test_a_plan_survives_json():
 @pytest.mark.parametrize(
     ("content", "told"), [({"sped": 1}, "no field 'sped'"), ({"writers": 0}, "writers = 0"), ({"fault_ms": -1}, "negative")]
 )
-def test_what_makes_no_sense_is_refused(content, told):
+def test_invalid_plans_are_refused(content, told):
     with pytest.raises(PlanError, match=told):
         Plan.from_json(content)
 

@@ -34,7 +34,7 @@ def test_there_is_something_to_hold():
     assert {"rmqkit.drill.engine", "rmqkit.drill.history", "rmqkit.drill.promises.survival"} <= {each.name for each in PURE}
 
 
-def test_what_nodes_load_names_all_there_is():
+def test_the_module_that_nodes_load_names_every_fault_and_promise():
     """Every node loads `rmqkit.drill.plugin`, so it contains only names."""
     assert list(plugin.rmqkit_faults()) == list(FAULTS)
     assert list(plugin.rmqkit_promises()) == list(PROMISES)

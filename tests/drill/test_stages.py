@@ -120,7 +120,7 @@ def test_a_lock_of_the_master_is_no_takeover_while_its_slave_is_broken():
     assert gap_ms(hand.history) == 202
 
 
-def test_known_in_the_group_says_who_is_left():
+def test_the_row_known_in_the_group_has_the_remaining_ids():
     known = next(row for row in told().history.events if row.key == names.ANNOUNCED)
     assert known.value == f"{SLAVE} sees broker ids 1 alive"
 
@@ -151,7 +151,7 @@ def verdict(hand):
     return verdict_of(hand.history, checked, node=MASTER, proof="gone", why="")
 
 
-def test_what_drills_are_compared_by_has_stages_and_what_came_again():
+def test_the_compared_figures_have_stages_and_redelivered_messages():
     hand = told().deliver("a", 0, at_ms=1_600)
     found = measured(hand.history, verdict(hand))
     assert found["fault → lock granted, s"] == 0.202

@@ -192,7 +192,7 @@ def test_forged_logs_do_not_end_a_follower(seed: int) -> None:
     "names",
     [{"sender": "n0"}, {"sender": "n9"}, {"sender": ""}, {"receiver": "n1"}, {"group": "other"}, {"group": "a\nb"}],
 )
-def test_messages_of_strangers_are_refused(leader: LeaderScript, names: dict[str, str]) -> None:
+def test_messages_from_outside_the_group_are_refused(leader: LeaderScript, names: dict[str, str]) -> None:
     content = encode_message(RaftMessage(MessageKind.APPEND_REPLY, "n1", "n0", 1), group_number(("n0", "n1", "n2")))
     assert leader.tell_bytes(content, **names) == CONTROLLER_INVALID_REQUEST
     other_group = encode_message(RaftMessage(MessageKind.APPEND, "n1", "n0", 7), group_number(("n0", "n1")))

@@ -281,7 +281,7 @@ def test_settings_are_changed_from_the_own_machine(node: Script[Any], peer: str)
     assert client.ask(update_code(node), {}, live_line(node).encode()).code == 0
 
 
-def test_the_node_may_be_told_to_take_settings_from_elsewhere():
+def test_remote_config_update_enable_accepts_settings_from_another_machine():
     script = Script(broker_of("remoteConfigUpdateEnable=true"))
     script.turn()
     client = script.connect(peer="192.0.2.7:50000")

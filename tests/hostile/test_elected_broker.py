@@ -95,7 +95,7 @@ def test_garbage_ends_the_connection(rig: Rig) -> None:
     rig.check()
 
 
-def test_strangers_that_come_and_go_leave_nothing(rig: Rig) -> None:
+def test_unknown_slaves_that_connect_and_leave_are_not_kept(rig: Rig) -> None:
     """Each is about to join until the controllers refuse it; a master keeps none of them."""
     for broker_id in (50, 51, 2**40, 2**63 - 1):
         rig.say(hello(broker_id), encode_epoch_report(rig.end))
@@ -121,7 +121,7 @@ def test_forged_pushes_change_nothing(rig: Rig) -> None:
     rig.check()
 
 
-def test_the_epochs_are_shown_to_whom_asks(rig: Rig) -> None:
+def test_the_epochs_are_shown_to_any_peer(rig: Rig) -> None:
     for body in (b"", b"[]", b"\xff" * 1000):
         assert rig.group.ask(rig.master, RequestCode.GET_BROKER_EPOCH_CACHE, None, body).code == 0
     rig.check()

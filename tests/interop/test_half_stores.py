@@ -42,7 +42,7 @@ def place(tmp_path: Path) -> Iterator[Place]:
 
 @pytest.mark.interop_full
 @pytest.mark.parametrize(("first", "second"), [("rmqkit", "apache"), ("apache", "rmqkit")])
-def test_what_is_undecided_is_asked_by_the_other_broker(place: Place, first: str, second: str) -> None:
+def test_undecided_halves_are_checked_by_the_other_broker(place: Place, first: str, second: str) -> None:
     asked: set[str] = set()
     answers: dict[str, TransactionState] = {}
 

@@ -306,7 +306,7 @@ def test_names_that_peers_choose_are_escaped(make: MakeScript):  # noqa: F811
     assert not [name for name, _ in found if name == "rocketmq_fake"]
 
 
-def test_a_name_server_tells_of_its_tables():
+def test_the_metrics_of_a_name_server_have_its_tables():
     from tests.metrics.test_http import served
 
     driver: Driver = served()
@@ -326,7 +326,7 @@ def test_response_codes_that_clients_make_up_are_one_series(make: MakeScript):  
     assert [(labels[2], counts[0]) for labels, (counts, _) in latency.samples()] == [("other", 50), ("success", 1)]
 
 
-def test_what_is_beyond_the_allowed_series_is_summed_up_piece_by_piece():
+def test_series_beyond_the_limit_are_summed_up_piece_by_piece():
     seen = []
 
     def samples_of(node):

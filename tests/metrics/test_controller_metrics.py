@@ -9,7 +9,7 @@ from tests.metrics.test_broker_metrics import samples, scrape, value
 SET = {"cluster": "DefaultCluster", "broker_set": "broker-a"}
 
 
-def test_a_controller_tells_of_itself_and_of_its_sets(make: Make):
+def test_the_metrics_of_a_controller_have_its_role_and_its_sets(make: Make):
     script = make(metricsExporterType="PROM")
     script.pair()
     found = samples(scrape(script))

@@ -43,7 +43,7 @@ def test_clients_of_any_version_see_it(ns: NameServerScript, asker: int):
     assert answer.json["brokerDatas"][0]["brokerAddrs"] == {"0": FIRST}
 
 
-def test_who_looks_for_members_sees_real_ids(ns: NameServerScript):
+def test_requests_for_members_get_the_real_ids(ns: NameServerScript):
     """RouteInfoManager.pickupTopicRouteData (SYNC_BROKER_MEMBER_GROUP_PREFIX),
     getBrokerMemberGroup, getAllClusterInfo."""
     admin = Admin(ns)

@@ -115,7 +115,7 @@ def test_missing_fields(filled: NameServerScript, code: int):
 
 @pytest.mark.parametrize("code", sorted(set(CODES) - BODILESS))
 @pytest.mark.parametrize("body", ODD_BODIES, ids=lambda body: body[:30])
-def test_odd_bodies(filled: NameServerScript, code: int, body: bytes):
+def test_malformed_bodies(filled: NameServerScript, code: int, body: bytes):
     before = state(filled)
     client = filled.connect()
     answer = client.ask(code, FIELDS, body)

@@ -85,6 +85,6 @@ def test_an_empty_update_is_no_error(ns: NameServerScript):
     assert ns.disk.files == {}
 
 
-def test_what_was_set_without_effect_is_said_once(make_ns: Make):
+def test_a_setting_without_effect_is_logged_once(make_ns: Make):
     ns = make_ns(unRegisterBrokerQueueCapacity=10)
     assert ns.log.events("warning") == ["setting-without-effect"]

@@ -67,7 +67,7 @@ def test_the_master_is_somewhere_else(ns: NameServerScript):
     assert notices(ns) == {FIRST: notice | {"offlineBrokerAddr": MASTER, "haBrokerAddr": "10.0.0.9:10912"}}
 
 
-def test_what_says_nothing(ns: NameServerScript):
+def test_changes_that_cause_no_notice(ns: NameServerScript):
     master, first, second = register(ns, 0, 1, 2)
     register(ns, 0, 1, 2)
     second.unregister()
@@ -77,7 +77,7 @@ def test_what_says_nothing(ns: NameServerScript):
     assert notices(ns) == {}
 
 
-def test_who_left_together_are_told_once_and_not_themselves(ns: NameServerScript):
+def test_brokers_that_left_together_cause_one_notice_to_the_others(ns: NameServerScript):
     """Both registered on one connection: the second is not dialled with a notice of the first."""
     (master,) = register(ns, 0)
     Broker(ns, broker_id=1, acting=True, client=master.client).register("T1", "T2")
@@ -86,7 +86,7 @@ def test_who_left_together_are_told_once_and_not_themselves(ns: NameServerScript
     assert list(notices(ns)) == [SECOND]
 
 
-def test_who_is_silent_is_told_of_to_the_rest(ns: NameServerScript):
+def test_a_broker_without_heartbeats_is_announced_to_the_rest_of_its_group(ns: NameServerScript):
     Broker(ns, acting=True, heartbeatTimeoutMillis="10000").register("T1", "T2")
     register(ns, 1)
     ns.advance(20_000)
@@ -94,7 +94,7 @@ def test_who_is_silent_is_told_of_to_the_rest(ns: NameServerScript):
 
 
 @pytest.mark.parametrize("acting", [False, None])
-def test_a_group_without_acting_master_is_told_who_comes(ns: NameServerScript, acting: bool | None):
+def test_a_group_without_acting_master_gets_a_notice_of_a_new_broker(ns: NameServerScript, acting: bool | None):
     """RouteInfoManager.registerBroker always notifies; notifyMinBrokerIdChanged(Map) checks
     isEnableActingMaster."""
     master, _ = register(ns, 0, 1, acting=acting)
@@ -104,7 +104,7 @@ def test_a_group_without_acting_master_is_told_who_comes(ns: NameServerScript, a
     assert list(notices(ns)) == [FIRST]
 
 
-def test_each_group_hears_of_its_own(ns: NameServerScript):
+def test_each_group_gets_its_own_notices(ns: NameServerScript):
     register(ns, 0, 1)
     other = Broker(ns, "broker-b", address="127.0.0.1:20911", acting=True)
     other.register("T1", "T2")
@@ -125,7 +125,7 @@ def test_off_until_it_is_asked_for(make_ns: Make):
     assert set(notices(ns)) == {FIRST, SECOND}
 
 
-def test_one_connection_to_each_that_stays_and_none_to_who_left(ns: NameServerScript):
+def test_one_connection_to_each_remaining_broker_and_none_to_one_that_left(ns: NameServerScript):
     register(ns, 2, 1)
     notices(ns)
     (master,) = register(ns, 0)

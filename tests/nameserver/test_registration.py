@@ -11,26 +11,26 @@ from tests.nameserver.conftest import Make, NameServerScript
 from tests.nameserver.peers import Admin, Broker, register_body, topic, topic_table, version
 
 
-def test_master_is_told_no_master(ns: NameServerScript):
+def test_the_answer_to_a_master_names_no_master(ns: NameServerScript):
     """RouteInfoManager.registerBroker, DefaultRequestProcessor.registerBroker: only brokers with an
     id above 0 get addresses."""
     answer = Broker(ns).register("T1", "T2")
     assert (answer.code, answer.ext, answer.body, answer.remark) == (0, {}, b"", None)
 
 
-def test_slave_is_told_its_master(ns: NameServerScript):
+def test_the_answer_to_a_slave_names_its_master(ns: NameServerScript):
     """RouteInfoManager.registerBroker, the last part: haServerAddr and masterAddr."""
     Broker(ns).register("T1", "T2")
     answer = Broker(ns, broker_id=1).register("T1", "T2")
     assert answer.ext == {"masterAddr": "127.0.0.1:10911", "haServerAddr": "127.0.0.1:10912"}
 
 
-def test_slave_without_master_is_told_nothing(ns: NameServerScript):
+def test_the_answer_to_a_slave_without_master_is_empty(ns: NameServerScript):
     answer = Broker(ns, broker_id=1).register("T1", "T2")
     assert (answer.code, answer.ext) == (0, {})
 
 
-def test_rule_1_a_broker_that_does_not_speak_of_acting_masters_is_never_a_prime_slave(ns: NameServerScript):
+def test_rule_1_a_broker_without_the_field_for_acting_masters_is_never_a_prime_slave(ns: NameServerScript):
     """RouteInfoManager.registerBroker: isOldVersionBroker."""
     Broker(ns, broker_id=1, acting=None).register("T1", "T2")
     assert Admin(ns).topics() == set()
@@ -257,7 +257,7 @@ def test_a_broker_that_is_alone_may_change_its_cluster(ns: NameServerScript):
     assert admin.route("T1")["brokerDatas"][0]["cluster"] == "Other"
 
 
-def test_registration_tells_ordered_topics(make_ns: Make):
+def test_the_answer_to_a_registration_has_the_ordered_topics(make_ns: Make):
     """DefaultRequestProcessor.registerBroker: returnOrderTopicConfigToBroker.
 
     The topics come from the KV namespace ORDER_TOPIC_CONFIG.

@@ -56,7 +56,7 @@ def test_a_broker_is_unregistered_by_its_address(ns: NameServerScript):
     assert admin.addresses("T1") == {}
 
 
-def test_what_comes_late_by_a_connection_given_up_takes_nobody_out(ns: NameServerScript):
+def test_late_requests_of_an_abandoned_connection_remove_no_broker(ns: NameServerScript):
     """A one-way partition delays a registration and the end of its connection; a new registration
     arrives first."""
     admin, old, new = Admin(ns), Broker(ns), Broker(ns)
@@ -164,7 +164,7 @@ def test_signs_of_life(ns: NameServerScript, sign: str):
     assert Admin(ns).addresses("T1") != {}
 
 
-def test_a_heartbeat_of_a_stranger_is_answered_and_changes_nothing(ns: NameServerScript):
+def test_a_heartbeat_of_an_unregistered_broker_is_answered_and_changes_nothing(ns: NameServerScript):
     """DefaultRequestProcessor.brokerHeartbeat."""
     assert Broker(ns).heartbeat().code == 0
     assert Admin(ns).cluster_info()["brokerAddrTable"] == {}

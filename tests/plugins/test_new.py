@@ -145,7 +145,7 @@ def test_the_command_says_what_it_wrote_and_what_comes_next(tmp_path, monkeypatc
         ("send", "commands", "a command called send already exists: rmqkit.cli.data.send"),
     ],
 )
-def test_what_cannot_be_made_is_said(tmp_path, name, hook, says):
+def test_invalid_names_and_hooks_are_errors(tmp_path, name, hook, says):
     with pytest.raises(plugin_new.UsageError) as caught:
         plugin_new.make(name, hook, tmp_path)
     assert says in str(caught.value)

@@ -35,6 +35,6 @@ def test_text_is_read_as_the_schema_says(tmp_path):
         ({"deep": "perhaps"}, "config: plugin.box.deep = perhaps: Expected `bool`"),
     ],
 )
-def test_what_it_does_not_take_is_one_line(settings, words):
+def test_invalid_settings_are_an_error_of_one_line(settings, words):
     with pytest.raises(ConfigError, match=f"^{re.escape(words)}"):
         read_settings("box", settings, Box)

@@ -112,7 +112,7 @@ def test_an_open_connection_is_not_dialled_again(script):
 
 
 @pytest.mark.parametrize("answered", [True, False])
-def test_what_came_with_a_call_is_let_go_when_it_ends(script, answered):
+def test_the_data_of_a_call_is_released_when_it_ends(script, answered):
     """Not only at its timeout: a peer could fill our memory by closing connections."""
 
     class Body:

@@ -142,7 +142,7 @@ def test_one_direction(pair: Pair):
     pair.until(lambda: pair.near.got(pair.conn) == b"backmore")
 
 
-def test_what_no_rule_covers_passes(pair: Pair):
+def test_traffic_without_a_rule_passes(pair: Pair):
     pair.near.dial(Address(HOST, pair.other_port))
     pair.until(lambda: len(pair.far.opens) == 2)
     other = pair.far.opens[1]
@@ -216,7 +216,7 @@ def test_an_end_of_the_peer_is_seen_after_the_healing(pair: Pair):
 
 
 @pytest.mark.parametrize("how", ["close", "abort"])
-def test_an_end_of_ours_is_not_told_before_the_healing(pair: Pair, how: str):
+def test_the_end_of_a_connection_is_not_seen_before_the_healing(pair: Pair, how: str):
     pair.isolate()
     pair.far_sends(b"last words")
     pair.turns(3)
@@ -281,7 +281,7 @@ def test_what_is_sent_into_the_cut_keeps_a_connection_from_being_idle(make_pair:
 # --- new connections
 
 
-def test_nobody_is_accepted_and_who_still_waits_is_afterwards(pair: Pair):
+def test_connections_are_accepted_only_after_the_healing(pair: Pair):
     pair.isolate(tag="toy")
     late = pair.near.dial(Address(HOST, pair.port), send=b"late")
     pair.turns(10)
@@ -402,7 +402,7 @@ def test_only_its_user_can_open_it(pair: Pair):
         (b'{"do":"heal","extra":1}', "extra"),
     ],
 )
-def test_what_is_wrong_changes_nothing(pair: Pair, line: bytes, why: str):
+def test_an_invalid_request_changes_nothing(pair: Pair, line: bytes, why: str):
     answer = json.loads(pair.drill.answer(line))
     assert answer["ok"] is False
     assert why in answer["error"]
@@ -419,7 +419,7 @@ def test_an_id_is_given_once_and_isolations_have_a_limit(pair: Pair):
     assert pair.ask(do="status") == {"ok": True, "isolations": []}
 
 
-def test_rules_are_told_as_they_were_asked(pair: Pair):
+def test_rules_are_returned_as_they_were_sent(pair: Pair):
     rules = [
         {"peer": "10.0.0.1:10911", "tag": "ha", "direction": "in", "spare": [{"port": 5}, {"peer": ":7"}]},
         {"peer": "10.0.0.1"},
@@ -482,7 +482,7 @@ def test_a_line_that_is_too_long_is_refused_and_ends_the_connection(pair: Pair):
         asking.sock.close()
 
 
-def test_who_asks_without_reading_is_left(pair: Pair):
+def test_a_peer_that_asks_without_reading_is_disconnected(pair: Pair):
     asking = Asking(pair)
     line = b'{"do":"status"}\n'
 

@@ -134,7 +134,7 @@ def test_a_line_is_one_line_whatever_a_peer_put_in_it(tmp_path: Path):
     assert json.loads(line)["fields"] == {"name": evil}
 
 
-def test_a_story_is_lines_in_text_and_one_object_in_json(tmp_path: Path):
+def test_a_failure_report_is_lines_in_text_and_one_object_in_json(tmp_path: Path):
     for log_format in ("text", "json"):
         made = sink(tmp_path / log_format, log_format=log_format)
         made.write_story("n", "Traceback:\n  here\n")
@@ -181,7 +181,7 @@ def test_a_rotation_that_fails_goes_on_in_the_same_file(tmp_path: Path, monkeypa
     assert lines_of(tmp_path, "log.1", "log") == list(range(22))
 
 
-def test_a_file_that_cannot_be_opened_anew_keeps_the_old_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_if_a_new_log_file_cannot_be_opened_the_old_one_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     made = sink(tmp_path / "log", size_max=200, kept=2)
     log = NodeLog(made, "n")
     log.info("event", number=0)

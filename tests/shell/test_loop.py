@@ -99,7 +99,7 @@ def test_a_posted_function_ends_in_a_whole_turn(lab: LoopLab):
         assert sock.recv(100) == b"posted"
 
 
-def test_the_clock_stands_still_within_a_turn_and_follows_time(lab: LoopLab):
+def test_the_clock_is_constant_within_a_turn_and_follows_time(lab: LoopLab):
     node = lab.host(Toy)
     seen: list[tuple[int, int]] = []
     for _ in range(3):
@@ -339,7 +339,7 @@ def test_ipv6(lab: LoopLab):
     assert str(conn.peer) == f"[::1]:{port}"
 
 
-def test_ipv4_peers_of_a_listener_on_every_address_look_like_ipv4(lab: LoopLab):
+def test_ipv4_peers_of_a_listener_on_every_address_have_ipv4_addresses(lab: LoopLab):
     node = lab.host(Toy)
     try:
         port = lab.loop.listen(node, "toy", "::", 0)
@@ -386,7 +386,7 @@ def test_a_port_can_be_used_again_at_once(lab: LoopLab):
 # --- life
 
 
-def test_run_ends_when_every_node_has_stopped_and_last_words_go_out(make_lab: LabMaker, tmp_path: Any):
+def test_run_ends_when_every_node_has_stopped_and_their_last_bytes_are_sent(make_lab: LabMaker, tmp_path: Any):
     body = pattern(8 << 20)
 
     class Server(Toy):

@@ -107,7 +107,7 @@ def test_a_node_is_added_to_a_loop_that_runs_and_removed_again(rig: Rig) -> None
     assert echoed(rig, again, b"again") == b"again"
 
 
-def test_what_a_removed_node_was_dialling_ends(rig: Rig) -> None:
+def test_the_dials_of_a_removed_node_end(rig: Rig) -> None:
     server = rig.add("server")
     caller = rig.add("caller", Toy)
     made = caller.node.dial(Address("127.0.0.1", server.started.ports["toy"]))

@@ -41,7 +41,7 @@ def test_an_idle_node_sleeps_at_once(monkeypatch):
     assert epoll.timeouts == [-1, 0.25]
 
 
-def test_after_events_it_looks_before_it_sleeps(monkeypatch):
+def test_after_events_it_polls_without_waiting_before_it_sleeps(monkeypatch):
     epoll = Looked(1, 3)
     polled = poller(monkeypatch, epoll)
     assert polled.poll(1000)
@@ -51,7 +51,7 @@ def test_after_events_it_looks_before_it_sleeps(monkeypatch):
     assert epoll.timeouts == [1.0, 0, 0, 0, 0, 0, 1.0, 1.0]
 
 
-def test_a_turn_that_may_not_wait_looks_once(monkeypatch):
+def test_a_turn_that_may_not_wait_polls_once(monkeypatch):
     epoll = Looked(1)
     polled = poller(monkeypatch, epoll)
     assert polled.poll(0)
@@ -79,7 +79,7 @@ class Always:
         return [(7, READ)] if timeout_s or self.helps else []
 
 
-def test_looks_that_never_help_are_left_out_but_for_a_try_now_and_then(monkeypatch):
+def test_polls_without_waiting_that_find_nothing_are_left_out_except_for_a_rare_try(monkeypatch):
     epoll = Always()
     polled = poller(monkeypatch, epoll)  # type: ignore[arg-type]
     for _ in range(CREDIT_MAX + 1):
@@ -90,7 +90,7 @@ def test_looks_that_never_help_are_left_out_but_for_a_try_now_and_then(monkeypat
     assert epoll.looks == 3 * 3, "three looks, three times"
 
 
-def test_looks_that_help_again_come_back(monkeypatch):
+def test_polls_without_waiting_resume_once_they_find_events(monkeypatch):
     epoll = Always()
     polled = poller(monkeypatch, epoll)  # type: ignore[arg-type]
     for _ in range(CREDIT_MAX + 1):

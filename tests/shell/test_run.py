@@ -63,7 +63,7 @@ def test_the_lifeline_ends_a_child_whose_parent_is_gone(start: Start):
     assert child.wait() == 1
 
 
-def test_an_exception_out_of_a_node_is_told_with_its_story(start: Start):
+def test_an_exception_out_of_a_node_is_logged_with_its_last_log_lines(start: Start):
     child = start("broken")
     with child.connect(child.port()) as sock:
         sock.sendall(b"12345")

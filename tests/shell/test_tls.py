@@ -105,7 +105,7 @@ def test_an_enforcing_listener_serves_tls_and_nothing_else(make: Make):
     assert len(rig.tls.handshakes) == 0
 
 
-def test_a_permissive_listener_tells_by_the_first_byte(make: Make):
+def test_a_permissive_listener_decides_by_the_first_byte(make: Make):
     rig = make(mode="permissive")
     silent, plain = rig.connect(), rig.connect()
     rig.echo(plain, b"\x00\x00\x00\x40 a frame")

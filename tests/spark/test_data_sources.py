@@ -76,7 +76,7 @@ def test_json_bodies_are_columns(spark, own, orders):
     assert sorted(row.id for row in named.collect() if row.id is not None) == [0, 1, 2, 3, 4, 5, 6, 8, 9]
 
 
-def test_mistakes_are_told_in_words(spark, own, orders):
+def test_mistakes_have_readable_messages(spark, own, orders):
     with pytest.raises(Exception, match="option subscribee is not known; did you mean subscribe"):
         load(spark, own, orders, subscribee="x")
     with pytest.raises(Exception, match="there is no topic nothing-at-all"):

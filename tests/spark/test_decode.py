@@ -186,7 +186,7 @@ def test_no_records_and_no_columns():
     assert record_batch(*laid_out([plain(), plain()]), [], {}).num_rows == 2
 
 
-def test_a_choice_without_body_and_properties_does_not_look_at_them():
+def test_body_and_properties_that_were_not_chosen_are_not_read():
     broken = bytearray(plain())
     broken[88 + 4] = 127  # the topic's length: it exceeds the record
     head_only = [name for name in COLUMNS if name not in ("topic", "message_id", "keys", "tags", "properties", "body")]

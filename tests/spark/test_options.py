@@ -109,7 +109,7 @@ def test_name_servers(monkeypatch):
     assert "option namesrv: " in refused(namesrv="no-port")
 
 
-def test_offsets_are_words_or_json():
+def test_offsets_are_earliest_latest_or_json():
     json = '{"T": {"a": {"0": 23, "1": -2, "2": -1}}}'
     expected = {QueueKey("T", "a", 0): 23, QueueKey("T", "a", 1): -2, QueueKey("T", "a", 2): -1}
     assert stream(startingOffsets=json).starting_offsets == expected

@@ -30,7 +30,7 @@ def test_local_masters_get_addresses_and_folders_of_this_machine(monkeypatch):
     assert not {"spark.driver.host", "spark.sql.warehouse.dir", "spark.sql.shuffle.partitions"} & set(remote)
 
 
-def test_what_is_given_overrides_what_is_set(monkeypatch):
+def test_given_settings_override_the_defaults(monkeypatch):
     monkeypatch.delenv(sessions.GATEWAY, raising=False)
     found = sessions._settings({"spark.ui.enabled": "true", "spark.master": "local[3]", JAVA_OPTIONS: "-Xss4m"})
     assert (found["spark.ui.enabled"], found["spark.master"]) == ("true", "local[3]")
@@ -106,7 +106,7 @@ def test_a_driver_that_cannot_listen_has_a_session_all_the_same(spark, monkeypat
     assert session() is spark
 
 
-def test_what_is_missing_is_named(monkeypatch):
+def test_a_missing_pyspark_is_named(monkeypatch):
     monkeypatch.setattr(sessions, "find_spec", lambda name: None if name == "pyspark" else object())
     with pytest.raises(SparkMissing, match=r"^pyspark is not installed: pip install 'rmqkit\[spark\]'$"):
         session()

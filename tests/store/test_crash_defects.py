@@ -202,7 +202,7 @@ def test_a_defect_of_the_recovery_is_found(recovery, life, begin, kind, found, m
     check_finds(work, begin, kind, found, make=None)
 
 
-def test_a_recovery_that_does_not_look_at_the_body_is_found():
+def test_a_recovery_that_does_not_check_the_body_is_found():
     def make(parts):
         return MappedEngine(
             parts,

@@ -70,7 +70,7 @@ def test_the_interval_is_live():
     assert world.engine.offset_synced == world.engine.offset_written
 
 
-def test_those_who_ask_while_a_sync_runs_share_the_next():
+def test_requests_during_a_sync_share_the_next_one():
     world = world_of()
     world.disk.sync_us = (50_000, 50_001)
     syncs = Syncs(world)

@@ -70,7 +70,7 @@ def test_a_run_is_read_as_its_messages_one_by_one(seed, monkeypatch):
         assert run._replace(buffers=()) == loop._replace(buffers=())
 
 
-def test_a_filter_looks_at_a_bounded_number_of_entries():
+def test_a_filter_reads_a_bounded_number_of_entries():
     """max(maxFilterMessageSize, maxMsgNums × 20) / 20 entries."""
     world = world_of(pull={"max_filter_message_size": 100})
     fill(world, 40)

@@ -64,7 +64,7 @@ def remove(world: StoreWorld, *paths: str) -> None:
         ["index"],
     ],
 )
-def test_what_is_missing_is_made_again(paths, stop):
+def test_missing_files_are_rebuilt(paths, stop):
     world, held = filled(stop=stop)
     remove(world, *paths)
     check(world, held)
@@ -160,7 +160,7 @@ def test_an_index_that_is_switched_off_is_left_alone():
         assert len(engine.query("A", key, count_max=9, begin_ms=0, end_ms=FOREVER_MS).buffers) == 1
 
 
-def test_nothing_may_be_put_or_told_while_recovering():
+def test_no_put_is_accepted_while_recovering():
     world, _ = filled(stop=False)
     world.engine.start()
     assert not world.engine.ready

@@ -88,7 +88,7 @@ def test_other_hours_are_left_alone():
     assert len(names(world)) == 4
 
 
-def test_a_look_removes_a_batch_one_file_at_a_time():
+def test_a_check_removes_a_batch_one_file_at_a_time():
     world = world_of(
         9,
         delete_when=every_hour(),

@@ -278,7 +278,7 @@ def test_damage_in_front_of_the_last_known_record_is_refused(stop):
         world.start()
 
 
-def test_a_cut_is_told_before_it_is_made():
+def test_a_truncation_is_logged_before_it_is_made():
     """The warning is logged first, so a process killed while it clears the bytes has logged it."""
     world, starts = killed_world()
     world.folder.files[LOG].write(starts[3] + 88, b"X")

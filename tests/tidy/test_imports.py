@@ -110,7 +110,7 @@ def _not_allowed(module: Module) -> Iterator[str]:
             yield f"{module.path}:{line} imports {name}"
 
 
-def test_what_is_shipped_needs_nothing_that_is_not():
+def test_the_shipped_package_imports_neither_tests_nor_tools():
     none(
         f"{module.path}:{line} imports {name}"
         for module in modules()

@@ -1,5 +1,6 @@
 """Files and modules named in a text exist, so a reader can find them."""
 
+import ast
 import re
 from functools import cache
 
@@ -37,6 +38,42 @@ def unknown_names(text: str) -> list[str]:
         if not modules and f"{path}/{last}" not in folders:
             found.append(name)
     return found
+
+
+#: a line of the list of modules in a package's docstring: `name  text`, `a, b  text`, `name/  text`
+MODULE_LINE = re.compile(r"^ {0,4}([a-z_]\w*(?:/|\.py)?(?:, [a-z_]\w*)*) {2,}\S", re.MULTILINE)
+#: modules that need no line: each package registers its built-in plug-ins in one of this name
+NOT_LISTED = {"plugin"}
+#: packages whose heads name the main modules only
+SELECTIVE = {"sim"}
+
+
+def listing_faults(listed: list[str], modules: set[str]) -> list[str]:
+    """Compare the modules that a package's docstring lists with those that the package has."""
+    names = {each.strip().rstrip("/").removesuffix(".py") for line in listed for each in line.split(",")}
+    missing = [f"lists {name}, which is not there" for name in sorted(names - modules)]
+    return missing + [f"does not list {name}" for name in sorted(modules - names - NOT_LISTED)]
+
+
+def test_package_heads_list_their_modules():
+    faults = []
+    for path in sorted((ROOT / "rmqkit").rglob("__init__.py")):
+        listed = MODULE_LINE.findall(ast.get_docstring(ast.parse(path.read_text())) or "")
+        if len(listed) > 1:
+            modules = {each.stem for each in path.parent.glob("*.py")} - {"__init__"}
+            modules |= {each.parent.name for each in path.parent.glob("*/__init__.py")}
+            found = listing_faults(listed, modules)
+            if path.parent.name in SELECTIVE:
+                found = [fault for fault in found if fault.startswith("lists")]
+            faults += [f"{path.relative_to(ROOT)} {fault}" for fault in found]
+    assert not faults, "\n".join(faults)
+
+
+def test_a_module_that_a_package_head_lacks_is_found():
+    assert listing_faults(["node", "one, two", "gone"], {"node", "one", "two", "new", "plugin"}) == [
+        "lists gone, which is not there",
+        "does not list new",
+    ]
 
 
 def test_texts_name_files_and_modules_that_exist():

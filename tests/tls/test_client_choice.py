@@ -25,7 +25,7 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-def test_without_anything_a_client_speaks_plain_text():
+def test_without_settings_a_client_uses_plain_text():
     assert choose_tls(None) is None
     assert choose_tls(False) is None
 

@@ -164,7 +164,7 @@ def test_a_changed_certificate_is_used_for_new_connections(own_certificates: Cer
     assert polled(tls, log, 5) == []
 
 
-def test_files_are_read_when_they_stand_still(own_certificates: Certificates):
+def test_files_are_read_once_two_polls_find_them_unchanged(own_certificates: Certificates):
     tls, log = own_certificates.node(), ScriptLog()
     for _ in range(3):
         own_certificates.pair("server")
@@ -173,7 +173,7 @@ def test_files_are_read_when_they_stand_still(own_certificates: Certificates):
 
 
 @pytest.mark.parametrize("damage", ["vanished", "garbage", "half"])
-def test_a_broken_file_keeps_the_last_good_and_is_logged_once(own_certificates: Certificates, damage: str):
+def test_a_broken_file_is_logged_once_and_the_last_valid_one_stays(own_certificates: Certificates, damage: str):
     tls, log = own_certificates.node(), ScriptLog()
     before = tls.accepted()._object.context
     cert = own_certificates.folder / "server.pem"

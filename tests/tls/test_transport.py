@@ -278,7 +278,7 @@ def fuzzed(contexts: Contexts) -> None:
 FUZZED: list[ssl.SSLContext] = []
 
 
-def test_a_plain_ssl_socket_talks_to_it(contexts: Contexts):
+def test_it_works_with_a_plain_ssl_socket(contexts: Contexts):
     """The other end is OpenSSL behind a real socket, as in Apache's peers."""
     ours, theirs = socket.socketpair()
     server = TlsTransport(contexts[0])

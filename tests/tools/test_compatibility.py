@@ -21,13 +21,13 @@ def test_no_answered_code_has_a_reason_against_it():
     assert [code for code in WHY_NOT if answered_by(code)] == []
 
 
-def test_no_code_stands_twice():
+def test_no_code_is_listed_twice():
     for table, by_code in ((FIRST_SEEN, SINCE), (REASONS, WHY_NOT)):
         assert sum(len(list(codes)) for codes in table.values()) == len(by_code)
     assert set(SINCE) == set(map(int, RequestCode))
 
 
-def test_what_a_client_asked_with_success_is_answered():
+def test_codes_that_a_client_used_with_success_are_answered():
     tried = json.loads((RECORDS / "tried.json").read_text())
     assert tried
     for client, codes in tried.items():

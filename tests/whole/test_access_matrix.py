@@ -163,7 +163,7 @@ def least(secure: Secure, code: int, case: Case) -> list[Keys]:
     return [*lacking, secure.add_user(f"u{code}", rules)]
 
 
-def test_what_is_refused_changes_nothing(secure: Secure):
+def test_refused_requests_change_nothing(secure: Secure):
     everything = secure.add_user("all", (("*", "All"),))
     tried = 0
     for port, table in TABLES.items():

@@ -114,7 +114,7 @@ def test_body_reads_and_writes_as_remoting_serializable(name: str) -> None:
 
 
 @pytest.mark.parametrize("body", all_bodies(), ids=lambda body: body.__name__)
-def test_fields_stand_in_the_order_in_which_java_writes_them(body: type[Body]) -> None:
+def test_fields_are_in_the_order_in_which_java_writes_them(body: type[Body]) -> None:
     names = [field.encode_name for field in msgspec.structs.fields(body)]
     assert names == sorted(names)
 

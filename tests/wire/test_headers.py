@@ -128,7 +128,7 @@ def test_what_the_binary_form_has_no_room_for_is_said_in_json(code, ext):
 
 
 @pytest.mark.parametrize("codec", [CODEC_JSON, CODEC_ROCKETMQ])
-def test_a_header_that_is_too_large_for_a_frame_is_an_error_for_who_asked(codec):
+def test_an_answer_header_too_large_for_a_frame_becomes_an_error(codec):
     """Its size would overflow into the byte that marks the header's form.
 
     A client that sends such a response could break another client's connection.

@@ -100,7 +100,7 @@ def test_enums_by_name_or_number(value: str | int, name: str) -> None:
     assert enum_name(value, CONSUME_TYPES) == name
 
 
-def test_enums_stand_in_javas_order() -> None:
+def test_enums_are_in_javas_order() -> None:
     assert CONSUME_FROM_WHERE.index("CONSUME_FROM_TIMESTAMP") == 5
     assert CONSUME_FROM_WHERE.index("CONSUME_FROM_FIRST_OFFSET") == 4
     assert MESSAGE_MODELS == ("BROADCASTING", "CLUSTERING")

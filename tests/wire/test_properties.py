@@ -32,7 +32,9 @@ def test_text_is_that_of_message_decoder_message_properties_to_string() -> None:
         (b"a\x01\xff\x02", {"a": "�"}),
     ],
 )
-def test_odd_text_reads_as_message_decoder_string_to_message_properties(text: bytes, expected: dict[str, str]) -> None:
+def test_malformed_text_is_decoded_as_by_message_decoder_string_to_message_properties(
+    text: bytes, expected: dict[str, str]
+) -> None:
     assert props.decode(text) == expected
     for name, value in expected.items():
         if b"\xff" not in text:

@@ -104,7 +104,7 @@ def test_forms_of_older_clients_are_read():
 @pytest.mark.parametrize(
     "text", ["", "\x02", "Pub\x02", "Pub\x01x\x02", "Other\x011\x02", PUB.replace("1700000000000", "soon")]
 )
-def test_what_is_no_record_is_skipped(text):
+def test_texts_that_are_no_record_are_skipped(text):
     assert decode(text.encode()) == []
     assert decode((text.rstrip("\x02") + "\x02" + RECALL).encode()) == [RECORDS[RECALL]]
 

@@ -140,7 +140,7 @@ def page(records: Path = RECORDS) -> str:
     head = CODES_HEAD.format(
         answered=sum(bool(answered_by(code)) for code in codes),
         count=len(codes),
-        vip=" and ".join(f"{code.name} ({int(code)})" for code in NOT_ON_VIP),
+        vip=", ".join(f"{code.name} ({int(code)})" for code in NOT_ON_VIP),
         legend="\n".join(f"- {mark}: {name}" for name, mark in marks.items()),
     )
     lines = [head]

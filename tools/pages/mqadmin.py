@@ -27,7 +27,7 @@ Apache cluster.
 """
 
 LATER = """\
-mqadmin's own command works where the nodes answer its request code; see
+The command of mqadmin works where the nodes answer its request code; see
 [compatibility](compatibility.md).
 """
 

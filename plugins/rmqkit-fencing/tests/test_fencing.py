@@ -94,7 +94,7 @@ def test_members_in_another_mode_agree_to_nothing():
     assert lab.epochs("c1", *QUEUES) == "no epoch: 1 brokers of the group agreed to one, 2 must agree"
 
 
-def test_who_takes_over_grants_to_the_holder_and_after_its_lease_to_another():
+def test_the_successor_grants_to_the_lock_holder_and_to_another_client_after_its_lease():
     """The successor was killed before, and learned votes from its peers before the master died.
 
     So it may vote at once, without waiting for a lease to expire.
@@ -119,7 +119,7 @@ def test_who_takes_over_grants_to_the_holder_and_after_its_lease_to_another():
     assert all(second[at] > first[at] for at in second)
 
 
-def test_what_was_agreed_to_is_durable_first():
+def test_an_epoch_is_durable_before_the_lock_is_granted():
     broker = SimBroker("lockMode=fencing")
     world = broker.world
     disk = world.disk("broker")
@@ -216,7 +216,7 @@ def test_an_owner_of_yesterday_commits_nothing(broker):
     assert commit(broker, 6).is_ok
 
 
-def test_the_fence_stands_when_the_lease_has_run_out_and_after_a_restart_but_not_for_ever(broker):
+def test_commits_are_refused_after_the_lease_and_a_restart_until_the_fence_expires(broker):
     lock(broker, "c2")
     broker.advance(LOCK_LIVE_MS + 1000)
     assert not commit(broker, 9).is_ok

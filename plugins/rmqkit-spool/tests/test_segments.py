@@ -63,7 +63,7 @@ class Lab:
         return [self.segments.append(payload) for payload in payloads]
 
 
-def test_what_was_kept_is_read_again_in_order_and_what_is_done_is_not():
+def test_pending_messages_are_read_again_in_order_and_finished_ones_are_not():
     lab = Lab()
     numbers = lab.put(*[b"%03d" % each for each in range(50)])
     assert numbers == list(range(50))

@@ -86,7 +86,7 @@ def alone():
 
 
 @pytest.mark.parametrize("end", ["kill", "crash", "stop"])
-def test_what_is_kept_outlives_the_process_and_comes_once_in_order(alone, end):
+def test_spooled_messages_survive_a_restart_and_are_delivered_once_in_order(alone, end):
     bodies = [b"%03d" % number for number in range(30)]
     assert {alone.put(body) for body in bodies} == {OK}
     assert alone.spool().waiting() == 30
@@ -129,7 +129,7 @@ def test_a_topic_that_has_no_master_holds_up_no_other():
     lab.until(lambda: lab.bodies("only-here") == [b"1", b"3"])
 
 
-def test_what_waits_is_not_overtaken(alone):
+def test_a_new_message_does_not_overtake_spooled_ones(alone):
     assert alone.put(b"1") is OK
     alone.back(B0)
     assert [alone.put(b"2"), alone.put(b"3")] == [OK, OK]

@@ -51,7 +51,7 @@ def test_a_round_counts_what_came_since_the_last(broker):
     assert grown(broker, sinceMillis=str(MINUTE)) == {"U": 7, "T": 5}
 
 
-def test_the_answer_tells_all_of_a_topic(broker):
+def test_the_answer_has_all_figures_of_a_topic(broker):
     before_ms = broker.now_ms
     send(broker, "T", 10)
     broker.advance(2 * MINUTE)

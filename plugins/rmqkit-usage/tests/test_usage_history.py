@@ -41,7 +41,7 @@ def test_a_topic_at_rest_costs_no_point():
     assert history.round_ms == 50 * MINUTE
 
 
-def test_what_was_there_before_the_accounting_is_no_growth_but_a_new_topic_is():
+def test_messages_stored_before_the_first_round_are_no_growth_but_a_new_topic_is():
     history = made()
     history.add("old", [100], 100, 0, MINUTE)
     history.end_round(["old"], 0, MINUTE)
@@ -147,7 +147,7 @@ def test_a_file_is_cut_to_smaller_limits():
         pytest.param(b"[" * 100_000, id="deep"),
     ],
 )
-def test_what_is_no_history_changes_nothing(data):
+def test_an_invalid_history_changes_nothing(data):
     history = made()
     rounds(history, 10, 20)
     before = history.encode()

@@ -1,8 +1,8 @@
 """Controllers: which of them leads, calls to the leader, heartbeats to all, and the lease.
 
-Every controller is asked for the leader (1005) each `syncControllerMetadataPeriod`, and each
-`SEEK_MS` while none is known. A leader that does not answer, or answers that it does not lead
-(2007), is forgotten.
+The broker asks every controller for the leader (1005) each `syncControllerMetadataPeriod`, and each
+`SEEK_MS` while no leader is known. It forgets a leader that does not answer, or that answers that
+it does not lead (2007).
 
 Each `brokerHeartbeatInterval` all controllers get a heartbeat (904): each of them keeps its own
 table of live brokers. The leader is asked to answer. While the last answered heartbeat was sent
@@ -16,8 +16,8 @@ Apache's controllers wait for `controllerHeartBeatTimeoutMills`, T. So the lease
 - four fifths of T at Apache's controllers, whose answers to heartbeats have no fields, and before
   the first answer.
 
-A controller also gives up a broker whose connection closes. That does not end the lease here (the
-controller may have died instead), but the master is asked for at once.
+A controller also considers a broker dead whose connection closes. That does not end the lease here
+(the controller may have died instead), but this broker asks for the group's master at once.
 
 Source: `broker/.../BrokerController.sendHeartbeat`, `BrokerOuterAPI.sendHeartbeatToController`,
 `ReplicasManager.updateControllerMetadata`. Apache's brokers have no lease.
@@ -110,11 +110,11 @@ class Controllers:
         if not self._is_running:
             return None
         for address in self._addresses:
-            code, then = RequestCode.CONTROLLER_GET_METADATA_INFO, partial(self._told, address)
+            code, then = RequestCode.CONTROLLER_GET_METADATA_INFO, partial(self._metadata_answered, address)
             self._context.remoting.call(address, code, timeout_ms=TIMEOUT_MS, then=then)
         return now_ms + (SEEK_MS if self.leader is None else self._context.config.election.leader_poll_ms)
 
-    def _told(self, address: Address, outcome: Outcome) -> None:
+    def _metadata_answered(self, address: Address, outcome: Outcome) -> None:
         if not self._is_running:
             return
         leader: Address | None = None
@@ -152,7 +152,7 @@ class Controllers:
         self.on_leader()
 
     def lost(self, leader: Address, why: str) -> None:
-        """Seek the leader anew: this one does not answer, or does not lead."""
+        """Look for the leader again: this controller does not answer, or does not lead."""
         if leader == self.leader:
             self.leader = None
             self.failures[leader] = why

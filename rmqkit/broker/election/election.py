@@ -22,16 +22,18 @@ servers, and it refuses clients. Each step is repeated without end, `RETRY_MS` a
 
 In `slave`, `takeover` and `master` it asks for the group's master (1004) each
 `syncBrokerMetadataPeriod`, and at once after a hint: a push (1008), a lost connection, a refused
-proposal. A push can be forged, so nothing in it counts. Only a larger epoch changes the master. A
-group without a master is asked to elect (1002). A smaller epoch than that of this log means that
-the controllers have lost their data: then nothing changes, and `why` says which files to remove.
+proposal. A push can be forged, so the broker ignores its content. Only a larger epoch changes the
+master. A group without a master is asked to elect (1002). A smaller epoch than that of this log
+means that the controllers have lost their data: then nothing changes, and `why` says which files to
+remove.
 
 Two hard cases:
 
 - **A master is isolated from the controllers, not from its slave, and the slave is elected.** The
-  slave closes its HA connection when it learns of the election. The old master may not drop it from
-  the set, since no controller agrees. So no put is acknowledged (with allAckInSyncStateSet), and
-  after the lease all puts are refused, until a leader says who is master.
+  slave closes its HA connection when it learns of the election. The old master may not remove the
+  slave from the set, because no controller agrees. So no put is acknowledged (with
+  allAckInSyncStateSet), and after the lease all puts are refused, until a leader says who is
+  master.
 - **An old master returns with a longer log of an old epoch.** It registers, gets the new epoch and
   the new master, and follows. The handshake shows where the new master's epoch begins. What is
   behind that in the log was never acknowledged under allAckInSyncStateSet: the broker copies it to

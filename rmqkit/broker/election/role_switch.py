@@ -3,7 +3,7 @@
 The role and the id are settings: every part reads `config.identity` when it needs them. So a switch
 replaces the settings, and then starts and stops what exists in one role alone: following and
 copying of tables on a slave, the answers to slaves on a master, the special duties (`Roles`), and
-the registration. On the wire the master has the id 0; its own id comes back with the next role.
+the registration. On the wire the master has the id 0; it uses its own id again in its next role.
 
 A new master's tables get the epoch as their state version. So they are newer than every copy, and
 name servers believe the registration of the newer master. A topic that the log has messages of, and

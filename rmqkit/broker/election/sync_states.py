@@ -14,7 +14,7 @@ still apply, and of the members that are about to join:
   end of the log at that moment bounds everything that was acknowledged without it. When it has
   reported that end, the set with it is proposed. (Apache proposes it at once, and acknowledges
   messages without it in between.) A member that does not get there within `JOIN_MS` starts again.
-- A member leaves if its connection has ended, or if it was not at the end of the log for
+- A member leaves if its connection has ended, or if it has not reached the end of the log for
   `haMaxTimeSlaveNotCatchup`. Until the controllers have answered, puts still wait for it.
 
 *Copied* is the smallest report of the union. A put waits until its record is copied. The *confirm
@@ -22,8 +22,8 @@ offset* is the same. With SYNC_FLUSH it is also at most what is on this master's
 the answer of a put waits for that disk, too. Neither offset goes back.
 
 With `allAckInSyncStateSet` consumers get only what is confirmed. After a power cut of all members,
-the master may return first, without the end of its log. It must not take back what a consumer has
-read. (Apache's confirm offset ignores all disks.)
+the master may return first, without the end of its log. It must not withdraw a message that a
+consumer has read. (Apache's confirm offset ignores all disks.)
 
 Source: `store/.../ha/autoswitch/AutoSwitchHAService.java`, `AutoSwitchHAConnection.java`,
 `broker/.../ReplicasManager.checkSyncStateSetAndDoReport`, `ReplicasInfoManager.alterSyncStateSet`.
@@ -56,7 +56,12 @@ EVERYTHING = 2**63 - 1
 
 
 class _Progress:
-    """When a member was last at the end of the log: now, or when the log ended where it is now."""
+    """How long a member has been behind the end of the log.
+
+    `caught_up_ms` is the newest time at which the member is known to have had the whole log. A
+    member that has not reached the present end may have reached an earlier one: `mark` is the end
+    of the log at `marked_ms`, and a report of `mark` proves that the member had everything then.
+    """
 
     __slots__ = ("caught_up_ms", "mark", "marked_ms")
 
@@ -177,7 +182,7 @@ class SyncStates:
         return self._copied if self.is_on else 0
 
     def update(self) -> None:
-        """Compute the confirm offset anew, and show readers what is before it."""
+        """Recompute the confirm offset, and let readers see everything before it."""
         if not self.is_on:
             return
         store, all_ack = self._store, self._context.config.election.all_ack

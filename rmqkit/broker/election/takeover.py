@@ -7,7 +7,7 @@
     noting     ->  settling, copying, idle
     copying    ->  idle
 
-    settling   follows nobody any more; waits until the queues have every whole record of the log.
+    settling   has stopped following; waits until the queues have every whole record of the log.
                Everything in the log of a member of the set may be acknowledged, so all of it counts
     cutting    removes the half record behind the last whole one, which a transfer has left
     comparing  only if this master was elected before it was restarted, in the same epoch: asks the
@@ -100,7 +100,7 @@ class Takeover(StateMachine[TakeoverState]):
         self.on_done: Callable[[str], None] = lambda how: None
         #: called with the id of a member that has more of the log
         self.on_yield: Callable[[int], None] = lambda broker_id: None
-        #: what keeps the takeover from going on; "" if nothing does
+        #: why the takeover cannot continue; "" if it can
         self.why = ""
         self._epoch = -1
         self._members: dict[int, Address] = {}

@@ -6,7 +6,7 @@ reaches the acting master in one of its own turns, through its own inbox.
 
     acting master                         master
     Local.put ─────────► Inbox.leave      a duty: append, wait for disk and copies as a send does
-    Inbox: then(status)  ◄───────────────  Inbox.tell
+    Inbox: then(status)  ◄───────────────  Inbox.put_result
 
 The target is the first master by name that serves, accepts sends and has the topic. A missing
 retry or dead-letter topic is created, as a send-back would create it.
@@ -127,7 +127,7 @@ class Inbox:
         self._unread.append(_InboxEntry(message, asker, then))
         self._wake()
 
-    def tell(self, then: Then, status: PutStatus) -> None:
+    def put_result(self, then: Then, status: PutStatus) -> None:
         """Report the result of a message; called by the broker with which it was left."""
         self._results.append((then, status))
         self._wake()
@@ -193,4 +193,4 @@ class Inbox:
         self._appended.pop(each, None)
         if not each.is_ended:
             each.is_ended = True
-            each.asker.escape.inbox.tell(each.then, status)
+            each.asker.escape.inbox.put_result(each.then, status)

@@ -115,7 +115,7 @@ class Masters:
             # Another broker may be the master now: read the routes again before the next attempt.
             self._routes.clear()
 
-    def worked(self, master: Master, topic: str) -> None:
+    def succeeded(self, master: Master, topic: str) -> None:
         """End the back-off of a master after a success."""
         if self._left_alone:
             self._left_alone.pop((master.address, ""), None)

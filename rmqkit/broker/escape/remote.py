@@ -151,7 +151,7 @@ class Remote:
             why, status = outcome.text, PutStatus.UNKNOWN_ERROR if outcome.maybe_done else None
         elif outcome.code in _PUT:
             self.why = ""
-            self._masters.worked(master, topic)
+            self._masters.succeeded(master, topic)
             self.put_counts[master.broker_name] = self.put_counts.get(master.broker_name, 0) + 1
             then(PutStatus.PUT_OK)
             return

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rmqkit.broker.filters import sql_nodes as nodes
 from rmqkit.broker.filters.contract import FilterError, MatchProperties, MatchTags, Properties
-from rmqkit.broker.filters.sql_values import Unfit
+from rmqkit.broker.filters.sql_values import NotComparable
 
 if TYPE_CHECKING:
     from lark import Lark, Token
@@ -120,7 +120,7 @@ class Sql92Filter:
         def matches(properties: Properties) -> bool:
             try:
                 return evaluate(properties) is True
-            except Unfit:
+            except NotComparable:
                 return False
 
         return CompiledSql(matches)

@@ -5,8 +5,8 @@ is compared with. Compared with the literal 1, `"1.5"` is not a number (`Integer
 it); compared with 1.0 it is. Doubles are ordered like `Double.compareTo`: -0.0 before 0.0, NaN last
 and equal to itself.
 
-`Unfit` stands for the exceptions with which Java ends an evaluation. The message is then not
-wanted, whatever the rest of the expression says.
+`NotComparable` stands for the exceptions with which Java ends an evaluation. Then the message is
+not wanted, whatever the rest of the expression says.
 
 Source: `filter/.../expression/ComparisonExpression.java` (`__compare`, `evaluate`);
 `java.lang.Integer.parseInt`, `java.lang.Double.valueOf`.
@@ -43,7 +43,7 @@ class ValueKind(Enum):
 NUMBERS = (ValueKind.INT, ValueKind.LONG, ValueKind.DOUBLE)
 
 
-class Unfit(Exception):
+class NotComparable(Exception):
     """The values cannot be compared."""
 
 
@@ -51,7 +51,7 @@ def int_of(text: str) -> int:
     """Convert like `Integer.valueOf`: a sign, digits, no blanks. Raises Unfit."""
     number = _whole(text)
     if not INT_MIN <= number <= INT_MAX:
-        raise Unfit(text)
+        raise NotComparable(text)
     return number
 
 
@@ -59,7 +59,7 @@ def long_of(text: str) -> int:
     """Convert like `Long.valueOf`. Raises Unfit."""
     number = _whole(text)
     if not LONG_MIN <= number <= LONG_MAX:
-        raise Unfit(text)
+        raise NotComparable(text)
     return number
 
 
@@ -67,7 +67,7 @@ def _whole(text: str) -> int:
     digits = text[1:] if text[:1] in ("+", "-") else text
     # Like Character.digit, isdecimal accepts decimal digits of any script.
     if not digits.isdecimal() or len(digits) > _DIGITS_MAX:
-        raise Unfit(text)
+        raise NotComparable(text)
     return int(text)
 
 
@@ -89,7 +89,7 @@ def double_of(text: str) -> float:
             return float.fromhex(f"{mantissa}p{power.rstrip('fFdD')}")
         except OverflowError:
             return float("-inf" if sign == "-" else "inf")
-    raise Unfit(text)
+    raise NotComparable(text)
 
 
 def boolean_of(text: str) -> bool:
@@ -157,7 +157,7 @@ def _converted(of_left: Convert | None, of_right: Convert | None, kind: ValueKin
 
 def _no_cast(left: Any, right: Any) -> int:
     """Compare as in `TRUE = a`: upstream casts the wrong side and fails."""
-    raise Unfit(right)
+    raise NotComparable(right)
 
 
 def compare_texts(left: str, right: str) -> int:

@@ -49,7 +49,7 @@ _UPDATE = frozenset((UPDATE,))
 _GET = frozenset((GET,))
 
 _PUB = frozenset((PUB,))
-#: stands in a row whose handler demands it (`stored_topic`)
+#: the rule of a row whose handler calls `stored_topic`
 STORED_SUB = after_read("T:S of the stored message")
 _REAL_TOPIC = props.PROPERTY_REAL_TOPIC.encode()
 
@@ -58,7 +58,7 @@ def stored_topic(record: Record, *actions: Action) -> Rule:
     """Demand one of the actions on the topic that a stored message was sent to.
 
     A message in an internal topic (delayed, half) names that topic in a property, which the broker
-    has written. In any other topic the property is the sender's, so it means nothing.
+    has written. In any other topic the sender may have set the property, so it is ignored.
     """
     name = record.topic
     if is_internal(name):

@@ -6,7 +6,7 @@ strict           the mode `strict`: a quorum of the broker group grants
 ballot           one attempt to collect a quorum for a client's queues
 unlock_retries   repeats vote withdrawals until every peer acknowledges
 recovered_votes  votes learned from peers after a restart: they block, but never grant
-recall           whether this broker knows all votes that it cast, and so may cast new ones
+vote_recovery    whether this broker knows all votes that it cast, and so may cast new ones
 """
 
 from collections.abc import Callable, Mapping

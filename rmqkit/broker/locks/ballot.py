@@ -165,7 +165,7 @@ class Ballot(StateMachine[BallotState]):
         lost = [queue for queue in self._wanted if self._votes[queue] < self.quorum]
         if lost:
             mode.undo(self.group, self.client_id, lost, self.attempt)
-            mode.tell_others(
+            mode.send_unlock(
                 self.group, self.client_id, (), {"undo": self.attempt, "queues": [list(queue) for queue in lost]}
             )
         refused_by = self.size - self.quorum + 1
@@ -178,7 +178,7 @@ class Ballot(StateMachine[BallotState]):
             self._finish(granted)
 
     def _hint(self) -> str:
-        own_from_ms = self._mode.recall.votes_from_ms(self._broker.clock.mono_ms)
+        own_from_ms = self._mode.vote_recovery.votes_from_ms(self._broker.clock.mono_ms)
         if own_from_ms:
             return f"; this broker votes in {own_from_ms // 1000 + 1} s, when all votes it may have forgotten have expired"
         if self.size > 1 and not self._broker.roles.is_enabled:

@@ -102,7 +102,7 @@ class Loose:
     """The lock mode `loose`: this broker decides alone.
 
     Slaves copy the leases about every 0.5 s (`metadata/metadata_server.py`). A returning master
-    takes over those of the slave that acted (`roles/give_way.py`).
+    takes over those of the slave that acted (`roles/handover.py`).
     """
 
     def __init__(self, table: LockTable | None = None) -> None:

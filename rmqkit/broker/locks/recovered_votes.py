@@ -1,8 +1,8 @@
 """RecoveredVotes: votes learned from peers after a restart, or read from the file of a clean stop.
 
 The recovered votes contain each vote that this broker cast and forgot, and that may count in a
-granted lock (`recall` has the proof). They may also contain votes that it never cast. It cannot
-tell them apart. So a recovered vote blocks, but never grants:
+granted lock (`vote_recovery` has the proof). They may also contain votes that this broker never
+cast. It cannot distinguish the two kinds. So a recovered vote blocks, but never grants:
 
 - Until it expires, this broker votes on its queue only for the same client. Such a vote is a new
   lease in the `LockTable`; the recovered one beside it still expires at its own time.
@@ -29,8 +29,8 @@ from rmqkit.broker.locks.lock_table import BEHIND_MAX, Lease, LockTable, chain, 
 from rmqkit.wire.fastjson import MessageQueue
 
 #: limits of one answer: votes, and characters of all names in them
-TOLD_MAX = 5_000
-TOLD_CHARS_MAX = 2_000_000
+REPORTED_MAX = 5_000
+REPORTED_CHARS_MAX = 2_000_000
 #: leases per vote: the vote itself and its predecessors
 LEASES_MAX = 1 + BEHIND_MAX
 #: withdrawals noted during one round of asking; beyond it the oldest is dropped
@@ -39,14 +39,14 @@ NOTED_MAX = 1_000
 Key = tuple[str, MessageQueue]
 
 
-class Left(NamedTuple):
+class RemainingLease(NamedTuple):
     """The remaining lifetime of a lease, and its attempt."""
 
     left_ms: int
     attempt: int
 
 
-class ToldVote(NamedTuple):
+class VoteReport(NamedTuple):
     """An unexpired vote as one broker sends it to another: a JSON list in this order.
 
     The first of `leases` is the vote itself, the rest are its predecessors (`Lease.before`), newest
@@ -58,7 +58,7 @@ class ToldVote(NamedTuple):
     topic: str
     broker_name: str
     queue_id: int
-    leases: list[Left]
+    leases: list[RemainingLease]
 
 
 class _VoteNote(NamedTuple):
@@ -88,7 +88,7 @@ class RecoveredVotes:
         """Start or stop noting withdrawals. Either discards those noted before."""
         self._noted = deque(maxlen=NOTED_MAX) if on else None
 
-    def take(self, votes: Iterable[ToldVote], now_ms: int) -> None:
+    def take(self, votes: Iterable[VoteReport], now_ms: int) -> None:
         """Add votes, then repeat the noted withdrawals on them.
 
         A vote that is known already keeps the later of both ends.
@@ -194,26 +194,26 @@ def all_running(table: LockTable, recovered: RecoveredVotes, now_ms: int) -> lis
     return [*own, *recovered.running(now_ms)]
 
 
-def tell(votes: Sequence[tuple[str, MessageQueue, Lease]], live_ms: int, now_ms: int) -> list[Any] | None:
+def encode_votes(votes: Sequence[tuple[str, MessageQueue, Lease]], live_ms: int, now_ms: int) -> list[Any] | None:
     """Encode votes for a peer as plain lists; None if they exceed the limits of one answer."""
 
-    if len(votes) > TOLD_MAX:
+    if len(votes) > REPORTED_MAX:
         return None
-    told, chars = [], 0
+    reports, chars = [], 0
     for group, queue, lease in votes:
         left = [(each.since_ms + live_ms - now_ms, each.attempt) for each in chain(lease)]
-        told.append([group, lease.client_id, *queue, [list(each) for each in left if each[0] >= 0]])
+        reports.append([group, lease.client_id, *queue, [list(each) for each in left if each[0] >= 0]])
         chars += len(group) + len(lease.client_id) + len(queue.topic) + len(queue.broker_name)
-    return told if chars <= TOLD_CHARS_MAX else None
+    return reports if chars <= REPORTED_CHARS_MAX else None
 
 
-def read_told(said: Any) -> list[ToldVote] | None:
-    """Decode what `tell` of another broker sent.
+def decode_votes(report: Any) -> list[VoteReport] | None:
+    """Decode what `encode_votes` of another broker sent.
 
     Returns None if it is no list of votes: the peer has too many, or cannot send any.
     """
     try:
-        votes = msgspec.convert(said, list[ToldVote])
+        votes = msgspec.convert(report, list[VoteReport])
     except msgspec.ValidationError:
         return None
     return votes if all(0 < len(vote.leases) <= LEASES_MAX for vote in votes) else None

@@ -9,7 +9,7 @@ by its own monotonic clock.
 - Any two quorums share a member, and a member votes for one client at a time. So two coordinators
   that do not know of each other never grant one queue to two clients.
 - A lease counts from the moment when its client asked. Every vote for it is younger.
-- A member that does not know all its earlier votes does not vote (`recall`). It may still
+- A member that does not know all its earlier votes does not vote (`vote_recovery`). It may still
   coordinate.
 - An unlock goes to all members (`unlock_retries`).
 
@@ -30,9 +30,9 @@ from typing import TYPE_CHECKING, Any
 from rmqkit.broker.locks.ballot import Ballot
 from rmqkit.broker.locks.contract import NO_ROOM, NOTHING_MORE, Locked, More
 from rmqkit.broker.locks.lock_table import Lease, LockTable
-from rmqkit.broker.locks.recall import Recall
 from rmqkit.broker.locks.recovered_votes import RecoveredVotes, all_running
 from rmqkit.broker.locks.unlock_retries import UnlockRetries
+from rmqkit.broker.locks.vote_recovery import VoteRecovery
 from rmqkit.runtime.connection import Address
 from rmqkit.wire.bodies import LockBatchBody
 from rmqkit.wire.fastjson import MessageQueue
@@ -53,7 +53,7 @@ class Strict:
         self.broker = broker
         self.table = LockTable()
         self.recovered = RecoveredVotes(self.table)
-        self.recall = Recall(self, self.table, self.recovered)
+        self.vote_recovery = VoteRecovery(self, self.table, self.recovered)
         self.retries = UnlockRetries(self)
         self._ballots: dict[int, Ballot] = {}
         #: ended attempts of other coordinators, and when this broker learned of each (monotonic
@@ -78,7 +78,7 @@ class Strict:
     def quorum(self) -> int:
         return self.size // 2 + 1
 
-    def tell_others(
+    def send_unlock(
         self,
         group: str,
         client_id: str,
@@ -95,19 +95,19 @@ class Strict:
             only_this_broker=True,
             rmqkit=dict(more),
         ).encode()
-        self.retries.tell(body, repeat=repeat)
+        self.retries.send(body, repeat=repeat)
 
     # --- LockMode
 
     def start(self) -> None:
         self.retries.start()
-        self.recall.start()
+        self.vote_recovery.start()
 
     def stop(self, then: Callable[[], None]) -> None:
-        self.recall.stop(then)
+        self.vote_recovery.stop(then)
 
     def may_vote(self, now_ms: int) -> bool:
-        return self.recall.votes_from_ms(now_ms) == 0
+        return self.vote_recovery.votes_from_ms(now_ms) == 0
 
     def lock(
         self,
@@ -121,7 +121,7 @@ class Strict:
         more: More = NOTHING_MORE,
     ) -> None:
         if more.get("whatRuns"):
-            then([], self.recall.told(now_ms))
+            then([], self.vote_recovery.votes_for_peer(now_ms))
         elif only_this_broker:
             self._vote(group, client_id, queues, now_ms, then, _attempt(more))
         else:
@@ -132,7 +132,7 @@ class Strict:
     def _vote(
         self, group: str, client_id: str, queues: Sequence[MessageQueue], now_ms: int, then: Locked, attempt: int
     ) -> None:
-        votes_from_ms = self.recall.votes_from_ms(now_ms)
+        votes_from_ms = self.vote_recovery.votes_from_ms(now_ms)
         if votes_from_ms:
             then([], {"votesFrom": votes_from_ms})
             return
@@ -192,7 +192,7 @@ class Strict:
         self.table.unlock(group, client_id, queues)
         self.recovered.unlock(group, client_id, queues)
         for attempt, some in by_attempt.items():
-            self.tell_others(group, client_id, some, {"attempt": attempt}, repeat=attempt != UNKNOWN)
+            self.send_unlock(group, client_id, some, {"attempt": attempt}, repeat=attempt != UNKNOWN)
             for queue in some:
                 self._granted.get(group, {}).pop(queue, None)
 
@@ -237,7 +237,7 @@ class Strict:
     def facts(self, now_ms: int) -> Mapping[str, str]:
         return {
             "lockHeld": str(len({(group, queue) for group, queue, _ in all_running(self.table, self.recovered, now_ms)})),
-            "lockVotesFrom": str(self.recall.votes_from_ms(now_ms)),
+            "lockVotesFrom": str(self.vote_recovery.votes_from_ms(now_ms)),
         }
 
 

@@ -15,7 +15,7 @@ from rmqkit.wire.codes import RequestCode
 if TYPE_CHECKING:
     from rmqkit.broker.locks.strict import Strict
 
-DUTY = "lock-untold"
+DUTY = "lock-unlock-retries"
 TIMEOUT_MS = 1_000
 AGAIN_MS = 1_000
 #: withdrawals that wait for a retry, of all members together. Beyond the limit the oldest is
@@ -40,7 +40,7 @@ class UnlockRetries:
     def start(self) -> None:
         self._broker.duties.add(DUTY, self._retry, None)
 
-    def tell(self, body: bytes, *, repeat: bool) -> None:
+    def send(self, body: bytes, *, repeat: bool) -> None:
         """Send an UNLOCK_BATCH_MQ to every live peer; with `repeat`, until the peer answers."""
         until_ms = self._broker.clock.mono_ms + (self._mode.table.live_ms if repeat else 0)
         for member, _ in self._mode.others():

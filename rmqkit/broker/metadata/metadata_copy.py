@@ -30,11 +30,12 @@ less often, because each save writes all of it. A killed slave may be the only m
 restarts.
 
 What the slave sends: offsets that its master may lack, because consumers committed them here while
-the master was away, or the master was killed before it saved them. They go with the next request
-to an rmqkit master whose log is the same as this one; offsets into another log would mean other
-messages. A commit that arrives while the master holds a request ends that request after `GIVE_MS`,
-so that the master has the offset at once: it may be returning (`roles/give_way.py`). An Apache
-master asks for them itself (pre-online), with a plain 43.
+the master was away, or the master was killed before it saved them. They go with the next request to
+an rmqkit master whose log is the same as this one; offsets into another log would mean other
+messages. A commit that arrives while the master holds a request makes the slave abandon that
+request after `GIVE_MS` and send a new one. So the master has the offset at once: it may be
+returning (`roles/handover.py`). An Apache master asks for them itself (pre-online), with a plain
+43.
 
 The states:
 

@@ -137,7 +137,7 @@ class MetadataServer:
     def waited_for(self) -> frozenset[int]:
         return frozenset(self._waited_for)
 
-    def wait_no_more(self, is_complete: bool) -> None:
+    def stop_waiting(self, is_complete: bool) -> None:
         """Stop waiting, because the master goes online.
 
         `is_complete`: every slave has sent its offsets, so offset queries need not wait any longer.

@@ -18,5 +18,6 @@ tables that are not in the log (topics, groups, offsets) are copied by `broker/m
     acks           decides how many copies a put needs, and parks the puts that wait
 
     epochs         which part of the log was written under which master (controller mode)
-    epoch_client   the slave's side of controller mode, epoch_server the master's
+    epoch_client   the slave's side of controller mode
+    epoch_server   the master's side of controller mode
 """

@@ -5,7 +5,8 @@ up to where the two logs are the same (`Epochs.common_end`):
 
 - all of this log: the slave follows;
 - less: the slave truncates its log there, after it has copied the rest to `diverged/`, and connects
-  again. What it removes was written under an older master, and lacks in the log of the new one;
+  again. The removed records were written under an older master, and the log of the new one lacks
+  them;
 - nothing in common: the state is *refused*, and nothing changes.
 
 With one of our masters the comparison of bytes (906) still counts: other bytes before that point
@@ -146,7 +147,7 @@ class EpochClient(HaClient):
         confirmed = self._store.offset_confirmed
         confirmed = -1 if confirmed is None else whole_end(self._store, confirmed)
         if self._context.config.election.all_ack and offset < confirmed:
-            # The elected member was not in sync, or its disk has lost its end.
+            # The elected member was not in sync, or its disk has lost the end of its log.
             self._context.log.error("confirmed-messages-cut", offset=offset, confirmed=confirmed, master=str(self.master))
             why = f"{why}, and was confirmed up to {confirmed}: acknowledged messages are lost with the cut"
         if self._truncation.failure:

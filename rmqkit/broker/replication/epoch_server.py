@@ -1,6 +1,6 @@
 """The master's side of HA in controller mode: as `ha_server`, with a handshake of epochs.
 
-A slave says who it is, and gets this master's epochs. Its reports count for its id. A piece of the
+A slave sends its id, and gets this master's epochs. Its reports count for this id. A piece of the
 log belongs to one epoch, which its head names, together with the confirm offset. If one of them has
 grown and there is nothing to send, an empty piece carries it: the slave's readers see confirmed
 messages alone. (Apache's masters send it with the next message, or after 5 s.)

@@ -11,13 +11,14 @@ The rules of the list:
   is dropped: the newest epoch counts. (Apache refuses such an epoch, and then reports the old one.)
 - The start of an epoch never moves. A master that begins an epoch again keeps the start. If its log
   ends before that start, it has lost records, and `begin` refuses.
-- A cut of the log removes the epochs that start at or behind the cut. (Apache 5.5.0 keeps them.)
+- A truncation of the log removes the epochs that start at or behind the new end. (Apache 5.5.0
+  keeps them.)
 - Retention removes the epochs that end before the log begins.
 
 The file is Apache's: line 1 the number of entries, line 2 the CRC32 of the rest without its highest
 bit (0: not checked), then a line `epoch-start` for each entry. It may lack the newest epoch after a
-crash. Then the older epoch seems to go on, and the comparison with the master cuts the log back to
-its end: no damage, only bytes that are copied once more.
+crash. Then the older epoch seems to continue, and the comparison with the master truncates the log
+at the end of that epoch. No message is lost: the slave copies these bytes again.
 
 Source: `store/.../ha/autoswitch/EpochFileCache.java`, `EpochStore`, `CheckpointFile.java`.
 """

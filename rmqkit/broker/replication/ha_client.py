@@ -12,7 +12,7 @@ A master that does not know our fields (Apache's) is followed, too; its answer d
 Such a master knows this slave by its connection alone, and sends an empty slave its last log file
 only.
 
-Source: `store/.../ha/DefaultHAClient.java`, `broker/.../BrokerController.syncMasterHaAddress`.
+Source: `store/.../ha/DefaultHAClient.java`, `broker/.../BrokerController.onMasterOnline`.
 """
 
 from collections.abc import Callable

@@ -10,8 +10,8 @@
 
 `following` means that an HA connection is open and that this log is the beginning of the master's.
 
-A client in `ahead`, `foreign` or `refused` compares the logs again at each new connection. It keeps
-showing its state until the master's answer changes it.
+A client in `ahead`, `foreign` or `refused` compares the logs again at each new connection. Its
+state stays the same until the master's answer changes it.
 """
 
 from enum import StrEnum

@@ -47,7 +47,7 @@ class LogStart:
         return f"{self._context.clock.wall_ms:x}-{self._context.entropy.getrandbits(32):08x}"
 
     def renew(self, end: int) -> None:
-        """Begin anew as master: a slave that was elected counts as started."""
+        """Take a new start id as master: a slave that was elected counts as started."""
         self.id, self.end = self._make(), end
 
 

@@ -19,7 +19,7 @@ drives it):
 
 A slave that copies metadata polls 43 with `known_changes` (`broker/metadata`).
 
-Source: `broker/.../BrokerPreOnlineService.java`, `AdminBrokerProcessor.exchangeBrokerHAInfo`.
+Source: `broker/.../BrokerPreOnlineService.java`, `AdminBrokerProcessor.updateBrokerHaInfo`.
 """
 
 from collections.abc import Callable

@@ -157,7 +157,7 @@ class Replication:
     # --- changes of the role (controller mode) ----------------------------------------------------
 
     def stop_following(self, why: str) -> None:
-        """Follow nobody any more: this slave was elected, and is not master yet."""
+        """Stop following: this slave was elected, and is not master yet."""
         assert isinstance(self.follow, EpochClient)
         self.metadata.stop()
         self.follow.pause(why)

@@ -11,8 +11,8 @@
     fetching   asks the master for its progress in special duties
     cutting    copies the end of the log to `diverged/<offset>` (with `-1`, `-2` … appended if that
                file exists), syncs the copy, and then truncates the log on disk
-    failed     tries again only after a restart: each try would leave one more copy, on a disk that
-               may be full
+    failed     makes no further attempt until a restart: each attempt would leave another copy, on
+               a disk that may be full
 
 Consumer offsets and progress of special duties that lie in the truncated part go back to the ends
 of the queues. Otherwise they would skip the messages that the master puts there. Special duties

@@ -9,7 +9,7 @@
     nameservers    checks what the name servers' routes show of an acting master
     pre_online     what a broker does before it serves
     reverse_sync   a returning master copies progress from a member
-    give_way       an acting slave hands over to its returning master
+    handover       an acting slave hands over to its returning master
     runtime_info   the role's fields in code 28
 
 Only `Roles` changes the role. Other parts read the `RoleState`, or register in its `on_change`.
@@ -32,8 +32,8 @@ from rmqkit.broker.registration import Registration
 from rmqkit.broker.replication.replication import Replication
 from rmqkit.broker.roles import runtime_info
 from rmqkit.broker.roles.acting_master import ActingMaster
-from rmqkit.broker.roles.give_way import GiveWay
 from rmqkit.broker.roles.group_contact import GroupContact
+from rmqkit.broker.roles.handover import Handover
 from rmqkit.broker.roles.known_members import KnownMembers
 from rmqkit.broker.roles.liveness import Liveness
 from rmqkit.broker.roles.members import MemberPolls
@@ -89,7 +89,7 @@ class Roles:
         self.nameservers = Nameservers(context, state, registration)
         self.pre_online = PreOnline(self, context, store, replication, tables)
         #: hands over to the returning master
-        self.give_way = GiveWay(context, replication, tables.special, self._is_master_back, self._apply)
+        self.handover = Handover(context, replication, tables.special, self._is_master_back, self._apply)
         #: holds back what is due on a master until contact with the group is proven
         self.contact = GroupContact(context, replication.calls, self)
         self.contact.on_change = self._apply
@@ -309,12 +309,12 @@ class Roles:
         if self.members != members_before:
             self.known_members.note(self.members)
             if self.others:
-                self.known_members.enough()
+                self.known_members.end_round()
             self._context.log.info("members", alive={str(key): str(address) for key, address in self.members.items()})
             if MASTER_ID in self.members and MASTER_ID not in members_before and self.broker_id != MASTER_ID:
                 # The answer to a registration has the master's HA address.
                 self._registration.hurry()
-        self.acting.look()
+        self.acting.update()
         if self.is_cut_off:
             self.contact.ask()
         if self.head != head_before:
@@ -331,7 +331,7 @@ class Roles:
         self._context.log.info("role", role=role, online=online, why=why, members=list(self.members))
         self._apply()
         if online is Online.ONLINE and self.is_enabled:
-            self.acting.look()
+            self.acting.update()
 
     def _apply(self) -> None:
         """Start and stop everything that depends on the role and the online state."""
@@ -339,7 +339,7 @@ class Roles:
             return  # a stopping broker restarts no duty and stays unregistered
         state, special = self.state, self._special
         self.contact.set_on(self.is_enabled and state.is_master)
-        state.suspended, state.is_sealed = self._suspended(), self.give_way.is_sealed
+        state.suspended, state.is_sealed = self._suspended(), self.handover.is_sealed
         self.on_refusal()
         destination = self.destinations[state.role] if state.does(Duty.SPECIAL) else None
         if destination is not special.destination:
@@ -363,8 +363,8 @@ class Roles:
 
     def _suspended(self) -> frozenset[Duty]:
         """Return the duties that are off: the master returns, or contact with the group is lost."""
-        if self.give_way.is_sealed:
+        if self.handover.is_sealed:
             return frozenset((Duty.SPECIAL, Duty.LOCK))
         if self.is_lease_over():
             return frozenset((Duty.SPECIAL, Duty.LOCK))
-        return frozenset((Duty.SPECIAL,)) if self.give_way.is_on or self.contact.is_lost else frozenset()
+        return frozenset((Duty.SPECIAL,)) if self.handover.is_on or self.contact.is_lost else frozenset()

@@ -8,10 +8,10 @@ A slave begins to act once all of this holds. `why_not` names the first conditio
 - The master was alive since the slave's start and is gone, or the slave has been up for
   `brokerNotActiveTimeoutMillis`: a group that was just started as a whole waits for its master.
 - Its log is a copy of its master's: neither foreign nor refused.
-- It has not answered its master for `RELEASE_MS` that it still follows it, or its connection to the
-  master has ended. With such an answer the master releases due messages (`group_contact.py`), whose
-  copies may still be in flight. None is after the end of the connection. What a reset connection
-  lost, the master and this slave both release.
+- In the last `RELEASE_MS` it has not told its master that it still follows it, or its connection to
+  the master has ended. After such an answer the master releases due messages (`group_contact.py`),
+  whose copies may still be in flight. After the end of the connection no copy is in flight. If a
+  reset connection has lost copies, the master and this slave both release these messages.
 - Its queues have everything that its log has. Half a record at the end of the log does not count: a
   master that died during a transfer leaves one.
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from rmqkit.broker.roles import Roles
 
 DUTY = "roles-acting"
-#: how often a slave checks again if only time, or work of its own, keeps it from acting
+#: how often a slave checks again while it waits only for time to pass, or for work of its own
 LOOK_MS = 50
 RIPE_LOOK_MS = 250
 #: until the copies that an answer allowed have arrived: the time for which the answer counts, and
@@ -67,7 +67,7 @@ class ActingMaster:
         """Whether this broker has run long enough to have seen a live master."""
         return self._context.clock.mono_ms >= self._started_ms + self._context.config.acting.not_active_ms
 
-    def look(self) -> None:
+    def update(self) -> None:
         """Decide again: members, role or online state have changed."""
         roles = self._roles
         if roles.role is Role.MASTER:
@@ -88,7 +88,7 @@ class ActingMaster:
 
     def _run(self, now_ms: int) -> None:
         if self._roles.is_running:
-            self.look()
+            self.update()
 
     def _why_end(self) -> str:
         roles = self._roles

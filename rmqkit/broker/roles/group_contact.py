@@ -1,6 +1,6 @@
 """Contact of a master with its group: whether another member may have taken over unnoticed.
 
-A master that is isolated goes on for a while without noticing it. What its special duties release
+A master that is isolated continues for a while without noticing it. What its special duties release
 meanwhile is in its own log only, so the member that acts for it releases the same messages again.
 So a master releases a due message only when contact was proven in the same millisecond
 (`special/destinations.py` holds messages back until then):
@@ -12,7 +12,7 @@ So a master releases a due message only when contact was proven in the same mill
    report that they have given up the master.
 2. If no member answers, the slaves may be down, so the master asks the name servers. An answer to a
    poll that was sent since then proves contact: they still list this master, so no slave acts. If
-   they do not, `MemberPolls` isolates the master before this is looked at.
+   they do not, `MemberPolls` isolates the master before it evaluates this round.
 3. If nothing answers, the master asks again after `RETRY_MS`. What is due waits.
 
 An answer counts only within its timeout, far below `brokerNotActiveTimeoutMillis`. So no answer
@@ -52,7 +52,7 @@ DUTY = "roles-contact"
 ANSWER_MS = 300
 #: pause after a round without proof
 RETRY_MS = 100
-#: how often the master looks whether a name server has answered
+#: how often the master checks whether a name server has answered
 LOOK_MS = 5
 
 
@@ -190,7 +190,7 @@ class GroupContact(StateMachine[ContactState]):
                 if outcome.is_ok and outcome.read(ExchangeHAInfoResponse).master_given_up:
                     self._given_up = f"member {broker_id} has given up this master"
             except RemoteProtocolError:
-                pass  # an answer that cannot be read is a sign of life all the same
+                pass  # an answer that cannot be read still shows that the member is alive
         if not self._waiting:
             self._judge(has_answered)
 

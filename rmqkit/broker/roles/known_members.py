@@ -104,7 +104,7 @@ class KnownMembers:
         self._asked = dict.fromkeys(self.by_id, now_ms)
         self._context.duties.wake(DUTY, now_ms)
 
-    def enough(self) -> None:
+    def end_round(self) -> None:
         """End the current round, if there is one, with the members that have answered by now."""
         self._deadline_ms = self._context.clock.mono_ms
         self._context.duties.wake(DUTY, self._deadline_ms)

@@ -153,7 +153,7 @@ class PreOnline:
         flow = self._flow
         if flow is None:
             return None
-        how = flow.look(now_ms)
+        how = flow.step(now_ms)
         if self._flow is not flow:
             return None
         if how is None:
@@ -185,13 +185,13 @@ class MasterReturn(StateMachine[MasterState]):
         self._members: dict[int, ReverseSync] = {}
         #: deadline in monotonic ms for our members' newer metadata; -1 until all members were asked
         self._until_ms = -1
-        replication.metadata_server.wait_no_more(is_complete=False)
+        replication.metadata_server.stop_waiting(is_complete=False)
 
     def validate(self) -> None:
         assert (self.state is MasterState.ASKING) == (self._until_ms < 0)
         assert self.state is MasterState.ASKING or all(each.is_done for each in self._members.values())
 
-    def look(self, now_ms: int) -> str | None:
+    def step(self, now_ms: int) -> str | None:
         """Take the next step. Return the result once it is over, None before."""
         if self.state is MasterState.ASKING:
             self._ask(now_ms)
@@ -219,12 +219,12 @@ class MasterReturn(StateMachine[MasterState]):
         for broker_id, member in self._members.items():
             if broker_id not in alive:
                 member.leave_out("the name servers no longer list it")
-            member.look(now_ms)
+            member.step(now_ms)
 
     def _end(self, untold: list[int]) -> str:
         found = [f"member {each.broker_id} ({each.address}): {each.why}" for each in self._members.values() if each.why]
         found += [f"member {broker_id} has not sent all its newer metadata within {IN_STEP_MS} ms" for broker_id in untold]
-        self._replication.metadata_server.wait_no_more(is_complete=not found)
+        self._replication.metadata_server.stop_waiting(is_complete=not found)
         self._tables.offsets.save()
         self._tables.special.save()
         return "; ".join(found)
@@ -256,7 +256,7 @@ class SlaveJoin(StateMachine[SlaveState]):
         assert (self.state is KEPT_AWAY) == (self.stage == ASKING or self.stage.startswith("kept away"))
         assert self.state in (LOCATING, KEPT_AWAY, ENDED) or self.stage.startswith("copying")
 
-    def look(self, now_ms: int) -> str | None:
+    def step(self, now_ms: int) -> str | None:
         """Take the next step. Return the result once it is over, None before."""
         follow, members = self._replication.follow, self._group.others
         no_copy = why_no_copy(self._replication) or self._why_empty(members, now_ms)

@@ -30,7 +30,7 @@ What the master copies:
 - Users and access rules, if the member's are newer. Then this master has lost its disk.
 - The leases of queues in lock mode `loose`, from the member that acted. They replace this broker's.
 
-`give_way` is the other side: how the member that acted stops, so that what it sends is final.
+`handover` is the other side: how the member that acted stops, so that what it sends is final.
 
 Source: `broker/.../BrokerPreOnlineService.syncMetadataReverse`, which copies whole tables, so that
 the last member's wins.
@@ -91,7 +91,7 @@ MOVES = Moves(
 
 
 class ReverseSync(StateMachine[SyncState]):
-    """The exchange with one member. `look` drives it.
+    """The exchange with one member. `step` drives it.
 
     At the end `why` says what was not copied, "" if everything was.
     """
@@ -147,7 +147,7 @@ class ReverseSync(StateMachine[SyncState]):
 
     # --- driven by PreOnline ----------------------------------------------------------------------
 
-    def look(self, now_ms: int) -> None:
+    def step(self, now_ms: int) -> None:
         """Take the next step, if one is due."""
         if self.is_done:
             return

@@ -62,7 +62,7 @@ DUTIES: Mapping[Duty, tuple[frozenset[Role], frozenset[Online]]] = {
 }
 
 #: client requests that an acting slave refuses once its master has copied the final snapshot
-#: (`give_way`). Pulls are held instead, locks are refused by their handler, and commits are passed
+#: (`handover`). Pulls are held instead, locks are refused by their handler, and commits are passed
 #: on to the master
 HANDOVER_CODES = frozenset(
     (

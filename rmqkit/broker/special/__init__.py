@@ -9,4 +9,6 @@ delivery_dedup  finds messages that were delivered already
 delay/          the duty of the delay levels
 timer/          the duty of messages with an arbitrary due time
 transactions/   the duty of half messages
+pop/            the duty of popped messages that are not acked in time
+metrics         the metrics of timers and transactions
 """

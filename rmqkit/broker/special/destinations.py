@@ -3,9 +3,10 @@
 The store of a master whose slaves may act for it is guarded: a message is put only when contact
 with the group is proven (`roles/group_contact.py`). Until then it waits here, in order, and counts
 as in flight. All messages that wait are put when the proof arrives, so at most the messages of one
-turn are not replicated when the master is isolated. Messages for internal topics do not wait, as no
-consumer reads them, except those that go on from there (`GOES_ON`): the member that acts releases
-the original of a half or a timer that an isolated master has put again.
+turn are not replicated when the master is isolated. Messages for internal topics do not wait,
+because no consumer reads them. The exception are messages that are released later from an internal
+topic (`GOES_ON`): the member that acts releases the original of a half or a timer that an isolated
+master has put again.
 """
 
 from collections import deque

@@ -89,7 +89,8 @@ def deny(
 ) -> None:
     """Deny a user actions on a resource, at every master.
 
-    What no rule allows is refused anyway. A denial takes a part out of a wider permission.
+    Brokers refuse every request that no rule allows. Use a denial to make an exception from a wider
+    permission.
     """
     from rmqkit.access.model import Decision
 

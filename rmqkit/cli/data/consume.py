@@ -14,7 +14,7 @@ With `--pop` it shares every queue of the group with the other members (`rmqkit.
 expression over properties, which the broker evaluates.
 
 If queues cannot be read, the command ends with exit code 3 and the reason after `--timeout` without
-progress (`Patience`). With `--follow` silence is no failure: only errors count, and only if
+progress (`ReadTimeout`). With `--follow` silence is no failure: only errors count, and only if
 `--timeout` is given.
 """
 
@@ -207,7 +207,7 @@ class Sink:
         sys.stdout.flush()
 
 
-class Patience:
+class ReadTimeout:
     """Ends a command whose queues cannot be read.
 
     Without `follow` the reason is no progress, with `follow` errors of all queues.
@@ -270,7 +270,7 @@ def read(
         consumer.assign(left, "*" if are_tags(expression) else sql(expression))
         for queue in sorted(left):
             consumer.seek(queue, begins[queue])
-        patience = Patience(consumer, follow, timeout_s)
+        read_timeout = ReadTimeout(consumer, follow, timeout_s)
         while left and sink.room:
             messages = consumer.poll(POLL_MS, BATCH)
             inside = [each for each in messages if follow or each.queue_offset < ends[each.queue]]
@@ -279,7 +279,7 @@ def read(
             if not follow and (read_out := {queue for queue in left if positions.get(queue, 0) >= ends[queue]}):
                 left -= read_out
                 consumer.pause(read_out)
-            patience.check(left, positions)
+            read_timeout.check(left, positions)
 
 
 def take_part(
@@ -300,7 +300,7 @@ def take_part(
         consumer.subscribe(topic, tags if are_tags(tags) else sql(tags))
         ends = {queue: consumer.offset_max(queue) for queue in readable(topic, consumer.queues(topic))}
         until_s = time.monotonic() + SHARE_S
-        patience = Patience(consumer, follow, timeout_s)
+        read_timeout = ReadTimeout(consumer, follow, timeout_s)
         while sink.room:
             sink.take(consumer.poll(POLL_MS, sink.room))
             mine = [queue for queue in consumer.assignment if queue.topic == topic]
@@ -308,7 +308,7 @@ def take_part(
             left = [queue for queue in mine if follow or positions.get(queue, -1) < ends.get(queue, 0)]
             if mine and not left:
                 return
-            patience.check(left, positions)
+            read_timeout.check(left, positions)
             if not follow and not mine and time.monotonic() > until_s:
                 raise Failed(f"other members of group {group} have all queues of {topic}")
 

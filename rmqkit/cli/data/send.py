@@ -151,7 +151,7 @@ def bodies_of(body: str | None, file: str | None, count: int | None, size: int |
             raise UsageError(f"cannot read {file}: {error.strerror}") from None
     if size is None and count is None:
         raise UsageError("nothing to send: give a BODY, - for the lines of stdin, --file, --count or --size")
-    return (made_up(number, size) for number in range(1, (count or 1) + 1))
+    return (generated_body(number, size) for number in range(1, (count or 1) + 1))
 
 
 def compression_of(name: str | None) -> dict[str, Any]:
@@ -181,7 +181,7 @@ def lines_of(source: BinaryIO) -> Iterator[bytes]:
                 yield stripped
 
 
-def made_up(number: int, size: int | None) -> bytes:
+def generated_body(number: int, size: int | None) -> bytes:
     text = b"message %d" % number
     if size is None:
         return text

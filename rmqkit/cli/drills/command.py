@@ -373,8 +373,8 @@ def compare(
     printed at the end: `rmqkit drill show FOLDER` has the details of one.
 
     With --runs N, N pairs of drills run. Both drills of a pair have the same seed, and the sides
-    take turns in going first. Each figure is then the median of its side, with a 95 % confidence
-    interval, and the difference is the median over the pairs.
+    alternate in which one runs first. Each figure is then the median of its side, with a 95 %
+    confidence interval, and the difference is the median over the pairs.
     """
     refuse_on_windows()
     from rmqkit.drill.plan import SERVICES

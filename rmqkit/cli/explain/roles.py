@@ -8,7 +8,7 @@ change (enableSlaveActingMaster is off).
 from collections.abc import Mapping
 from typing import Any
 
-from rmqkit.cli.explain.replicas import Said
+from rmqkit.cli.explain.replicas import Sentence
 from rmqkit.cluster.health.roles import RoleStatus
 
 #: part of the reason -> what to do
@@ -22,7 +22,7 @@ DO = {
 }
 
 
-def sentences(said: RoleStatus, config: Mapping[str, str]) -> list[Said]:
+def sentences(said: RoleStatus, config: Mapping[str, str]) -> list[Sentence]:
     if config.get("enableSlaveActingMaster", "").lower() != "true":
         return []
     do = next((advice for words, advice in DO.items() if words in said.why), "")
@@ -32,17 +32,19 @@ def sentences(said: RoleStatus, config: Mapping[str, str]) -> list[Said]:
             f"It is {said.online}, so it is in no route and refuses clients: {said.why}.{stage} It then fetches newer "
             "metadata from its group, registers, and serves clients."
         )
-        return [Said(text, do)]
+        return [Sentence(text, do)]
     if said.is_acting:
         text = (
             f"It acts for its master: {said.why}. Consumers read, lock queues and commit offsets here. Delayed "
             "messages that are due go to a master of another group. It accepts no messages."
         )
-        return [Said(text, do or "Start the master (`rmqkit cluster start`); it fetches what it missed and serves again.")]
-    found = [Said(f"{_alive(said)}.")]
+        return [
+            Sentence(text, do or "Start the master (`rmqkit cluster start`); it fetches what it missed and serves again.")
+        ]
+    found = [Sentence(f"{_alive(said)}.")]
     note = said.why.partition("; ")[2]
     if note:
-        found.append(Said(f"{note[0].upper()}{note[1:]}.", do))
+        found.append(Sentence(f"{note[0].upper()}{note[1:]}.", do))
     return found
 
 

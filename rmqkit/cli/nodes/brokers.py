@@ -223,7 +223,7 @@ def wipe_write_perm(name: Broker, namesrv: Namesrv = None, json: Json = False) -
     with admin_of(namesrv) as admin:
         name = group_named(admin, name)
         count = admin.wipe_write_perm(name)
-    told(name, count, "read-only", json)
+    _print_change(name, count, "read-only", json)
 
 
 def add_write_perm(name: Broker, namesrv: Namesrv = None, json: Json = False) -> None:
@@ -231,7 +231,7 @@ def add_write_perm(name: Broker, namesrv: Namesrv = None, json: Json = False) ->
     with admin_of(namesrv) as admin:
         name = group_named(admin, name)
         count = admin.add_write_perm(name)
-    told(name, count, "writable again", json)
+    _print_change(name, count, "writable again", json)
 
 
 def group_named(admin: Any, name: str) -> str:
@@ -247,6 +247,6 @@ def group_named(admin: Any, name: str) -> str:
     return group
 
 
-def told(name: str, count: int, how: str, json: bool) -> None:
+def _print_change(name: str, count: int, how: str, json: bool) -> None:
     value = {"broker_name": name, "topics": count, "state": how}
     output.answer(value, f"broker {name}: {count} topics are {how}", as_json=json)

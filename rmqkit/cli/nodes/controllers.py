@@ -54,7 +54,7 @@ At = Annotated[
     ),
 ]
 BrokerName = Annotated[str, typer.Argument(metavar="NAME", help="Broker name, such as broker-a.")]
-ClusterName = Annotated[str, typer.Option("--cluster", help="Cluster of the brokers; Apache's controllers want it.")]
+ClusterName = Annotated[str, typer.Option("--cluster", help="Cluster of the brokers; Apache's controllers require it.")]
 
 
 @app.command()
@@ -89,7 +89,7 @@ def status(
 
 @app.command()
 def members(name: BrokerName, at: At = None, json: Json = False) -> None:
-    """Show the brokers of a set: address, role, whether they are alive and have everything."""
+    """Show the brokers of a set: address, role, whether they are alive and in sync."""
     with _admin(at, None) as admin:
         info = _known(admin, at, [name]).get(name)
     if info is None:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from rmqkit.cli.output import count_text
 from rmqkit.cluster import Cluster, ClusterError, clusters
 from rmqkit.cluster.health.caller import Caller, NoAnswer
-from rmqkit.cluster.health.readiness import Target, look
+from rmqkit.cluster.health.readiness import Target, query_all
 from rmqkit.cluster.layout.description import NodePlan
 from rmqkit.errors import RemoteProtocolError
 from rmqkit.runtime.connection import Address
@@ -173,10 +173,10 @@ def _seen() -> Iterator[GroupSettings]:
         except ClusterError:
             continue
         asked.update(addresses)
-        yield _look_at(f"cluster {cluster.name}", addresses, own)
+        yield _query_cluster(f"cluster {cluster.name}", addresses, own)
     others = [each for each in os.environ.get("NAMESRV_ADDR", "").split(";") if each.strip() and each not in asked]
     if others:
-        yield _look_at("NAMESRV_ADDR", others, {})
+        yield _query_cluster("NAMESRV_ADDR", others, {})
 
 
 def _own(cluster: Cluster) -> dict[tuple[str, int], str]:
@@ -188,7 +188,7 @@ def _own(cluster: Cluster) -> dict[tuple[str, int], str]:
     }
 
 
-def _look_at(name: str, addresses: Sequence[str], own: Mapping[tuple[str, int], str]) -> GroupSettings:
+def _query_cluster(name: str, addresses: Sequence[str], own: Mapping[tuple[str, int], str]) -> GroupSettings:
     registered: dict[str, Mapping[tuple[str, int], str]] = {}
     for text in addresses:
         try:
@@ -200,7 +200,7 @@ def _look_at(name: str, addresses: Sequence[str], own: Mapping[tuple[str, int], 
         key: at for known in registered.values() for key, at in known.items()
     }.items():
         targets.append(_target(address, broker_name, broker_id))
-    answers = look(targets, ASK_S)
+    answers = query_all(targets, ASK_S)
     seen = {target.plan: answers[target.plan.node].settings for target in targets if target.plan.node in answers}
     return GroupSettings(
         name,

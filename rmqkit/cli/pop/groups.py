@@ -32,7 +32,7 @@ Share = Annotated[
 def pop(name: Group, topic: OnlyTopic = None, namesrv: Namesrv = None, json: Json = False) -> None:
     """List popped messages without an ack, with their client and the end of their invisible time.
 
-    Apache's brokers cannot tell. Each broker lists at most 1,000.
+    Apache's brokers do not report them. Each broker lists at most 1,000.
     """
     with admin_of(namesrv) as admin:
         check_group(admin, name)
@@ -71,7 +71,7 @@ def mode(
 ) -> None:
     """Show or set whether Java's push consumers of a group pull or pop a topic.
 
-    Only those that leave the division of queues to the broker (setClientRebalance(false)) heed it.
+    It applies to consumers that let the broker divide the queues (setClientRebalance(false)).
     """
     from rmqkit.client.admin.pop import MODES
 

@@ -80,7 +80,7 @@ async def elect_master(
         controllers: Controllers of one group.
         broker_name: The broker name.
         broker_id: The id that the controllers gave to the broker.
-        cluster: The cluster of the set, which Apache's controllers want.
+        cluster: The cluster of the set, which Apache's controllers require.
 
     Returns:
         The master and its epoch. If the broker is master already, the epoch is that of before.
@@ -107,7 +107,7 @@ async def clean_brokers(
         controllers: Controllers of one group.
         broker_name: The broker name.
         broker_ids: Ids of the brokers. Empty: the whole set.
-        cluster: The cluster of the set, which Apache's controllers want.
+        cluster: The cluster of the set, which Apache's controllers require.
         living: Also brokers that are alive. An Apache controller then removes the whole set,
             whatever `broker_ids` says.
     """

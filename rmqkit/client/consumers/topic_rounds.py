@@ -25,7 +25,7 @@ INCOMPLETE_MS = 1000
 
 @dataclass(slots=True, eq=False)
 class TopicRounds:
-    """The rounds of one consumer. `step` returns whether the consumer has all queues it should."""
+    """The rounds of one consumer. `step` returns whether the consumer has all of its queues."""
 
     client: "Client"
     group: str

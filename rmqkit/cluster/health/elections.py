@@ -2,7 +2,7 @@
 
 A broker has its report in its runtime facts (code 28), under names that begin with `election`. A
 controller says who leads (1005). The leader knows each group: its master, the master's epoch, and
-the members in sync (1006). `look_at` asks all controllers of a cluster at once.
+the members in sync (1006). `query_elections` asks all controllers of a cluster at once.
 """
 
 import time
@@ -138,7 +138,7 @@ class ElectionsStatus(NamedTuple):
     groups: Mapping[str, BrokerSetStatus]
 
 
-def look_at(controllers: Sequence["Target"], names: Sequence[str], timeout_s: float) -> ElectionsStatus:
+def query_elections(controllers: Sequence["Target"], names: Sequence[str], timeout_s: float) -> ElectionsStatus:
     """Ask all controllers at once; silent ones are left out."""
     from concurrent.futures import ThreadPoolExecutor
 

@@ -119,7 +119,7 @@ class NodeDied(Exception):
         self.log_from = log_from
 
 
-class Surroundings(NamedTuple):
+class OtherNodes(NamedTuple):
     """The other nodes that the readiness of a node depends on.
 
     `answering` says whether a node, by name, runs and is not paused.
@@ -131,7 +131,7 @@ class Surroundings(NamedTuple):
     #: reason by slave that will not follow without help
     stuck: dict[str, str]
 
-    def slaves_to_come(self, master: NodePlan) -> list[str]:
+    def slaves_to_wait_for(self, master: NodePlan) -> list[str]:
         """Return the running slaves of a master that follow it or may still do so."""
         return [
             node
@@ -161,7 +161,7 @@ def wait_ready(
     Return the slaves that run but will not follow without help, with the reason. Raises NodeDied if
     a target has no process, or ClusterError on timeout, with the reason of the first node.
     """
-    around = Surroundings(
+    around = OtherNodes(
         [target for target in everybody if target.plan.is_nameserver and answering(target.plan.node)],
         {target.plan.node: target for target in everybody if target.plan.is_broker},
         answering,
@@ -195,7 +195,7 @@ def _follows_one_of(masters: Container[str], plan: NodePlan) -> bool:
     return plan.is_slave and plan.node not in masters and plan.master in masters
 
 
-def _check(target: Target, around: Surroundings, deadline_s: float) -> None:
+def _check(target: Target, around: OtherNodes, deadline_s: float) -> None:
     """Check that a node is ready. Raises NoAnswer with the reason if it is not."""
     if target.plan.is_controller:
         with target.call(deadline_s) as node:
@@ -212,20 +212,20 @@ def _check(target: Target, around: Surroundings, deadline_s: float) -> None:
         _check_master(target, around, deadline_s)
 
 
-def _check_master(target: Target, around: Surroundings, deadline_s: float) -> None:
+def _check_master(target: Target, around: OtherNodes, deadline_s: float) -> None:
     topic = target.plan.broker_name
     with target.call(deadline_s) as node:
         try:
             has_topic = _send_and_pull(node, topic, time.time_ns() // 1_000_000)
         except TooFewInSync:
             # The refusal is correct. If there are no slaves to wait for, the master is ready.
-            if around.slaves_to_come(target.plan):
+            if around.slaves_to_wait_for(target.plan):
                 raise
             has_topic = False
     _check_known(target, around.nameservers, topic if has_topic else "", deadline_s)
 
 
-def _check_elected(target: Target, around: Surroundings, deadline_s: float) -> None:
+def _check_elected(target: Target, around: OtherNodes, deadline_s: float) -> None:
     with target.call(deadline_s) as node:
         facts = KVTable.decode(node.ask(RequestCode.GET_BROKER_RUNTIME_INFO).body).table
     said, standing, replication = election_of(facts), role_of(facts), replication_of(facts)
@@ -250,7 +250,7 @@ def _check_elected(target: Target, around: Surroundings, deadline_s: float) -> N
     _check_known(target, around.nameservers, "", deadline_s)
 
 
-def _elected_master(name: str, around: Surroundings, deadline_s: float) -> BrokerElection | None:
+def _elected_master(name: str, around: OtherNodes, deadline_s: float) -> BrokerElection | None:
     """Return the report of a group's master, None if no member that answers is master."""
     found: list[BrokerElection] = []
     for node, target in around.brokers.items():
@@ -265,7 +265,7 @@ def _elected_master(name: str, around: Surroundings, deadline_s: float) -> Broke
     return max(found, key=lambda said: said.epoch, default=None)
 
 
-def _check_slave(target: Target, around: Surroundings, deadline_s: float) -> None:
+def _check_slave(target: Target, around: OtherNodes, deadline_s: float) -> None:
     said = _ask_replication(target, deadline_s)
     around.stuck.pop(target.plan.node, None)
     has_master = around.answering(target.plan.master)
@@ -395,7 +395,7 @@ def _send_and_pull(broker: Caller, topic: str, wall_ms: int) -> bool:
     return True
 
 
-def look(targets: Sequence[Target], timeout_s: float) -> dict[str, NodeStatus]:
+def query_all(targets: Sequence[Target], timeout_s: float) -> dict[str, NodeStatus]:
     """Query all targets at once. Return the status of those that answer in `timeout_s`, by node."""
     from concurrent.futures import ThreadPoolExecutor
 
@@ -403,11 +403,11 @@ def look(targets: Sequence[Target], timeout_s: float) -> dict[str, NodeStatus]:
         return {}
     deadline_s = time.monotonic() + timeout_s
     with ThreadPoolExecutor(max_workers=min(16, len(targets))) as pool:
-        answers = list(pool.map(lambda target: _look_at(target, deadline_s), targets))
+        answers = list(pool.map(lambda target: _query(target, deadline_s), targets))
     return {target.plan.node: seen for target, seen in zip(targets, answers, strict=True) if seen is not None}
 
 
-def _look_at(target: Target, deadline_s: float) -> NodeStatus | None:
+def _query(target: Target, deadline_s: float) -> NodeStatus | None:
     try:
         with target.call(deadline_s) as node:
             if target.plan.is_controller:

@@ -68,9 +68,9 @@ def document(cluster: Cluster) -> dict[str, Any]:
     paused = {node for node, process in running.items() if processes.is_paused(process)}
     targets = {target.plan.node: target for target in cluster.targets()}
     asked = [target for node, target in targets.items() if node in running and node not in paused]
-    seen = readiness.look([target for target in asked if not target.plan.is_controller], LOOK_TIMEOUT_S)
+    seen = readiness.query_all([target for target in asked if not target.plan.is_controller], LOOK_TIMEOUT_S)
     names = list(dict.fromkeys(plan.broker_name for plan in plans if plan.is_broker))
-    elected = elections.look_at([target for target in asked if target.plan.is_controller], names, LOOK_TIMEOUT_S)
+    elected = elections.query_elections([target for target in asked if target.plan.is_controller], names, LOOK_TIMEOUT_S)
     answered = {*seen, *elected.controllers}
     records = processes.known(cluster.folder).nodes
     nodes = []

@@ -36,7 +36,7 @@ def heartbeat(controller: "ControllerView", call: Call[BrokerHeartbeatRequest]) 
             return call.error(ResponseCode.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED, "Broker hasn't been registered")
         return call.ok(schemas.BrokerHeartbeatResponse(is_leader=False))
     call.changing()
-    controller.watch.heard(controller.live.hear(call.conn, args, controller.clock.mono_ms))
+    controller.watch.watch_timeout(controller.live.record(call.conn, args, controller.clock.mono_ms))
     return call.ok(
         schemas.BrokerHeartbeatResponse(
             is_leader=leads,

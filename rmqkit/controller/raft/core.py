@@ -36,8 +36,8 @@ each further term without a leader doubles the time-outs of all members, up to P
 **A member without its files** (a new one, or one whose disk was wiped) does not know for whom it
 voted or what it acknowledged. It takes entries, but it neither votes nor asks for votes until each
 peer has answered its *census* with term and last entry. From then on it votes in later terms only,
-and only for candidates that are at least as up to date as every peer was. So a group's first start
-needs all members, and so does the replacement of a disk; nothing else does.
+and only for candidates that are at least as up to date as every peer was. So only a group's first
+start and the replacement of a disk need all members.
 
 The peers are fixed. A member's time-outs differ by a number that its driver's random source draws.
 """
@@ -154,7 +154,8 @@ class Raft(StateMachine[RaftRole]):
         self._election_timeout_ms = election_timeout_ms
         self._heartbeat_ms = heartbeat_ms
         self._entropy = entropy
-        #: when this member last heard a leader. After a restart it may have been just before
+        #: when this member last heard from a leader. After a restart: now, since the leader's last
+        #: message may have arrived just before
         self._heard_ms = now_ms if self.term else now_ms - election_timeout_ms
         self._election_due_ms = 0
         #: terms that this member has entered since it last knew a leader

@@ -11,7 +11,7 @@
 
 The log decides what has to be written. `take_unsaved` gives out the entries that the disk has not
 been given yet; one that replaces a conflicting entry is given out again, and replaces it and all
-entries after it on disk as well. After a snapshot the whole file is written anew.
+entries after it on disk as well. After a snapshot the whole file is rewritten.
 """
 
 from collections.abc import Sequence

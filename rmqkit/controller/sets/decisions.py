@@ -59,7 +59,7 @@ def refuse(code: int, remark: str, ext: Ext | None = None) -> Resolution:
 def alter_sync_state_set(
     sets: BrokerSets, live: HeartbeatTable, args: schemas.AlterSyncStateSetRequest, body: SyncStateSet
 ) -> Resolution:
-    """1001: the master reports the members that have everything."""
+    """1001: the master reports the members that have every acknowledged message."""
     name = args.broker_name or ""
     brokers = sets.get(name)
     if brokers is None:

@@ -49,7 +49,7 @@ class NewAddress(SetEvent, frozen=True, kw_only=True, rename="camel", tag="newAd
 
 
 class NewSyncStateSet(SetEvent, frozen=True, kw_only=True, rename="camel", tag="newSyncStateSet"):
-    """The master has changed the set of members that have everything; its epoch rises by one."""
+    """The master has changed the SyncStateSet; the epoch of the set rises by one."""
 
     broker_ids: tuple[Number, ...]
 

@@ -113,7 +113,7 @@ def _reports_unsynced(broker: Broker) -> None:
 @elected(
     "confirms-all-at-restart",
     SURVIVE,
-    "a master that was restarted in its epoch goes on, although a member has more of the log",
+    "a master that was restarted in its epoch continues, although a member has more of the log",
     needs="ASYNC_FLUSH, and a power cut of a master that is back before the controllers notice",
 )
 def _confirms_all_at_restart(broker: Broker) -> None:
@@ -193,7 +193,7 @@ def _half_record_kept(broker: Broker) -> None:
 @elected(
     "no-lease",
     LEASE,
-    "a master that no controller answers goes on taking messages",
+    "a master that no controller answers continues to take messages",
     needs="a master that is isolated from the controllers for longer than an election takes",
     issues=("#7017", "#6662"),
 )
@@ -223,8 +223,8 @@ def _takeover_never_ends(broker: Broker) -> None:
 @elected(
     "obeys-notice",
     RECOVERS,
-    "a notice of an election (1008) is believed, whoever sends it",
-    needs="a stranger that sends one",
+    "a broker trusts the content of a notice of an election (1008) from any peer",
+    needs="an unknown peer that sends a notice",
 )
 def _obeys_notice(broker: Broker) -> None:
     election, _ = _parts(broker)

@@ -7,16 +7,16 @@ master again. At each change, the checker compares two values for each consumer 
 - what the predecessor was seen to hold `ALLOWED_MS` before its end;
 - what the successor holds when it begins to serve.
 
-If the second value is less, the promise is broken. What was committed within the last second may be
-rolled back, and is counted. Consumers would see a rollback as redelivery. So a message must not be
-redelivered to a group that had committed a higher offset more than a second before the change. All
-redeliveries after takeovers and returns are counted.
+If the second value is less, the promise is broken. Commits of the last second may be rolled back,
+and are counted. Consumers see a rollback as redelivery. So a message must not be redelivered to a
+group that had committed a higher offset more than a second before the change. All redeliveries
+after takeovers and returns are counted.
 
 At a return nothing may be redelivered at all, if all faults until then are kills and pauses, and
 the slave acted from the takeover to the return without a fault: it hands over everything that it
-has accepted (`broker/roles/give_way.py`). A message that was first delivered after the return was not
-handed over. If it is redelivered, its queue has moved to another member of the group: as always,
-delivery is at least once.
+has accepted (`broker/roles/handover.py`). A message that was first delivered after the return was
+not handed over. If it is redelivered, its queue has moved to another member of the group: as
+always, delivery is at least once.
 
 A successor knows only what was replicated to it. If neither broker was broken when the successor
 began to serve, that is everything. (A predecessor that has only just recovered counts as broken for
@@ -99,7 +99,7 @@ class Change(NamedTuple):
         return min(sure_ms, together_ms - ALLOWED_MS)
 
 
-class Looks:
+class OffsetPolls:
     """The offsets that nodes were seen to hold, over time."""
 
     def __init__(self, history: History) -> None:
@@ -149,7 +149,7 @@ class ProgressForward:
         return plan.acting
 
     def check(self, history: History, plan: Plan) -> Finding:
-        looks = Looks(history)
+        polls = OffsetPolls(history)
         served = heads(history)
         changes = changes_of(served)
         counts = {f"{each} at {what}": 0 for what in ("takeover", "return") for each in ("given back", "given again")}
@@ -161,20 +161,20 @@ class ProgressForward:
         for change in changes:
             sure[change] = {}
             sure_ms = change.sure_ms(broken_at)
-            for kept in looks.kept(change.before.node):
-                begins = looks.soon(change.after.node, kept, change.after.begin_ms)
+            for kept in polls.kept(change.before.node):
+                begins = polls.soon(change.after.node, kept, change.after.begin_ms)
                 if begins is None:
                     continue
                 facts += 1
-                least = looks.at(change.before.node, kept, sure_ms)
-                last = looks.at(change.before.node, kept, change.before.end_ms)
+                least = polls.at(change.before.node, kept, sure_ms)
+                last = polls.at(change.before.node, kept, change.before.end_ms)
                 sure[change][kept] = least
                 counts[f"given back at {change.what}"] += max(0, last - begins)
                 if begins < least:
                     broken.append(Broken("", _rollback_text(change, kept, least, sure_ms, begins)))
         broken += _given_again(history, changes, sure, counts, broken_at)
         if served and not changes:
-            facts = sum(len(looks.kept(head.node)) for found in served.values() for head in found)
+            facts = sum(len(polls.kept(head.node)) for found in served.values() for head in found)
             return judged(facts, (), counts, lacking="" if facts else LACKING, why="no broker took over")
         fault = fault_of(history)
         lacking = "" if facts else LACKING

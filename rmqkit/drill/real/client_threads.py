@@ -63,7 +63,7 @@ class Pace:
         time.sleep(max(0.0, self._next_s - time.monotonic()))
 
 
-class Later(Generic[T]):
+class DelayedItems(Generic[T]):
     """What one thread does later: items with the times from which on they are due."""
 
     def __init__(self) -> None:

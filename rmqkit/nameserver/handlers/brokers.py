@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from rmqkit.access.rules import GET, either, inner, on_cluster
 from rmqkit.errors import RemoteProtocolError
 from rmqkit.nameserver.kv import ORDER_TOPIC_CONFIG
-from rmqkit.nameserver.registration import Newcomer, RegistrationResult, check, enter
+from rmqkit.nameserver.registration import BrokerRegistration, RegistrationResult, check, enter
 from rmqkit.runtime.calls import Call, Handlers, Refused, Response
 from rmqkit.runtime.names import check_name
 from rmqkit.wire.bodies import AccessTableBody, DataVersion, KVTable, RegisterBrokerBody, TopicConfigAndMappingTable
@@ -71,7 +71,7 @@ def query_data_version(ns: "NameServerView", call: Call[schemas.QueryDataVersion
     args = call.args
     asked = DataVersion.decode(call.body) if call.body else None
     call.changing()
-    member = ns.routes.heard(args.cluster_name, args.broker_name, args.broker_addr, ns.clock.mono_ms)
+    member = ns.routes.record_heartbeat(args.cluster_name, args.broker_name, args.broker_addr, ns.clock.mono_ms)
     if member is None:
         return call.ok(schemas.QueryDataVersionResponse(changed=True))
     return call.ok(schemas.QueryDataVersionResponse(changed=asked != member.data_version), member.data_version.encode())
@@ -86,7 +86,7 @@ def broker_heartbeat(ns: "NameServerView", call: Call[schemas.BrokerHeartbeatReq
     """
     args = call.args
     call.changing()
-    ns.routes.heard(args.cluster_name, args.broker_name, args.broker_addr, ns.clock.mono_ms)
+    ns.routes.record_heartbeat(args.cluster_name, args.broker_name, args.broker_addr, ns.clock.mono_ms)
     return call.ok()
 
 
@@ -102,7 +102,7 @@ def put_access_table(ns: "NameServerView", call: Call[PutAccessTableRequest]) ->
     return call.error(ResponseCode.SYSTEM_ERROR, refusal) if refusal else call.ok()
 
 
-def _newcomer(ns: "NameServerView", call: Call[schemas.RegisterBrokerRequest]) -> Newcomer:
+def _newcomer(ns: "NameServerView", call: Call[schemas.RegisterBrokerRequest]) -> BrokerRegistration:
     args = call.args
     known = ns.routes.member(args.cluster_name, args.broker_name, args.broker_addr)
     # A registration over an abandoned connection may arrive after one over a newer connection.
@@ -113,7 +113,7 @@ def _newcomer(ns: "NameServerView", call: Call[schemas.RegisterBrokerRequest]) -
         table, filter_servers = _read_body(call)
     except RemoteProtocolError as error:
         raise Refused(ResponseCode.SYSTEM_ERROR, f"Failed to decode RegisterBrokerBody: {error}") from None
-    return Newcomer(
+    return BrokerRegistration(
         cluster=args.cluster_name,
         broker_name=args.broker_name,
         broker_id=args.broker_id,

@@ -2,11 +2,11 @@
 
 Both are in use only while there are isolation rules (`rmqkit.shell.faults.isolation`).
 
-`HeldSocket` replaces a stream's socket. It behaves as the kernel does when the network is gone:
+`IsolatedSocket` replaces a stream's socket. It behaves as the kernel does when the network is gone:
 
 - Bytes are accepted until a send buffer's worth of them is held. Then a send would block.
 - Our FIN and close are recorded, but do not reach the peer. The peer's do not reach the stream.
-- When the rules end, the held bytes are sent before any newer ones (`take`, `last_words`).
+- When the rules end, the held bytes are sent before any newer ones (`take`, `send_and_shut`).
 
 `MaskingPoller` hides blocked events. It remembers which events each held descriptor wants, and asks
 the real poller only for those that are not blocked. If none is left, the descriptor is
@@ -30,7 +30,7 @@ _PEER_GONE = (errno.EPIPE, errno.ECONNRESET, errno.ETIMEDOUT, errno.ENOTCONN)
 
 
 @dataclass(slots=True, eq=False)
-class HeldSocket:
+class IsolatedSocket:
     """A socket that holds back data while a drill isolates its connection.
 
     `blocked` is a mask: READ means nothing comes in, WRITE means nothing goes out. `rule_id` is the
@@ -120,7 +120,7 @@ class HeldSocket:
         waiting, self.waiting = bytes(self.waiting), bytearray()
         return waiting
 
-    def last_words(self, waiting: bytes) -> None:
+    def send_and_shut(self, waiting: bytes) -> None:
         """Send the held bytes that the kernel accepts, then the FIN. The stream has ended."""
         try:
             while waiting:

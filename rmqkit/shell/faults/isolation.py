@@ -31,8 +31,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rmqkit.errors import RmqkitError
 from rmqkit.runtime.connection import Address, Connection
-from rmqkit.shell.faults.isolated_socket import HeldSocket, MaskingPoller
-from rmqkit.shell.faults.silence import Silence
+from rmqkit.shell.faults.isolated_socket import IsolatedSocket, MaskingPoller
+from rmqkit.shell.faults.silence import SilentListener
 from rmqkit.shell.listener import Listener
 from rmqkit.shell.poller import READ, WRITE
 from rmqkit.shell.streams import Dial, LingeringSocket, Stream, address_of
@@ -111,7 +111,7 @@ class Counts(NamedTuple):
     dials_held: int = 0
 
 
-class _Aside(NamedTuple):
+class _PendingConnection(NamedTuple):
     """An accepted connection that the node does not know of yet. `id` is the isolation."""
 
     id: str
@@ -126,7 +126,7 @@ class _IsolatedConnection(NamedTuple):
     It stays here until its rules end, even if the node closes it before.
     """
 
-    sock: HeldSocket
+    sock: IsolatedSocket
     node: Node
     conn: Connection
 
@@ -156,12 +156,12 @@ class Isolation:
         #: by descriptor: isolated connections
         self._held: dict[int, _IsolatedConnection] = {}
         #: by descriptor: silenced listeners, with the isolation that counts them
-        self._silent: dict[int, tuple[str, Silence]] = {}
+        self._silent: dict[int, tuple[str, SilentListener]] = {}
         #: by descriptor: dials whose connect is in progress and whose outcome is hidden
         self._masked_dials: dict[int, Dial] = {}
         #: dials that wait for their rules to end
         self._waiting_dials: list[Dial] = []
-        self._aside: list[_Aside] = []
+        self._aside: list[_PendingConnection] = []
         loop.poller = self._poller
         loop.isolation = self
 
@@ -217,7 +217,7 @@ class Isolation:
         """Set a newly accepted connection aside if a rule covers it. Return whether one does."""
         id, blocked = self._blocked(listener.node, listener.tag, listener.port, address_of(name))
         if blocked:
-            self._aside.append(_Aside(id, listener, sock, name))
+            self._aside.append(_PendingConnection(id, listener, sock, name))
             if len(self._aside) >= ASIDE_MAX:
                 self._silence(id, listener)
         return bool(blocked)
@@ -274,8 +274,8 @@ class Isolation:
                 each.listener.admit(each.sock, each.name)
 
     def _hold(self, id: str, stream: Stream, blocked: int) -> None:
-        assert not isinstance(stream.sock, HeldSocket)
-        held = HeldSocket(stream.sock, blocked, id)
+        assert not isinstance(stream.sock, IsolatedSocket)
+        held = IsolatedSocket(stream.sock, blocked, id)
         self._held[stream.fd] = _IsolatedConnection(held, stream.node, stream.conn)
         self._active[id].connections += 1
         stream.use(held)
@@ -306,7 +306,7 @@ class Isolation:
             if isinstance(item, Stream):
                 item.put_first(waiting)
             else:
-                sock.last_words(waiting)
+                sock.send_and_shut(waiting)
         if sock.is_closed:
             sock.close()
 
@@ -323,7 +323,7 @@ class Isolation:
             self._poller.hold(listener.fd, READ, 0)
 
     def _silence(self, id: str, listener: Listener) -> None:
-        self._silent[listener.fd] = (id, Silence(listener.sock))
+        self._silent[listener.fd] = (id, SilentListener(listener.sock))
         self._poller.hold(listener.fd, READ, READ)
 
     def _apply_dial(self, fd: int, dial: Dial) -> None:

@@ -28,7 +28,7 @@ class _Program(ctypes.Structure):
     _fields_ = (("length", ctypes.c_ushort), ("instructions", ctypes.POINTER(_Instruction)))
 
 
-class Silence:
+class SilentListener:
     """A listening socket that is silent until `end`."""
 
     def __init__(self, sock: socket.socket) -> None:

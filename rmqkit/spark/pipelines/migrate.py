@@ -105,7 +105,9 @@ def migrate(path: str | os.PathLike[str]) -> MigrationResult:
     """
     storage = LakeStorage(path)
     if not storage.is_local:
-        raise ConfigError(f"{storage.uri}: only a lake in a local or mounted folder can be migrated; ingest it anew")
+        raise ConfigError(
+            f"{storage.uri}: only a lake in a local or mounted folder can be migrated; ingest the topics again"
+        )
     root = Path(storage.uri)
     if not (root / OLD_LOG).is_dir():
         raise LakeMissing(f"there is no lake of rmqkit 0.2 at {root}")

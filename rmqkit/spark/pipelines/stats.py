@@ -241,7 +241,7 @@ def _draw_hours(figure: Any, found: Stats) -> None:
             latencies.plot(places, [getattr(hour.latency_ms, share) for hour in hours], style, color=colour)
     rates.set_ylabel("messages a second\n(mean, dotted: peak)")
     sizes.set_ylabel("bytes of a body\n(p50, dashed p95, dotted p99)")
-    latencies.set_ylabel("ms from born to stored\n(p50, dashed p95, dotted p99)")
+    latencies.set_ylabel("ms from born time to store time\n(p50, dashed p95, dotted p99)")
     for axes in (rates, sizes, latencies):
         axes.set_ylim(bottom=0)
         axes.grid(True, alpha=0.3)

@@ -70,8 +70,8 @@ class SendPace:
 _Count = Annotated[int, msgspec.Meta(ge=1)]
 
 
-class _Wish(msgspec.Struct, frozen=True):
-    """A wish for `rows` of a job that may send `per_second`. The answer is the pause in seconds."""
+class _PaceRequest(msgspec.Struct, frozen=True):
+    """A request for `rows` of a job that may send `per_second`. The answer: a pause in seconds."""
 
     secret: str
     job: str
@@ -126,10 +126,10 @@ class PaceServer:
         with connection, connection.makefile("rb") as lines:
             try:
                 while line := lines.readline(REQUEST_BYTES_MAX):
-                    wish = msgspec.json.decode(line, type=_Wish)
-                    if not secrets.compare_digest(wish.secret, self._secret):
+                    request = msgspec.json.decode(line, type=_PaceRequest)
+                    if not secrets.compare_digest(request.secret, self._secret):
                         return
-                    pause_s = self.pause_s(wish.job, wish.per_second, wish.rows)
+                    pause_s = self.pause_s(request.job, request.per_second, request.rows)
                     connection.sendall(msgspec.json.encode(pause_s) + b"\n")
             except (OSError, msgspec.MsgspecError):
                 return  # the task has ended, or it is not a task
@@ -143,7 +143,7 @@ class SharedPace:
     def __init__(self, place: str, job: str, per_second: int) -> None:
         self._address, _slash, secret = place.partition("/")
         self._rows = max(1, round(per_second * CHUNK_S))
-        self._wish = msgspec.json.encode(_Wish(secret, job, per_second, self._rows)) + b"\n"
+        self._request = msgspec.json.encode(_PaceRequest(secret, job, per_second, self._rows)) + b"\n"
         #: Rows that were granted and not sent yet.
         self._left = 0
         self._stream: BufferedRWPair[Any, Any] | None = None
@@ -161,7 +161,7 @@ class SharedPace:
                 with socket.create_connection(Address.parse(self._address), timeout=ASK_TIMEOUT_S) as connection:
                     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                     self._stream = connection.makefile("rwb")  # keeps the connection open
-            self._stream.write(self._wish)
+            self._stream.write(self._request)
             self._stream.flush()
             pause_s = msgspec.json.decode(self._stream.readline(), type=float)
         except (OSError, msgspec.MsgspecError) as error:

@@ -59,7 +59,7 @@ class BrokerDown(RmqkitError):
 
 
 class StreamPlan:
-    """Plans one stream; a batch uses only `whole_look`.
+    """Plans one stream; a batch uses only `complete_snapshot`.
 
     Offsets are in the form in which Spark stores them (`ranges`).
     """
@@ -99,7 +99,7 @@ class StreamPlan:
 
         Raises NoRoute, ConfigError, DataLoss or BrokerDown.
         """
-        seen = self.whole_look()
+        seen = self.complete_snapshot()
         bounds.check_topics(self._options, seen, self.view)
         begins = bounds.begins_of(self._options, self.view, seen)
         self._accepted = True
@@ -174,11 +174,11 @@ class StreamPlan:
             self._check_cluster(start, seen)
             self._accepted = True
         if self._frozen:
-            seen = self._target = self.whole_look(known)
+            seen = self._target = self.complete_snapshot(known)
         self._note(seen)
         return seen
 
-    def whole_look(self, known: Sequence[QueueKey] = ()) -> TopicSnapshot:
+    def complete_snapshot(self, known: Sequence[QueueKey] = ()) -> TopicSnapshot:
         """Return a snapshot for which every group responded, including those of the `known` queues.
 
         Raises BrokerDown if a group does not respond in time.

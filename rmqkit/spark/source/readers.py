@@ -62,11 +62,11 @@ class PartitionReader:
         """Yield the rows of a range; none for None, which Spark passes for an empty batch."""
         if partition.value is not None:
             yield from RangeReader(partition.value, self._options, self._schema).batches()
-            spare_the_modules()
+            exempt_modules_from_gc()
 
 
 @cache
-def spare_the_modules() -> None:
+def exempt_modules_from_gc() -> None:
     """Exclude the objects that a Spark worker has by now from garbage collection, once per process.
 
     Spark's workers collect garbage after every task (`pyspark/daemon.py`), each time over all
@@ -83,7 +83,7 @@ def plan(options: SourceOptions, view: Topics, narrowing: ScanBounds = EVERYTHIN
 
     Raises NoRoute, ConfigError, DataLoss or BrokerDown.
     """
-    seen = StreamPlan(options, view).whole_look()
+    seen = StreamPlan(options, view).complete_snapshot()
     bounds.check_topics(options, seen, view)
     for topic, broker in sorted({(key.topic, key.broker) for key in seen.ends} - seen.by_master):
         log.warning("the batch ends where a slave of broker %s (topic %s) ends; it may be behind its master", broker, topic)

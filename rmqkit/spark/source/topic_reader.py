@@ -184,10 +184,10 @@ class RangeReader:
                         self._chunks.append(chunk)
                         self._rows += len(chunk.starts)
                         replicas.progressed()
-                except (_Elsewhere, _Later, PeerUnreachable, RemoteProtocolError, CorruptRecord) as trouble:
+                except (_AskNextMember, _Later, PeerUnreachable, RemoteProtocolError, CorruptRecord) as trouble:
                     yield from self._flush(link)
                     pulls.restart()
-                    if isinstance(trouble, _Elsewhere):
+                    if isinstance(trouble, _AskNextMember):
                         replicas.turn(*trouble.args)
                     elif isinstance(trouble, _Later):
                         time.sleep(PAUSE_MS / 1000)
@@ -278,13 +278,13 @@ class RangeReader:
         range_there = f"has offsets {found.min_offset} to {found.max_offset}"
         if not is_beyond and found.min_offset <= pull.begin:
             if found.next_begin_offset <= pull.begin:
-                raise _Elsewhere(self._lacks(f"{range_there}, but returns nothing"))
+                raise _AskNextMember(self._lacks(f"{range_there}, but returns nothing"))
             if self.tags:
                 self.pulls.brought(pull, Chunk(None, []), min(found.next_begin_offset, pull.end))
             else:
                 self._left_out(pull, answer, found.next_begin_offset)
         elif self.replicas.read_from != "master":
-            raise _Elsewhere(self._lacks(range_there))
+            raise _AskNextMember(self._lacks(range_there))
         elif is_beyond:
             self._wait_for_the_end()
             self._lost(pull.end, found.min_offset, _why_beyond(pull.begin, found))
@@ -300,7 +300,7 @@ class RangeReader:
         why = answer.remark or answer.code
         text = f"{self.range.broker} refuses to return messages of {self._name} from offset {pull.begin}: {why}"
         error = BrokerError(text, code=answer.code, remark=answer.remark)
-        raise error if answer.code in _FINAL else _Elsewhere(error)
+        raise error if answer.code in _FINAL else _AskNextMember(error)
 
     def _left_out(self, pull: Pull[Chunk], answer: LinkReply, upto: int) -> None:
         offset, tries = self._missed
@@ -308,7 +308,7 @@ class RangeReader:
         if self._missed[1] < MISSING_TRIES:
             raise _Later
         if self.replicas.read_from != "master":
-            raise _Elsewhere(self._lacks(f"skips offsets {pull.begin} to {upto - 1}"))
+            raise _AskNextMember(self._lacks(f"skips offsets {pull.begin} to {upto - 1}"))
         cause = "the broker skips them: their records are damaged, or retention is deleting them now"
         self._lost(min(upto, pull.end), min(upto, _offsets(answer).max_offset), cause)
 
@@ -322,7 +322,7 @@ class RangeReader:
         Raises _Elsewhere if the member is no longer master, and DataLoss if loss is not allowed.
         """
         if not self.replicas.is_master_now(or_is_forgotten=or_is_forgotten):
-            raise _Elsewhere(self._lacks("is no longer master according to the name servers, and lacks messages"))
+            raise _AskNextMember(self._lacks("is no longer master according to the name servers, and lacks messages"))
         wanted = self.pulls.position
         if self.options.fail_on_data_loss:
             raise DataLoss(self.range.key, wanted, smallest, cause)
@@ -384,7 +384,7 @@ class RangeReader:
         return records.at(~are_broken)
 
 
-class _Elsewhere(Exception):
+class _AskNextMember(Exception):
     """The member cannot return the next messages, for the reason given: ask the next member."""
 
 

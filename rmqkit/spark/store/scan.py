@@ -120,7 +120,7 @@ class Filler(NamedTuple):
     kind: str
 
 
-class _Look(NamedTuple):
+class _RecordAt(NamedTuple):
     """The record at a position: its size in bytes, or 0 if its parts do not add up, and its damage.
 
     `why` is "" for an intact record.
@@ -227,7 +227,7 @@ class Scan:
         plain = self._run(source.hold(at, RECORD_SIZE_MIN)) or self._filler(at)
         if plain is not None:
             return [plain]
-        look = self._look(at)
+        look = self._record_at(at)
         if look.size and not look.why:
             # The record is too large for the rest of the window.
             run = self._run(source.hold(at, look.size), rows_max=1)
@@ -308,31 +308,31 @@ class Scan:
 
         If so, the size that the previous record states is right.
         """
-        return at >= self._source.size or self._filler(at) is not None or self._look(at).size > 0
+        return at >= self._source.size or self._filler(at) is not None or self._record_at(at).size > 0
 
-    def _look(self, at: int) -> _Look:
+    def _record_at(self, at: int) -> _RecordAt:
         """Examine the record at `at`. Reads the record only if its size and its body's agree."""
         source = self._source
         left = source.size - at
         head = source.peek(at, min(_HEAD_MAX, left))
         if len(head) < BLANK_SIZE:
-            return _Look(0, f"{len(head)} bytes are too few for a record")
+            return _RecordAt(0, f"{len(head)} bytes are too few for a record")
         size, magic = _SIZE_MAGIC.unpack_from(head)
         if magic == MAGIC_BLANK:
-            return _Look(0, f"a blank record of {size} bytes where {self._file.full_size - at} are left")
+            return _RecordAt(0, f"a blank record of {size} bytes where {self._file.full_size - at} are left")
         if not any(head[:BLANK_SIZE]):
-            return _Look(0, "zeroes where a record should be")
+            return _RecordAt(0, "zeroes where a record should be")
         if magic not in (MAGIC_V1, MAGIC_V2):
-            return _Look(0, f"magic {magic & 0xFFFFFFFF:#010x} is not a record's")
+            return _RecordAt(0, f"magic {magic & 0xFFFFFFFF:#010x} is not a record's")
         if not RECORD_SIZE_MIN <= size <= left:
-            return _Look(0, f"a record of {size} bytes where {left} are left")
+            return _RecordAt(0, f"a record of {size} bytes where {left} are left")
         flags = head[POSITION_SYS_FLAG + 3]
         body = _BODY_SIZE_AT + _V6_MORE * ((flags >> 4 & 1) + (flags >> 5 & 1)) + 4
         body_size = _I32_OF(head, body - 4)[0]
         rest = size - body - body_size
         if body_size < 0 or rest < 3:
-            return _Look(0, f"a body of {body_size} bytes in a record of {size}")
-        unsound = _Look(0, f"the parts of a record of {size} bytes do not add up to its size")
+            return _RecordAt(0, f"a body of {body_size} bytes in a record of {size}")
+        unsound = _RecordAt(0, f"the parts of a record of {size} bytes do not add up to its size")
         if rest > _REST_MAX:
             return unsound
         record = source.peek(at, size)
@@ -340,18 +340,18 @@ class Scan:
         topic_at, properties = int(records.parts.topics[0]), int(records.parts.properties[0])
         topic_size = properties - 2 - topic_at
         if topic_size < 0 or properties > size:
-            return _Look(0, f"a topic of {topic_size} bytes in a record of {size}")
+            return _RecordAt(0, f"a topic of {topic_size} bytes in a record of {size}")
         if not records.parts.ok[0]:
             return unsound
         if source.is_unreadable(at, size):
-            return _Look(size, f"some of its bytes could not be read ({source.error})", False)
+            return _RecordAt(size, f"some of its bytes could not be read ({source.error})", False)
         crc, place = int(records.head(POSITION_BODY_CRC, _U32)[0]), int(records.head(POSITION_PHY_OFFSET)[0])
         why = self._problem(record, 0, crc, body, body + body_size, topic_at, properties, size)
         if not why and place != self._file.base + at:
             why = f"it states physical offset {place}, which is not its own"
         if not why and (head[POSITION_QUEUE_ID] | head[POSITION_QUEUE_OFFSET]) & 0x80:
             why = "its queue id or offset is negative"
-        return _Look(size, why, why != WRONG_CRC)
+        return _RecordAt(size, why, why != WRONG_CRC)
 
     def _gap(self, at: int, why: str) -> list[RecordSlice | Gap | Filler]:
         """Return the unreadable bytes from `at` to the position where the scan can continue."""
@@ -379,7 +379,7 @@ class Scan:
                 # Check the physical offset first. To examine a record with a damaged size would
                 # read all of that size.
                 if int.from_bytes(source.peek(place + POSITION_PHY_OFFSET, 8), "big") == self._file.base + place:
-                    look = self._look(place)
+                    look = self._record_at(place)
                     if look.size and not look.why:
                         return place
             at += len(data) - BLANK_SIZE + 1

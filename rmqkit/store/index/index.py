@@ -5,9 +5,9 @@ One step hashes `RECORDS_PER_STEP` records, or `COLUMN_GAIN` times as many by co
 `BLOCKS_PER_STEP` blocks of the slot table. It takes about a millisecond. A query first processes
 the whole list, so it finds every record that was readable before it.
 
-So nobody waits for the duty, but the senders of a burst wait for the broker. A batch begins once no
-record has arrived for `_QUIET_MS`, the first record has waited for `_WAIT_MAX_MS`, or
-`BURST_RECORDS` records wait. This delays the work and does not save it.
+So no caller waits for the duty. But the senders of a burst wait for the broker while the duty runs.
+A batch begins once no record has arrived for `_QUIET_MS`, the first record has waited for
+`_WAIT_MAX_MS`, or `BURST_RECORDS` records wait. This delays the work and does not save it.
 
 The index can fall behind the log: after a crash, if its files are damaged or missing, or if its
 disk was full. It then catches up by reading the log (`_walk`), from its last indexed record or,
@@ -54,7 +54,7 @@ WAITING_MAX = 65_536
 RECORDS_PER_STEP = 512
 #: so many records are hashed by column in the time of one by itself
 COLUMN_GAIN = 4
-#: fewer records are not worth a look at their columns
+#: for fewer records, hashing by column costs more than it saves
 RUN_MIN = 16
 BLOCKS_PER_STEP = 64
 #: maximum steps of one query while the index catches up with an old log

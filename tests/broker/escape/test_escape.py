@@ -178,7 +178,7 @@ def test_it_ends_at_once_with_the_role(lab):
     assert lab.acting.view.delay.offsets.by_level == {1: 1}, "the progress is what a master takes back"
 
 
-def test_what_cannot_be_put_stays_due_and_is_seen(lab):
+def test_messages_that_cannot_escape_stay_due_and_the_reason_is_shown(lab):
     for number in range(3):
         lab.send(b"m%d" % number, level=1)
     lab.send(b"other level", level=3)
@@ -487,7 +487,7 @@ def test_after_a_failure_one_alone_is_tried_with_a_growing_pause(make):
     assert broker.node.view.delay.offsets.by_level == {1: 4}
 
 
-def test_what_failed_goes_again_before_what_stands_behind_it(make):
+def test_a_failed_message_is_sent_again_before_those_behind_it(make):
     broker, strategy = held(make, [0, 1, 0, 1])
     _, (first, second) = strategy.take()
     answered(broker, first, PutStatus.SERVICE_NOT_AVAILABLE)
@@ -501,7 +501,7 @@ def test_what_failed_goes_again_before_what_stands_behind_it(make):
     assert queues == [0, 1]
 
 
-def test_what_ends_after_the_role_counts_and_does_nothing_more(make):
+def test_a_put_that_ends_after_the_role_counts_and_starts_no_other(make):
     broker, strategy = held(make, [0, 1, 2])
     _, (first, second, third) = strategy.take()
     broker.turn(broker.node.view.delay.stop)
@@ -513,7 +513,7 @@ def test_what_ends_after_the_role_counts_and_does_nothing_more(make):
     assert broker.node.view.delay.offsets.by_level == {1: 1}
 
 
-def test_what_ends_after_the_level_was_begun_anew_does_not_count(make):
+def test_a_put_that_ends_after_a_restart_of_the_level_does_not_count(make):
     broker, strategy = held(make, [0, 1])
     _, (first, _) = strategy.take()
     broker.turn(broker.node.view.delay.stop)

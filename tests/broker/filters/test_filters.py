@@ -175,7 +175,7 @@ def check(client, expression, kind="SQL92"):
     return client.ask(RequestCode.CHECK_CLIENT_CONFIG, {}, json.dumps(body).encode())
 
 
-def test_a_client_is_told_of_a_bad_expression_before_it_starts(broker):
+def test_a_client_can_check_an_expression_before_it_starts(broker):
     client = with_topic(broker)
     assert check(client, "price > 8").code == 0
     answer = check(client, "price > 'x'")
@@ -224,7 +224,7 @@ def test_the_scan_moves_a_parked_pull_past_what_it_does_not_want(broker):
     assert (answer.code, answer.ext["nextBeginOffset"]) == (ResponseCode.PULL_RETRY_IMMEDIATELY, "1")
 
 
-def test_a_record_is_read_once_for_all_who_wait_and_never_without_them(broker, monkeypatch):
+def test_a_record_is_read_once_for_all_waiting_pulls_and_not_at_all_without_them(broker, monkeypatch):
     client, sender = with_topic(broker), broker.connect()
     reads = []
     read = broker.node.store.read
@@ -390,7 +390,7 @@ def test_bloom_filters_are_apaches():
     assert murmur3_64(b"abcdefghijklmnopqrstuvwxyz") == 0x749C9D7E516F4AA9
 
 
-def test_bit_maps_say_who_wants_a_message(broker):
+def test_bit_maps_tell_which_group_wants_a_message(broker):
     client = with_topic(broker)
     beat(client, ("T", "price > 5", "SQL92", 7))
     filters = broker.node.filters

@@ -39,7 +39,7 @@ def test_bytes_that_are_no_frames_close_that_connection_only(broker, data):
 
 
 @pytest.mark.parametrize("code", sorted(HANDLERS.rows), ids=code_name)
-def test_every_code_survives_odd_fields_and_bodies(broker, code):
+def test_every_code_answers_malformed_fields_and_bodies(broker, code):
     client = with_topic(broker)
     end = broker.node.store.offset_max
     odd_fields = [

@@ -91,7 +91,7 @@ def test_a_broker_that_has_started_asks_for_the_subscriptions(broker):
     assert list(broker.node.clients.consumers["CG"].subscriptions) == ["T"]
 
 
-def test_members_are_listed_and_told_of_changes(broker):
+def test_members_are_listed_and_notified_of_changes(broker):
     first = with_topic(broker)
     heartbeat(first, "c1", "T")
     assert len(notices(first)) == 1, "the newcomer is told as well"

@@ -78,7 +78,7 @@ def test_the_least_offset_of_all_groups(broker):
         RequestCode.EXPORT_ROCKSDB_CONFIG_TO_JSON,
     ],
 )
-def test_what_is_refused_says_why(broker, code):
+def test_unsupported_codes_are_refused_with_a_reason(broker, code):
     answer = broker.connect().ask(code)
     assert answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
     assert answer.remark.startswith(f" request type {code} not supported: ")

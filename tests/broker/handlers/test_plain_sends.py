@@ -237,7 +237,7 @@ def test_properties_that_are_no_text_close_the_connection():
 
 
 @pytest.mark.parametrize("sent", [Sent(codec=0), Sent(flag=1), Sent(size=0), Sent(size=9_000), Sent(kind="pull")])
-def test_what_else_is_not_plain(sent):
+def test_other_sends_that_are_not_plain(sent):
     assert compare([[sent, Sent(), sent, Sent()]]) == 2
 
 

@@ -66,7 +66,7 @@ def test_groups_and_topics_are_apart(broker):
     assert in_flight(client, topic="T").total == 1
 
 
-def test_a_restart_forgets_only_who_popped():
+def test_a_restart_forgets_only_the_clients_that_popped():
     life = Life()
     life.fill(2)
     life.pop()

@@ -60,7 +60,7 @@ def test_a_peek_sees_what_comes_again(broker):
         ({"consumerGroup": "a b"}, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST),
     ],
 )
-def test_what_they_are_refused_with(broker, code, changes, refused_with):
+def test_invalid_lookups_are_refused_with_their_codes(broker, code, changes, refused_with):
     client = with_topic(broker)
     fields = {**pop_fields(broker), **changes}
     assert client.ask(code, fields).code == refused_with
@@ -73,7 +73,7 @@ def test_a_broker_that_may_not_be_read_refuses_them(make, code):
     assert client.ask(code, pop_fields(broker)).code == ResponseCode.NO_PERMISSION
 
 
-def test_a_notification_tells_whether_there_are_messages(broker):
+def test_a_notification_shows_whether_there_are_messages(broker):
     client = with_topic(broker)
     answer = client.answer_to(notification(broker, client))
     assert answer.ext == {"hasMsg": "false", "pollingFull": "false"}
@@ -114,7 +114,7 @@ def test_a_notification_considers_only_the_tags_that_it_names(broker):
 @pytest.mark.parametrize(
     "settings", [("useMessageFilterForNotification=false",), ("maxMessageFilterNumForNotification=3",)]
 )
-def test_a_notification_may_not_look_at_tags(make, settings):
+def test_a_notification_ignores_tags(make, settings):
     broker = make(*settings)
     client = with_topic(broker)
     fill(client, 3, tags="A")

@@ -210,7 +210,7 @@ def test_a_reset_by_the_server_ends_the_block(broker):
     assert bodies(popped(broker, client, **ORDER)) == [b"m2"]
 
 
-def test_what_is_in_flight_in_order(broker):
+def test_ordered_messages_in_flight_are_listed(broker):
     client = with_topic(broker)
     fill(client, 2)
     found = popped(broker, client, **ORDER)

@@ -79,7 +79,7 @@ def test_tags_filter_by_hash_and_the_offset_moves_past_the_rest(broker):
         ({"queueOffset": "x"}, ResponseCode.SYSTEM_ERROR),
     ],
 )
-def test_bad_pulls_are_told_apart(broker, changes, code):
+def test_each_kind_of_bad_pull_has_its_own_code(broker, changes, code):
     client = with_topic(broker)
     answer = client.ask(RequestCode.PULL_MESSAGE, pull_fields() | changes)
     assert answer.code == code

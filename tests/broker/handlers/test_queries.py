@@ -42,7 +42,7 @@ def bodies(answer):
         ("A", {"indexType": "T"}, [b"0", b"1", b"2"]),
     ],
 )
-def test_what_is_found(client, key, changes, found):
+def test_queries_that_find_messages(client, key, changes, found):
     answer = query(client, key, **changes)
     assert answer.code == 0
     assert bodies(answer) == found
@@ -53,7 +53,7 @@ def test_what_is_found(client, key, changes, found):
     ("key", "changes"),
     [("none", {}), ("A", {}), ("k1", {"indexType": "T"}), ("k1", {"topic": "U"}), ("k1", {"endTimestamp": "1"})],
 )
-def test_what_is_not_found(client, key, changes):
+def test_queries_that_find_none(client, key, changes):
     answer = query(client, key, **changes)
     assert answer.code == ResponseCode.QUERY_NOT_FOUND
     assert answer.remark == "can not find message, maybe time range not correct"

@@ -61,7 +61,7 @@ def test_a_members_refusal_is_passed_on(broker):
 
 
 @pytest.mark.parametrize(("code", "ext"), [(40_000, {}), (-7, {"n" * 40_000: "v"}), (2**31 - 1, {"a": "b"})])
-def test_what_a_client_makes_up_reaches_who_asked_in_binary_in_json(broker, code, ext):
+def test_an_answer_that_does_not_fit_the_binary_form_is_relayed_as_json(broker, code, ext):
     """A response that does not fit the binary form is sent as JSON instead of being truncated.
 
     The binary form has 16 bits for a code, and Java reads names of at most 32,767 bytes.
@@ -94,7 +94,7 @@ def test_each_side_of_a_relay_has_its_own_form(broker, asks, answers):
     )
 
 
-def test_nobody_there(broker):
+def test_a_relay_to_an_absent_client_is_an_error(broker):
     admin = with_topic(broker)
     member(broker, "c1")
     for client_id, group in (("c9", "CG"), ("c1", "Other")):
@@ -124,7 +124,7 @@ def test_a_member_that_goes_meanwhile(broker):
     assert answer.remark.startswith("invoke consumer <CG> <c1> Exception")
 
 
-def test_who_asked_may_go_as_well(broker):
+def test_the_asking_admin_may_disconnect_before_the_answer(broker):
     admin, one = with_topic(broker), member(broker)
     ask_info(admin)
     (asked,) = requests(one, RequestCode.GET_CONSUMER_RUNNING_INFO)
@@ -245,7 +245,7 @@ def by_clients(make):
     return broker, admin
 
 
-def test_members_are_told_where_to_go_each_in_its_own_form(by_clients):
+def test_members_get_the_reset_offsets_each_in_its_own_form(by_clients):
     broker, admin = by_clients
     java, cpp = member(broker, "java"), broker.connect()
     body = {"clientID": "cpp", "consumerDataSet": [{"groupName": "CG"}]}

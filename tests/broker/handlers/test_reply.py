@@ -41,7 +41,7 @@ def test_the_reply_topic_is_there_from_the_start(make):
     assert broker.node.topics.get("Blue_REPLY_TOPIC").write_queue_nums == 1
 
 
-def test_a_reply_is_pushed_to_who_asked_and_then_stored(broker):
+def test_a_reply_is_pushed_to_the_requester_and_then_stored(broker):
     client, replier = asker(broker), broker.connect()
     opaque = tell(replier)
     (push,) = pushed(client)
@@ -85,7 +85,7 @@ def test_the_older_form_is_the_same(broker):
     assert replier.answer_to(opaque).code == 0
 
 
-def test_nobody_waits_for_it(broker):
+def test_a_reply_to_an_absent_requester_is_stored_and_refused(broker):
     """The reply is stored although it is refused: the requester may still read the topic."""
     answer = broker.connect()
     answer = answer.answer_to(tell(answer))
@@ -104,7 +104,7 @@ def test_a_reply_to_nobody(broker):
 
 
 @pytest.mark.parametrize("how", ["refuses", "is silent", "goes"])
-def test_who_asked_does_not_take_it(broker, how):
+def test_a_reply_that_the_requester_does_not_take_is_stored(broker, how):
     client, replier = asker(broker), broker.connect()
     opaque = tell(replier)
     (push,) = pushed(client)
@@ -144,7 +144,7 @@ def test_the_newest_connection_of_a_client_gets_it(broker):
     assert "not found" in replier.answer_to(tell(replier)).remark
 
 
-def test_what_would_make_another_message_of_it_is_not_stored(broker):
+def test_properties_that_would_change_the_kind_of_a_reply_are_not_stored(broker):
     client, replier = asker(broker), broker.connect()
     tell(replier, f"{REPLY}DELAY\x013\x02TRAN_MSG\x01true\x02TAGS\x01TagA\x02", f="4")
     answer_request(client, pushed(client)[0])

@@ -159,7 +159,7 @@ def test_a_group_without_retry_queues_gives_up(broker):
     assert broker.node.store.offset_max == end
 
 
-def test_what_is_refused(make):
+def test_send_backs_that_are_refused(make):
     broker = make("autoCreateSubscriptionGroup=false")
     client = with_topic(broker)
     group(client)

@@ -170,7 +170,7 @@ class TestCounters:
         stats = TopicStatsTable.decode(client.ask(RequestCode.GET_TOPIC_STATS_INFO, {"topic": "T"}).body)
         assert 0.1 < stats.topic_put_tps < 0.2
 
-    def test_what_was_not_counted_does_not_exist(self, broker):
+    def test_a_counter_without_counts_does_not_exist(self, broker):
         client = broker.connect()
         answer = counter(client, "TOPIC_PUT_NUMS", "T")
         assert (answer.code, answer.remark) == (ResponseCode.SYSTEM_ERROR, "The stats <TOPIC_PUT_NUMS> <T> not exist")

@@ -333,7 +333,7 @@ def test_runtime_info_reads_as_apaches_exporter_reads_it(broker):
 @pytest.mark.parametrize(
     ("size", "text"), [(0, "0 B"), (1023, "1023 B"), (1024, "1.0 KiB"), (1536, "1.5 KiB"), (5 << 30, "5.0 GiB")]
 )
-def test_bytes_are_told_as_upstream_tells_them(size, text):
+def test_sizes_have_upstreams_text_form(size, text):
     assert readable(size) == text
 
 

@@ -80,7 +80,7 @@ def test_a_group_with_a_live_lock_consumes_in_order(broker):
     assert not locks.holds_any("CG", clock.mono_ms)
 
 
-def test_what_ran_out_is_swept(broker):
+def test_expired_locks_are_removed(broker):
     client = broker.connect()
     lock(client, "c1", 0, 1)
     broker.advance(70_000)

@@ -4,17 +4,17 @@ import pytest
 
 from rmqkit.broker.locks import recovered_votes
 from rmqkit.broker.locks.lock_table import BEHIND_MAX, LOCK_LIVE_MS, LockTable, chain
-from rmqkit.broker.locks.recall import ASK_AFTER_MS
 from rmqkit.broker.locks.recovered_votes import (
     NOTED_MAX,
-    TOLD_MAX,
-    Left,
+    REPORTED_MAX,
     RecoveredVotes,
-    ToldVote,
+    RemainingLease,
+    VoteReport,
     all_running,
-    read_told,
-    tell,
+    decode_votes,
+    encode_votes,
 )
+from rmqkit.broker.locks.vote_recovery import ASK_AFTER_MS
 from rmqkit.wire import fastjson
 from tests.broker.locks.test_strict_locks import QUEUES, SECOND, Group
 
@@ -23,7 +23,7 @@ LIVE = LOCK_LIVE_MS
 
 def vote(client_id, *leases, queue_id=0):
     """Build a vote. `leases` are (remaining ms, attempt): the vote first, then its predecessors."""
-    return ToldVote("G", client_id, "T", "broker-a", queue_id, [Left(*each) for each in leases])
+    return VoteReport("G", client_id, "T", "broker-a", queue_id, [RemainingLease(*each) for each in leases])
 
 
 def open_to(votes, client_id, now_ms=0):
@@ -38,7 +38,7 @@ def votes():
 # --- votes that block
 
 
-def test_an_adopted_vote_is_its_clients_to_the_end_that_was_told(votes):
+def test_a_recovered_vote_blocks_other_clients_until_its_reported_end(votes):
     votes.take([vote("c1", (5000, 7))], 100)
     assert open_to(votes, "c1", 100) == [0, 1, 2, 3]
     assert open_to(votes, "c2", 100) == [1, 2, 3]
@@ -49,7 +49,7 @@ def test_an_adopted_vote_is_its_clients_to_the_end_that_was_told(votes):
     assert not votes.leases("G", QUEUES[0])
 
 
-def test_of_two_who_are_told_neither_gets_a_vote_until_one_has_run_out(votes):
+def test_of_two_reported_clients_neither_gets_a_vote_until_one_vote_has_expired(votes):
     """One of the two clients may hold the queue thanks to a vote of this broker."""
     votes.take([vote("c1", (5000, 7)), vote("c2", (9000, 8))], 0)
     assert open_to(votes, "c1") == open_to(votes, "c2") == [1, 2, 3]
@@ -57,7 +57,7 @@ def test_of_two_who_are_told_neither_gets_a_vote_until_one_has_run_out(votes):
     assert open_to(votes, "c2", 5001) == [0, 1, 2, 3]
 
 
-def test_the_longest_remaining_time_counts_and_none_is_longer_than_a_lease(votes):
+def test_the_longest_remaining_time_counts_up_to_the_length_of_a_lease(votes):
     votes.take([vote("c1", (9000, 7))], 0)
     votes.take([vote("c1", (5000, 7))], 0)
     assert len(votes.leases("G", QUEUES[0])) == 1
@@ -69,7 +69,7 @@ def test_the_longest_remaining_time_counts_and_none_is_longer_than_a_lease(votes
 # --- withdrawals
 
 
-def test_an_unlock_frees_what_its_attempt_got(votes):
+def test_an_unlock_withdraws_the_votes_of_its_attempt(votes):
     votes.take([vote("c1", (5000, 7)), vote("c1", (5000, 7), queue_id=1)], 0)
     votes.unlock("G", "c2", QUEUES)
     votes.unlock("G", "c1", QUEUES, 6)
@@ -80,7 +80,7 @@ def test_an_unlock_frees_what_its_attempt_got(votes):
     assert open_to(votes, "c2") == [0, 1, 2, 3]
 
 
-def test_an_undo_brings_back_what_was_behind_it(votes):
+def test_an_undo_restores_the_previous_lease(votes):
     """The vote of a renewal was reported before its ballot ended.
 
     If the ballot fails, the lease before it is still valid.
@@ -96,7 +96,7 @@ def test_an_undo_brings_back_what_was_behind_it(votes):
 
 
 @pytest.mark.parametrize("take_back", ["unlock", "undo"])
-def test_what_is_taken_back_while_others_are_asked_is_so_in_what_they_tell(votes, take_back):
+def test_a_withdrawal_while_peers_are_asked_applies_to_their_answers(votes, take_back):
     votes.note(on=True)
     getattr(votes, take_back)("G", "c1", QUEUES[:1], 7)
     votes.take([vote("c1", (5000, 7)), vote("c1", (5000, 7), queue_id=1)], 0)
@@ -106,7 +106,7 @@ def test_what_is_taken_back_while_others_are_asked_is_so_in_what_they_tell(votes
     assert open_to(votes, "c2") == [2, 3], "told in a later round: somebody has it again"
 
 
-def test_no_more_is_noted_than_fits_and_nothing_when_nobody_is_asked(votes):
+def test_noted_withdrawals_are_limited_and_none_is_noted_unless_peers_are_asked(votes):
     votes.note(on=True)
     for attempt in range(1, NOTED_MAX + 2):
         votes.undo("G", "c1", QUEUES, attempt)
@@ -123,10 +123,10 @@ def test_no_more_is_noted_than_fits_and_nothing_when_nobody_is_asked(votes):
 
 def told_of(table, adopted_, now_ms):
     running = all_running(table, adopted_, now_ms)
-    return read_told(fastjson.loads(fastjson.dumps(tell(running, table.live_ms, now_ms))))
+    return decode_votes(fastjson.loads(fastjson.dumps(encode_votes(running, table.live_ms, now_ms))))
 
 
-def test_what_one_tells_is_what_the_other_takes():
+def test_encoded_votes_are_decoded_unchanged():
     table = LockTable()
     own = RecoveredVotes(table)
     table.lock("G", "c1", QUEUES[:1], 0, attempt=7)
@@ -141,14 +141,14 @@ def test_what_one_tells_is_what_the_other_takes():
     assert told_of(table, own, 90_000) == []
 
 
-def test_too_many_are_not_told(monkeypatch):
+def test_too_many_votes_are_not_sent(monkeypatch):
     table = LockTable()
     table.lock("G", "c1", QUEUES, 0)
     running = all_running(table, RecoveredVotes(table), 0)
-    assert len(tell(running, LIVE, 0)) == 4
-    monkeypatch.setattr(recovered_votes, "TOLD_CHARS_MAX", 4 * len("Gc1Tbroker-a") - 1)
-    assert tell(running, LIVE, 0) is None
-    assert tell(running * TOLD_MAX, LIVE, 0) is None
+    assert len(encode_votes(running, LIVE, 0)) == 4
+    monkeypatch.setattr(recovered_votes, "REPORTED_CHARS_MAX", 4 * len("Gc1Tbroker-a") - 1)
+    assert encode_votes(running, LIVE, 0) is None
+    assert encode_votes(running * REPORTED_MAX, LIVE, 0) is None
 
 
 @pytest.mark.parametrize(
@@ -160,8 +160,8 @@ def test_too_many_are_not_told(monkeypatch):
         [["G", "c", "T", "b", 0, [[1, 1]] * (BEHIND_MAX + 2)]],
     ],
 )
-def test_what_is_no_list_of_votes_is_none(said):
-    assert read_told(said) is None
+def test_an_answer_that_is_no_list_of_votes_is_ignored(said):
+    assert decode_votes(said) is None
 
 
 # --- the lock table
@@ -177,7 +177,7 @@ def test_several_attempts_that_fail_leave_the_lease_from_before_them():
     assert table.lock("G", "c2", QUEUES[:1], LIVE, 4) == []
 
 
-def test_what_is_behind_a_lease_is_bounded_and_ends():
+def test_the_chain_behind_a_lease_is_limited_and_expires():
     table = LockTable()
     for attempt in range(1, 40):
         table.lock("G", "c1", QUEUES[:1], attempt, attempt)
@@ -210,7 +210,7 @@ def held(group, at):
     return int(group.node(at).view.facts()["lockHeld"])
 
 
-def test_who_was_killed_takes_over_votes_and_votes():
+def test_a_killed_broker_recovers_its_votes_and_votes_again():
     group = killed_and_back(1)
     assert (group.votes_from_ms(1), held(group, 1), group.voted_for(1, "c1")) == (0, 4, [])
     assert group.mode(1).holds_any("G", group.node(1).clock.mono_ms)
@@ -221,7 +221,7 @@ def test_who_was_killed_takes_over_votes_and_votes():
     assert group.lock("c2", at=1) == []
 
 
-def test_who_gives_back_what_it_held_frees_it_there_too():
+def test_an_unlock_withdraws_a_recovered_vote_too():
     group = killed_and_back(1)
     group.unlock("c1", QUEUES[:2])
     assert held(group, 1) == 2
@@ -232,13 +232,13 @@ def test_who_gives_back_what_it_held_frees_it_there_too():
     assert group.lock("c2") == [0, 1, 2, 3]
 
 
-def test_who_took_over_may_coordinate_the_giving_back():
+def test_a_broker_with_recovered_votes_may_coordinate_the_unlock():
     group = killed_and_back(1)
     group.unlock("c1", at=1)
     assert [held(group, at) for at in range(3)] == [0, 0, 0]
 
 
-def test_what_was_taken_over_is_told_and_kept_in_turn():
+def test_recovered_votes_are_sent_and_saved_in_turn():
     group = killed_and_back(1)
     group.stop(0, 1, 2)
     group.restart(0, 1, 2)
@@ -255,7 +255,7 @@ def test_what_was_taken_over_is_told_and_kept_in_turn():
     assert group.lock("c2") == []
 
 
-def test_who_has_forgotten_does_not_learn_from_a_disk_that_was_lost():
+def test_a_killed_broker_learns_nothing_from_a_peer_that_lost_its_disk():
     """Brokers 1 and 2 granted the lock. That both have forgotten it does not make it free."""
     group = Group()
     group.stop(0)
@@ -267,20 +267,20 @@ def test_who_has_forgotten_does_not_learn_from_a_disk_that_was_lost():
     group.restart(0, 1, 2)
     group.world.run_for(10 * SECOND)
     assert (group.votes_from_ms(0), held(group, 0)) == (0, 0)
-    assert group.mode(2).recall.is_new
+    assert group.mode(2).vote_recovery.is_new
     assert group.votes_from_ms(1) > 40 * SECOND
     assert "no quorum" in group.lock("c2")
 
 
-def test_who_is_told_too_little_waits_for_the_lease(monkeypatch):
-    monkeypatch.setattr(recovered_votes, "TOLD_MAX", 3)
+def test_a_broker_whose_peers_send_no_votes_waits_for_the_lease(monkeypatch):
+    monkeypatch.setattr(recovered_votes, "REPORTED_MAX", 3)
     group = killed_and_back(1)
     assert group.votes_from_ms(1) > 50 * SECOND
     group.world.run_for(LIVE)
     assert group.votes_from_ms(1) == 0
 
 
-def test_a_new_group_takes_over_at_once():
+def test_a_new_group_recovers_at_once():
     """The last broker to ask its peers finds locks held, and the master dies soon after."""
     group = Group(ready_ms=0)
     world, late = group.world, group.names[1]

@@ -13,8 +13,8 @@ from rmqkit import config
 from rmqkit.broker.locks import ballot
 from rmqkit.broker.locks.contract import NOTHING_MORE, Loose, lock_mode_of
 from rmqkit.broker.locks.lock_table import LOCK_LIVE_MS, LockTable
-from rmqkit.broker.locks.recall import ASK_AFTER_MS, FILE
 from rmqkit.broker.locks.strict import Strict
+from rmqkit.broker.locks.vote_recovery import ASK_AFTER_MS, FILE
 from rmqkit.broker.roles import Online, Role
 from rmqkit.sim.cluster import SimCluster
 from rmqkit.sim.world import World
@@ -118,7 +118,7 @@ def test_both_keys_choose():
 # --- attempts
 
 
-def test_an_attempt_takes_back_what_it_changed_and_nothing_else():
+def test_an_undo_reverts_the_changes_of_its_attempt_and_nothing_else():
     table = LockTable()
     assert table.lock("G", "c1", QUEUES[:1], 0, attempt=7) == QUEUES[:1]
     assert table.lock("G", "c1", QUEUES[:2], 1000, attempt=8) == QUEUES[:2]
@@ -145,7 +145,7 @@ def test_an_unlock_that_names_another_attempt_frees_nothing():
 # --- ballots
 
 
-def test_every_member_votes_and_hears_of_an_unlock():
+def test_every_member_votes_and_every_member_learns_of_an_unlock():
     group = Group()
     assert group.lock("c1", QUEUES[:2]) == [0, 1]
     group.world.run_for(100)
@@ -177,7 +177,7 @@ def test_too_few_are_an_error_and_no_refusal():
     assert group.lock("c2") == [], "refused for certain"
 
 
-def test_what_got_no_quorum_is_taken_back_from_who_was_away_too():
+def test_votes_without_a_quorum_are_withdrawn_from_absent_members_too():
     group = Group()
     group.cut(0)
     asked_ms = group.world.now_ms
@@ -204,7 +204,7 @@ def test_votes_that_are_found_after_a_stop_grant_nothing():
     assert group.voted_for(1, "c2") == [0, 1, 2, 3]
 
 
-def test_a_queue_that_is_given_back_meanwhile_is_not_granted():
+def test_a_queue_that_is_unlocked_during_the_ballot_is_not_granted():
     group = Group()
     answers = group.ask("c1")
     assert group.world.run_until(lambda: group.mode(0)._ballots, 100)
@@ -235,7 +235,7 @@ def test_an_unlock_that_comes_late_frees_nothing_that_was_locked_again_elsewhere
     assert group.voted_for(2, "c1") == [0, 1, 2, 3]
 
 
-def test_a_request_that_comes_after_its_attempt_was_taken_back_gets_no_vote():
+def test_a_request_that_comes_after_its_attempt_was_withdrawn_gets_no_vote():
     group = Group()
     mode, now_ms = group.mode(1), group.node(1).clock.mono_ms
     mode.unlock("G", "c1", [], only_this_broker=True, now_ms=now_ms, more={"undo": 77, "queues": [["T", "broker-a", 0]]})
@@ -249,7 +249,7 @@ def test_a_request_that_comes_after_its_attempt_was_taken_back_gets_no_vote():
 @pytest.mark.parametrize(
     "queues", [[["T", [1], {}]], [[["T"], "b", 0]], [[{}, {}, {}]], [["T", "b", True]], {}, "TbT", None]
 )
-def test_queues_that_are_none_are_left_out(queues):
+def test_malformed_queues_are_left_out(queues):
     """Any peer can send such a list; it must not stop the broker."""
     broker = SimBroker("lockMode=strict")
     sent = body("c1", only_this_broker=True, more={"undo": 5, "queues": queues})
@@ -263,7 +263,7 @@ def test_a_full_table_says_so():
     assert group.lock("c1", QUEUES[:2]) == [0, 1]
 
 
-def test_without_acting_masters_it_says_why_nobody_is_known():
+def test_without_acting_masters_the_error_says_why_no_peer_is_known():
     broker = SimBroker("lockMode=strict", "totalReplicas=3")
     broker.advance(LOCK_LIVE_MS + SECOND)
     answer = broker.ask(RequestCode.LOCK_BATCH_MQ, None, body("c1"))
@@ -293,7 +293,7 @@ def wire(group, at, data, code=RequestCode.LOCK_BATCH_MQ):
     return done[0]
 
 
-def test_clients_lock_at_the_master_alone_and_members_are_heard_by_all():
+def test_clients_lock_at_the_master_alone_and_every_member_answers_members():
     group = Group()
     refused = wire(group, 1, body("c1"))
     assert refused.code == ResponseCode.SERVICE_NOT_AVAILABLE
@@ -349,7 +349,7 @@ def test_a_clean_stop_keeps_the_votes_and_its_file_counts_once():
     assert group.votes_from_ms(1) > 50 * SECOND
 
 
-def test_a_broker_that_was_killed_waits_when_nobody_can_tell_it():
+def test_a_killed_broker_waits_if_no_peer_knows_its_votes():
     """Both brokers were killed, so neither can tell the other its votes."""
     group = Group()
     assert group.lock("c1") == [0, 1, 2, 3]
@@ -364,7 +364,7 @@ def test_a_broker_that_was_killed_waits_when_nobody_can_tell_it():
     assert LOCK_LIVE_MS <= group.world.now_ms - started_ms <= LOCK_LIVE_MS + 2 * SECOND
 
 
-def test_a_broker_that_was_killed_votes_at_once_when_nobody_holds_anything():
+def test_a_killed_broker_votes_at_once_if_no_queue_is_locked():
     group = Group()
     assert group.lock("c1") == [0, 1, 2, 3]
     group.unlock("c1")
@@ -374,7 +374,7 @@ def test_a_broker_that_was_killed_votes_at_once_when_nobody_holds_anything():
     assert group.votes_from_ms(1) == 0
 
 
-def test_a_disk_that_was_lost_is_found_out_by_the_others():
+def test_a_broker_that_lost_its_disk_recovers_its_votes_from_peers():
     """An empty store looks like a new one, so it must not grant what it may have granted before."""
     group = Group()
     group.stop(2)
@@ -385,7 +385,7 @@ def test_a_disk_that_was_lost_is_found_out_by_the_others():
     group.cut(0)
     group.restart(1, 2)
     group.world.run_for(15 * SECOND)
-    assert group.mode(1).recall.is_new
+    assert group.mode(1).vote_recovery.is_new
     assert group.lock("c2", at=1).startswith("no quorum: 1 of 3"), "2 alone would have to be enough"
     group.world.net.heal()
     group.world.run_for(5 * SECOND)
@@ -393,7 +393,7 @@ def test_a_disk_that_was_lost_is_found_out_by_the_others():
     assert group.lock("c2", at=1) == []
 
 
-def test_who_does_not_vote_may_coordinate():
+def test_a_broker_that_does_not_vote_may_coordinate():
     group = Group()
     assert group.lock("c1", QUEUES[:1]) == [0]
     group.world.kill(group.names[0])
@@ -426,11 +426,11 @@ def test_a_store_that_was_in_another_mode_is_not_new():
     broker.stop()
     broker.config = config.load([], [*brokers.SETTINGS, "lockMode=strict"], "broker", host=config.Host())
     broker.start()
-    assert not broker.node.locks.recall.is_new
+    assert not broker.node.locks.vote_recovery.is_new
     assert int(broker.node.view.facts()["lockVotesFrom"]) > LOCK_LIVE_MS - SECOND
 
 
-def test_nothing_is_voted_for_before_the_disk_knows():
+def test_no_vote_is_cast_before_the_file_is_durable():
     broker = SimBroker("lockMode=strict")
     broker.stop()
     broker.start()
@@ -500,7 +500,7 @@ def test_the_request_of_a_vote_is_what_java_reads():
     assert b"rmqkit" not in body("c1")
 
 
-def test_an_unlock_by_who_took_no_part_frees_nothing_at_members_of_ours():
+def test_an_unlock_by_a_broker_outside_the_ballot_frees_nothing_at_rmqkit_members():
     """The unlock may arrive late, after the client has locked again elsewhere.
 
     So our members keep their votes until the lease expires. Apache's members would free the queue.

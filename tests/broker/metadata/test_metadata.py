@@ -129,7 +129,7 @@ def test_a_master_that_holds_no_question_is_not_asked_without_end(group, monkeyp
     assert 15 <= group.master.remoting.counts[RequestCode.GET_ALL_CONSUMER_OFFSET] - before <= 21
 
 
-def test_what_is_committed_while_the_same_pair_is_being_told_is_told_next(group):
+def test_a_commit_during_the_report_of_the_same_pair_is_reported_next(group):
     """A consumer commits at the acting master for the last time while the master returns."""
     pump(group, 9)
     group.world.run_for(1000)
@@ -279,7 +279,7 @@ def asked(group: Group) -> list:
     return found
 
 
-def test_who_asks_a_master_that_comes_back_gets_what_the_slave_knows(group):
+def test_a_returning_master_answers_with_the_offset_that_its_slave_has(group):
     """The master died before it saved the commit. A consumer asks before the slave reports it.
 
     The master then waits for its slave's answer.
@@ -405,7 +405,7 @@ def test_delay_offsets_wait_for_a_log_that_lags(group):
 # --- answers to Apache's slaves
 
 
-def test_offsets_are_told_with_quoted_keys_and_without_what_fastjson_cannot_read(group):
+def test_the_offset_table_has_quoted_keys_and_only_fields_that_fastjson_reads(group):
     """fastjson2 of Apache 5.5.0 cannot skip `pullOffsetTable` with unquoted keys (#10284)."""
     commit(group, 1)
     assert reset(group, 0).is_ok

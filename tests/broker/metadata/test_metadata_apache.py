@@ -112,7 +112,7 @@ def test_everything_is_asked_for_every_ten_seconds(script, master):
     assert master.asked() == everything
 
 
-def test_what_came_is_taken_with_its_versions(script, master):
+def test_tables_from_the_master_are_stored_with_their_versions(script, master):
     node = script.node
     assert node.offsets.table == {"T@CG": {0: 7, 1: 4}}
     assert node.topics.by_name["T"].write_queue_nums == 4

@@ -95,7 +95,7 @@ def test_a_stalled_slave_delays_a_release_only_by_the_wait_for_its_answer():
     assert released(group) == 3
 
 
-def test_a_master_that_the_name_servers_alone_do_not_hear_waits_once_a_slave_acts():
+def test_a_master_cut_off_from_the_name_servers_only_waits_once_a_slave_acts():
     group = acting_group(slaves=2)
     group.world.net.partition([M], ["ns"])
     later(group, 2)

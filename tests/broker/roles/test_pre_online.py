@@ -396,10 +396,10 @@ def test_a_master_that_dies_during_its_return_does_not_suspend_delivery_for_ever
     acting(group)
     escaped = Escaped(group)
     group.world.restart(M)
-    group.until(lambda: group.node(S1).roles.give_way.is_on, 1000)
+    group.until(lambda: group.node(S1).roles.handover.is_on, 1000)
     group.world.kill(M)
     group.until(lambda: len(escaped.origins) == 3, 15_000)
-    assert not group.node(S1).roles.give_way.is_on
+    assert not group.node(S1).roles.handover.is_on
 
 
 def test_a_broker_that_is_stopped_while_suspended_does_not_deliver_again(group):
@@ -408,11 +408,11 @@ def test_a_broker_that_is_stopped_while_suspended_does_not_deliver_again(group):
     acting(group)
     slave = group.node(S1)
     group.world.restart(M)
-    group.until(lambda: slave.roles.give_way.is_on, 1000)
+    group.until(lambda: slave.roles.handover.is_on, 1000)
     slave.store.stop = lambda then: None
     group.world.kill(M)
     group.world.call(S1, lambda broker: broker.stop())
-    group.until(lambda: not slave.roles.give_way.is_on, 15_000)
+    group.until(lambda: not slave.roles.handover.is_on, 15_000)
     group.world.run_for(2000)
     assert not slave.view.delay.is_on
     assert not slave.registration.registered

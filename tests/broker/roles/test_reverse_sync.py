@@ -3,7 +3,7 @@
 The members' answers are byte for byte those of Apache's slaves, or of ours.
 
 Source: `BrokerPreOnlineService.{prepareForMasterOnline,syncMetadataReverse}`,
-`AdminBrokerProcessor.exchangeBrokerHaInfo`.
+`AdminBrokerProcessor.updateBrokerHaInfo`.
 """
 
 from zlib import crc32
@@ -74,7 +74,7 @@ class Member:
 
     def run(self, ms: int) -> None:
         for _ in range(ms // LOOK_MS):
-            self.script.turn(lambda: self.reverse.look(self.script.clock.mono_ms))
+            self.script.turn(lambda: self.reverse.step(self.script.clock.mono_ms))
             self._serve()
             self.script.advance(LOOK_MS)
 

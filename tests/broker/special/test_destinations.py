@@ -59,7 +59,7 @@ def run_for(*topics):
 
 
 @pytest.mark.parametrize("topic", ["orders", HALF_TOPIC, TIMER_TOPIC])
-def test_what_is_released_or_goes_on_from_its_topic_waits(contact, stored, store, topic):
+def test_puts_that_release_a_message_wait_for_contact(contact, stored, store, topic):
     ended = []
     assert store.put(message(topic), "o", ended.append) is None
     assert (stored, ended, contact.asked) == ([], [], 1)
@@ -68,7 +68,7 @@ def test_what_is_released_or_goes_on_from_its_topic_waits(contact, stored, store
 
 
 @pytest.mark.parametrize("topic", [OP_TOPIC, "rmq_sys_REVIVE_LOG_c"])
-def test_what_only_records_does_not_wait(contact, stored, store, topic):
+def test_puts_that_only_record_do_not_wait_for_contact(contact, stored, store, topic):
     assert store.put(message(topic), "o", lambda status: None) is not None
     assert (stored, contact.asked) == ([topic], 0)
 
@@ -88,7 +88,7 @@ def test_many_messages_do_not_overtake_one_that_waits(contact, stored, store):
     assert stored == []
 
 
-def test_what_waits_is_given_back(contact, stored, store):
+def test_waiting_puts_end_with_service_not_available_when_the_duty_ends(contact, stored, store):
     ended = []
     store.put(message(HALF_TOPIC), "o", ended.append)
     store.withdraw()

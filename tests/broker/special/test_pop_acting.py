@@ -188,7 +188,7 @@ def test_the_acting_master_may_be_killed(lab):
 
 
 @pytest.mark.long
-def test_what_a_lost_acting_master_knew_comes_from_its_peer(lab):
+def test_the_acks_of_a_lost_acting_master_come_from_its_peer(lab):
     lab.send(3)
     lab.take_over()
     found = lab.popped(A1)

@@ -714,7 +714,7 @@ def test_timers_that_apache_has_delivered_are_not_delivered_again(lab):
     assert [int(body) for body in lab.bodies()] == [2, 3]
 
 
-def test_what_apache_wrote_ends_our_part_of_the_page():
+def test_bytes_written_by_apache_end_our_part_of_the_page():
     progress = TimerProgress(5_000, 9, 7, (3, 4), DataVersion(counter=2), 104)
     page = progress.pack()
     assert TimerProgress.decode(page) == progress

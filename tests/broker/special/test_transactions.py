@@ -398,7 +398,7 @@ def test_a_half_is_not_checked_within_its_own_immunity(broker):
     assert questions(asked)
 
 
-def test_nobody_decides(make):
+def test_a_half_without_an_outcome_is_given_up_after_its_checks(make):
     broker = make("transactionCheckMax=2")
     client, asked = with_topic(broker), producer(broker)
     half(broker, client)

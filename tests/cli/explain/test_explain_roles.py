@@ -40,7 +40,7 @@ def test_a_slave_that_does_not_act_says_why():
     assert why.do
 
 
-def test_who_cannot_change_has_nothing_to_say():
+def test_a_broker_whose_role_cannot_change_has_no_sentences():
     assert sentences(said(), {}) == []
     assert as_document(None, ON) is None
     document = as_document(said(), ON)

@@ -30,7 +30,7 @@ def test_each_command_of_mqadmin_is_listed_once():
         ("clusterList", "clusterList is a command of mqadmin; here it is `rmqkit cluster status`"),
         ("TOPICLIST", "topicList is a command of mqadmin; here it is `rmqkit topic list`"),
         ("copyAcl", "copyAcl is a command of mqadmin; rmqkit has no such command (docs/mqadmin.md lists all)"),
-        ("electMaster", "here it is `rmqkit controller elect NAME ID`"),
+        ("electMaster", "here it is `rmqkit controller elect BROKER_NAME ID`"),
         ("clustr", "no such command: clustr; did you mean cluster?"),
     ],
 )

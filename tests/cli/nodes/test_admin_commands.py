@@ -62,7 +62,7 @@ def test_a_message_is_found_by_either_id_by_key_and_by_place(up, topic):
     assert "no message with key nope" in up.run("message", "query", topic, "--key", "nope").stderr
 
 
-def test_what_is_no_message(up, topic):
+def test_invalid_and_unknown_messages_are_errors(up, topic):
     assert "32 or 56 hex" in up.error("message", "show", "k1", code=2)
     assert "no message" in up.error("message", "show", "0" * 32, code=1)
     assert "there is no topic" in up.error("message", "query", "nowhere", "--key", "k", code=1)
@@ -73,7 +73,7 @@ def test_what_is_no_message(up, topic):
     up.error("message", "query", topic, "--key", "k", "--begin", "nowhen", code=2)
 
 
-def test_who_has_consumed_a_message(up, topic):
+def test_the_track_of_a_message_shows_which_groups_have_consumed_it(up, topic):
     first, second = up.lines("send", topic, "x", "--count", "2")
     up.run("consume", topic, "--group", f"g-{topic}", "--max", "1")
     (track,) = up.json("message", "show", first["msg_id"], "--track")["tracks"]
@@ -220,7 +220,7 @@ def test_permissions_of_a_topic(up, topic):
     assert "there is no topic" in up.error("topic", "perm", "nowhere", "r", code=1)
 
 
-def test_what_goes_in_and_out(up, topic):
+def test_topic_stats_show_messages_in_and_out(up, topic):
     up.run("send", topic, "--count", "6")
     up.run("consume", topic, "--group", f"g-{topic}", "--max", "2")
     said = up.json("topic", "stats", topic)
@@ -250,7 +250,7 @@ def test_a_broker_is_taken_out_of_writing_and_back(up, topic):
     up.error("broker", "wipe-write-perm", "broker-x", code=1)
 
 
-def test_what_is_no_longer_used_is_cleaned(up):
+def test_unused_topics_and_expired_queues_are_removed(up):
     assert up.json("topic", "clean") == {"unused_topics": ["broker-a"], "expired_queues": ["broker-a"]}
     assert list(up.json("topic", "clean", "--expired-queues")) == ["expired_queues"]
 

@@ -136,7 +136,7 @@ def test_without_brokers_nothing_is_said_to_be_missing(own):
     assert own.json("message", "show", sent["offset_msg_id"])["body"] == "x"
 
 
-def test_a_node_that_died_by_itself_is_told_from_one_that_was_stopped(own):
+def test_a_node_that_died_by_itself_differs_from_one_that_was_stopped(own):
     crash(own.json("cluster", "status")["nodes"][1:2])
     own.run("cluster", "stop", "broker-b:0")
     assert states(own) == {"ns-0": "up", "broker-a-0": "died", "broker-b-0": "down"}
@@ -223,7 +223,7 @@ def test_nodes_are_found_again_when_their_state_is_lost(own):
     path.write_text(before)
 
 
-def test_a_word_that_is_neither_cluster_nor_node_is_answered_with_the_nearest(own):
+def test_an_unknown_cluster_or_node_is_answered_with_the_closest_name(own):
     assert "did you mean master?" in own.error("cluster", "kill", "mastr", code=2)
     assert "did you mean broker-b-0?" in own.error("cluster", "kill", "default", "broker-b-1", code=2)
 
@@ -413,7 +413,7 @@ def test_any_port_moves_on(shell, monkeypatch):
 @pytest.mark.long
 def test_a_port_that_was_taken_for_a_moment_is_tried_again(shell, monkeypatch):
     base = free_base()
-    look, holder = launch._found_taken, socket.socket()
+    look, holder = launch._port_was_taken, socket.socket()
 
     def freed_before_the_look(*given):
         holder.close()
@@ -423,7 +423,7 @@ def test_a_port_that_was_taken_for_a_moment_is_tried_again(shell, monkeypatch):
         return port == base or is_free(host, port)
 
     is_free = ports.is_free
-    monkeypatch.setattr(launch, "_found_taken", freed_before_the_look)
+    monkeypatch.setattr(launch, "_port_was_taken", freed_before_the_look)
     monkeypatch.setattr(ports.choose, "__kwdefaults__", {**ports.choose.__kwdefaults__, "free": free_at_first_sight})
     with holder:
         holder.bind(("127.0.0.1", base))
@@ -458,7 +458,7 @@ def test_a_terminated_up_of_an_old_cluster_leaves_it_as_it_was(shell):
     assert {name: (folder / name).read_text() for name in before} == before
 
 
-def test_a_node_that_ends_at_once_is_told_with_its_last_lines(shell):
+def test_a_node_that_ends_at_once_is_reported_with_its_last_log_lines(shell):
     done = shell.run(
         "cluster", "up", "--any-port", "--base-port", free_base(), *ALONE, "--set", "storageEngine=maped", code=1
     )

@@ -216,7 +216,7 @@ def test_three_controllers_survive_their_leader(shell):
         group.close()
 
 
-def test_nobody_there(shell):
+def test_an_unreachable_controller_is_an_error(shell):
     assert "Connection refused" in shell.error("controller", "status", "-a", "127.0.0.1:1", code=3)
     for words in (("status",), ("members", NAME), ("elect", NAME, 1), ("clean", NAME)):
         told = shell.error("controller", *words, "-a", "127.0.0.1:1", code=3)

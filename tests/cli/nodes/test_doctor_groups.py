@@ -49,7 +49,7 @@ def test_settings_of_apaches_brokers_that_do_not_know_a_key_are_no_difference():
         ([{"brokerHeartbeatInterval": "4000"}], "removed after 10000 ms of silence, but sends a heartbeat only every 4000"),
     ],
 )
-def test_what_does_not_go_together(brokers, says):
+def test_settings_that_contradict_each_other_are_reported_with_advice(brokers, says):
     said = found(seen(*brokers))
     assert said
     assert any(says in text for text, _ in said), said

@@ -136,7 +136,7 @@ def test_controller_commands_find_the_controllers_of_the_cluster(trio):
     assert trio.run("cluster", "wait", "--for", "master-back").stdout == "cluster default has its masters back\n"
 
 
-def test_what_cannot_change_is_refused(trio):
+def test_changes_that_a_cluster_with_controllers_refuses(trio):
     assert "with controllers: must be apart" in trio.error("cluster", "up", "--layout", "all", code=2)
     with pytest.raises(ClusterError, match="has 3 controllers, and their number cannot change"):
         Cluster(home=trio.home).up(controllers=5)

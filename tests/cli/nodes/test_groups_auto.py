@@ -47,7 +47,7 @@ def test_the_replicas_of_all_options_count_for_the_memory(shell, monkeypatch):
 
 
 @pytest.mark.parametrize("word", ["many", "", "1.5", "AUTO"])
-def test_another_word_is_refused(shell, word):
+def test_groups_must_be_a_number_or_auto(shell, word):
     assert f"--groups {word}: give a number or auto" in shell.error("cluster", "up", "--groups", word, code=2)
 
 

@@ -195,7 +195,7 @@ def test_python_o_is_refused(shell):
     assert "python -O" in told
 
 
-def test_a_taken_port_is_told_with_its_owner(shell):
+def test_a_taken_port_is_reported_with_the_pid_of_its_owner(shell):
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
         told = refused(shell, *broker_words(shell, listenPort=port), code=1)

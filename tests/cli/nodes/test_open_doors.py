@@ -27,7 +27,7 @@ ACCESS = {"authenticationEnabled": "true", "authorizationEnabled": "true"}
         ({"bind": "0.0.0.0", "settings": {"authorizationEnabled": True}}, True),
     ],
 )
-def test_what_is_open(fields, opened, capsys):
+def test_a_cluster_on_the_network_without_access_control_is_reported(fields, opened, capsys):
     description = Description(**fields)
     assert is_open(description) == opened
     warn_of_open_doors(description)

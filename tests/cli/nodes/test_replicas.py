@@ -46,7 +46,7 @@ def test_a_cluster_that_is_up_replicates(pair):
     assert "yes" in last
 
 
-def test_ha_is_told_as_mqadmin_asks_for_it(pair):
+def test_broker_ha_shows_what_mqadmin_asks_for(pair):
     told = pair.json("broker", "ha")
     assert list(told) == ["broker-a", "broker-a:1"]
     master, slave = told.values()
@@ -203,7 +203,7 @@ def test_too_few_in_sync_refuse_messages_and_say_so(shell):
     assert sent["status"] == "SEND_OK"
 
 
-def test_a_stranger_on_the_port_for_replication_counts_for_nothing(pair):
+def test_an_unknown_peer_on_the_ha_port_is_no_slave_in_sync(pair):
     host, port = brokers(pair)[0]["ha_address"].split(":")
     with socket.create_connection((host, int(port))) as stranger:
         stranger.sendall((0).to_bytes(8, "big"))

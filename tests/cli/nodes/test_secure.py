@@ -45,7 +45,7 @@ def test_commands_find_the_settings_by_themselves(secure):
     assert "hello" in given, "also if the name servers are given"
 
 
-def test_every_port_speaks_tls_and_nothing_else(secure):
+def test_every_port_accepts_tls_only(secure):
     trust = ssl.create_default_context(cafile=str(secure.home / "default/tls/ca.pem"))
     for port in ports(secure):
         with (

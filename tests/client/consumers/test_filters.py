@@ -147,7 +147,7 @@ def test_a_pull_consumer_sends_its_expression_with_each_pull(peers):
 
 
 @pytest.mark.parametrize("code", [ResponseCode.SUBSCRIPTION_PARSE_FAILED, ResponseCode.SYSTEM_ERROR])
-def test_a_pull_consumer_is_told_at_once(peers, code):
+def test_a_pull_consumer_gets_a_bad_expression_as_an_error_at_once(peers, code):
     for flow in ("assign", "subscribe"):
         reader = Reader(Peers(routes={"T": route(("broker-a", {0: A}), queues=1)}))
         if flow == "assign":

@@ -112,7 +112,7 @@ def test_a_broker_that_locks_nothing_any_more_has_a_new_route_looked_for(peers):
     assert peers.take(LOCK).address == B
 
 
-def test_a_broker_without_locks_is_told_of_once_and_consumed_from(peers):
+def test_a_broker_without_locks_is_logged_once_and_consumed_from(peers):
     peers.routes["T"] = route(("broker-a", {0: A}), queues=3)
     group = Group(peers, orderly=True)
     peers.take(MEMBERS).answer(0, body=members(CLIENT_ID))

@@ -264,7 +264,7 @@ def test_closing_commits_what_is_done(all_done, offset):
     assert reader.peers.take(COMMIT).ext["commitOffset"] == offset
 
 
-def test_a_closed_consumer_wakes_who_waits_and_refuses():
+def test_a_closed_consumer_ends_its_poll_and_refuses_calls():
     reader = Reader(auto_commit=False).assigned(Q0)
     polled = reader.begin(reader.consumer.poll(32, 60_000))
     reader.begin(reader.consumer.close())

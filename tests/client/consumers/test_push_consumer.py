@@ -30,7 +30,7 @@ def running(peers, **settings) -> Group:
 # --- start
 
 
-def test_it_announces_itself_before_it_asks_who_is_there(peers):
+def test_it_sends_a_heartbeat_before_it_asks_for_the_members(peers):
     group = Group(peers)
     codes = [code for address, code in peers.log if address == A]
     assert codes.index(RequestCode.HEART_BEAT) < codes.index(MEMBERS)
@@ -100,7 +100,7 @@ def test_a_retry_topic_begins_at_its_start_also_for_last(peers):
     assert peers.take(MAX).ext["topic"] == "T"
 
 
-def test_an_offset_nobody_can_tell_starts_nothing_and_is_asked_again(peers):
+def test_an_unknown_offset_starts_no_pull_and_is_asked_for_again(peers):
     """RemoteBrokerOffsetStore.readOffset: -2, the queue does not start."""
     group = Group(peers)
     peers.take(MEMBERS).answer(0, body=members(CLIENT_ID))
@@ -428,7 +428,7 @@ def test_a_message_that_cannot_be_sent_back_is_kept_and_comes_again(peers, code)
     assert group.commits() == {"0": "2"}
 
 
-def test_a_broker_without_send_back_is_asked_and_told_of_once(peers):
+def test_a_broker_without_send_back_is_asked_once_and_logged_once(peers):
     group = running(peers)
     found(group.pull(), record(0), record(1), next_offset=2)
     group.finish(False)
@@ -545,7 +545,7 @@ def test_rebalance_runs_every_20_seconds(peers):
     assert peers.times(MEMBERS) == before + 1
 
 
-def test_another_broker_is_asked_when_the_first_cannot_tell_who_is_there():
+def test_the_members_are_asked_of_another_broker_if_the_first_does_not_answer():
     peers = Peers(routes={"T": ON_A_AND_B})
     peers.states[A] = "down"
     group = Group(peers)

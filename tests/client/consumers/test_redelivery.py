@@ -63,7 +63,7 @@ def failed(peers, group, *records) -> None:
     peers.take(SEND_BACK).answer(1, remark="no")
 
 
-def test_what_its_broker_does_not_take_goes_to_the_retry_topic_by_a_send(peers):
+def test_a_refused_send_back_becomes_a_send_to_the_retry_topic(peers):
     """`sendMessageBackAsNormalMessage`; RECONSUME_TIME and MAX_RECONSUME_TIMES become header
     fields.
     """
@@ -89,7 +89,7 @@ def test_what_its_broker_does_not_take_goes_to_the_retry_topic_by_a_send(peers):
     assert not group.batches, "it comes again from the retry topic"
 
 
-def test_what_nobody_takes_is_kept(peers):
+def test_a_message_that_no_broker_takes_back_stays_with_the_consumer(peers):
     group = running(peers)
     failed(peers, group)
     answer_sends(peers)

@@ -24,7 +24,7 @@ def prepare():
     return Prepare(UniqueIds(bytes((10, 0, 0, 9)), 7, 0x1234ABCD))
 
 
-def test_keys_tags_and_properties_stand_in_one_text(prepare):
+def test_keys_tags_and_properties_are_one_text(prepare):
     message = Message("T", "hello", keys=["k1", "k2"], tags="A", properties={"x": "1"}, flag=5)
     outgoing = prepare.message(message, WALL_MS)
     assert outgoing.properties == f"x\x011\x02KEYS\x01k1 k2\x02TAGS\x01A\x02UNIQ_KEY\x01{outgoing.msg_id}\x02"
@@ -121,7 +121,7 @@ def test_a_due_time_is_a_property_as_setDeliverTimeMs_and_setDelayTimeMs(prepare
         ([Message("T", b"a" * 3_000_000), Message("T", b"b" * 3_000_000)], "send fewer"),
     ],
 )
-def test_what_is_no_batch(prepare, messages, why):
+def test_messages_that_cannot_form_a_batch(prepare, messages, why):
     with pytest.raises(InvalidMessage, match=why):
         prepare.batch(messages, WALL_MS)
 

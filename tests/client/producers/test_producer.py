@@ -476,7 +476,7 @@ def test_no_name_server_answers_and_nothing_is_cached():
     assert not sender.outcome.maybe_stored
 
 
-def test_a_failed_send_looks_for_a_new_route_at_once():
+def test_a_failed_send_asks_for_a_new_route_at_once():
     peers = alone()
     sender = Sender(peers)
     sender.send()

@@ -57,7 +57,7 @@ def test_all_well_needs_no_remark():
     assert elections.remarks({"nodes": []}) == [], "a cluster without controllers"
 
 
-def test_a_group_without_a_master_says_who_can_be_elected():
+def test_the_remark_of_a_group_without_a_master_names_the_members_that_can_be_elected():
     found = elections.remarks(status(broker(2, "slave", in_set=False), master=None))
     assert ("broker-a", "no master; only members in sync can be elected: 1, 2; alive: 1, 2") in found
     assert ("broker-a-2", "not in the set of in-sync replicas, so it cannot be elected") in found

@@ -72,13 +72,13 @@ def node(broker_id, now="up", **replication):
 NAMESERVER = {"node": "ns-0", "kind": "nameserver", "state": "up"}
 
 
-def test_who_is_cutting_what_is_too_much_is_not_stuck():
+def test_a_slave_that_truncates_its_log_is_not_stuck():
     assert not replication_of(
         {**facts("slave", "ahead"), "replicationWhy": "7 bytes; they are copied and cut off now"}
     ).is_stuck
 
 
-def test_who_acts_for_its_master_lacks_nothing():
+def test_an_acting_master_is_in_sync():
     assert reasons([NAMESERVER, node(0, now="down"), {**node(1, state="connecting", why="refused"), "acting": True}]) == {}
 
 
@@ -119,5 +119,5 @@ def test_a_group_in_sync_has_no_reasons():
         ),
     ],
 )
-def test_what_lacks_is_said_of_the_broker_that_lacks_it(master, slave, says):
+def test_a_reason_belongs_to_the_broker_that_lacks_something(master, slave, says):
     assert reasons([NAMESERVER, master, slave]) == says

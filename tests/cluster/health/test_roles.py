@@ -30,7 +30,7 @@ def test_a_broker_of_apaches_says_nothing():
 
 
 @pytest.mark.parametrize("members", ["", "[1, 2", "[]", "7"])
-def test_what_cannot_be_read_is_nothing(members):
+def test_facts_that_cannot_be_read_count_as_absent(members):
     seen = role_of({**FACTS, "roleMembers": members, "roleHead": "", "roleSince": "x"})
     assert (seen.members, seen.head, seen.since_ms) == ({}, None, 0)
 
@@ -76,7 +76,7 @@ def test_a_group_as_it_should_be_needs_no_words():
         (broker(0, online="isolated", why="it was away"), "SYNC_MASTER, isolated", "isolated: it was away"),
     ],
 )
-def test_who_acts_and_who_is_not_online(node, cell, line):
+def test_acting_and_offline_brokers_are_shown(node, cell, line):
     assert shown(node) == cell
     assert remarks([nameserver(), node], NOW_MS) == [(node["node"], line)]
 

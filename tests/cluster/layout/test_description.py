@@ -19,7 +19,7 @@ def test_the_default_is_one_name_server_and_one_group_of_two_brokers_at_rocketmq
     assert nodes[0].ports(9876) == (9876,)
 
 
-def test_nodes_stand_ten_ports_apart():
+def test_the_ports_of_two_nodes_differ_by_ten():
     nodes = Description(groups=3, nameservers=2, replicas=1).nodes()
     assert [(plan.node, plan.port) for plan in nodes] == [
         ("ns-0", 9876),
@@ -166,7 +166,7 @@ def test_settings_are_key_equals_value():
         ("localhost", "", "127.0.0.1"),
     ],
 )
-def test_clients_are_told_an_address_they_can_use(bind, advertise, told):
+def test_the_advertised_address_is_one_that_clients_can_use(bind, advertise, told):
     assert Description(bind=bind, advertise=advertise).advertised == told
 
 

@@ -47,7 +47,7 @@ def test_a_node_reads_its_file_as_it_was_meant(tmp_path):
     assert nameserver.nameserver.kv_config_path == str(tmp_path / "ns-0" / "store" / "kvConfig.json")
 
 
-def test_the_default_cluster_has_the_name_that_apaches_tools_look_for():
+def test_the_default_cluster_has_the_name_that_apaches_tools_expect():
     assert nodefile.wire_name("default") == "DefaultCluster"
     assert nodefile.wire_name("shop") == "shop"
 

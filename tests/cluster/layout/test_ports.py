@@ -55,7 +55,7 @@ def test_a_listener_makes_its_port_taken_and_is_named_as_owner():
     assert ports.is_free("127.0.0.1", port)
 
 
-def test_a_look_does_not_take_the_port_from_a_node_that_starts(monkeypatch):
+def test_a_probe_does_not_take_the_port_from_a_node_that_starts(monkeypatch):
     def a_node_starts_meanwhile(probe, *given):
         node = socket.socket()
         node.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -12,7 +12,7 @@ def test_without_a_preset_nothing_changes():
     assert with_preset(None, {"groups": 2, "settings": None}) == {"groups": 2, "settings": None}
 
 
-def test_what_was_asked_for_wins():
+def test_explicit_options_win_over_the_preset():
     given = with_preset("fast-failover", {"groups": 2, "replicas": None, "settings": {"brokerHeartbeatInterval": "200"}})
     assert (given["groups"], given["replicas"]) == (2, None)
     assert given["settings"] == {**PRESETS["fast-failover"]["settings"], "brokerHeartbeatInterval": "200"}

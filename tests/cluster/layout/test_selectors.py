@@ -15,7 +15,7 @@ PLANS = [
 ]
 
 
-def test_a_process_stands_for_its_brokers():
+def test_a_process_selects_its_brokers():
     plans = Description(groups=2, layout="crosswise").nodes()
     assert [plan.node for plan in select(plans, "container-1")] == ["broker-a-1", "broker-b-0"]
     assert "container-1" in possible(plans)

@@ -87,7 +87,7 @@ def test_a_late_pre_vote_of_an_earlier_election_does_not_count():
 
 
 @pytest.mark.parametrize("kind", [VOTE, PRE_VOTE])
-def test_a_member_that_hears_its_leader_ignores_requests_for_votes(kind):
+def test_a_member_with_a_live_leader_ignores_requests_for_votes(kind):
     member = Member(term=1)
     member.receive(HEARTBEAT, "b", 1)
     member.forget()
@@ -522,7 +522,7 @@ def counted() -> Member:
     return member
 
 
-def test_a_census_tells_the_terms_and_logs_below_which_a_member_does_not_vote():
+def test_a_census_gives_the_least_term_and_log_for_which_a_member_votes():
     member = counted()
     assert member.writes[-1].ballot == VoteRecord(5, "a", True, Position(3, 7))
     member.receive(VOTE, "c", 5, Position(3, 7))
@@ -531,7 +531,7 @@ def test_a_census_tells_the_terms_and_logs_below_which_a_member_does_not_vote():
     assert [(each.to, each.rejected) for each in member.sent(VOTE_REPLY)] == [("c", True), ("c", True), ("b", False)]
 
 
-def test_a_member_stands_only_with_a_log_like_its_peers_had():
+def test_a_member_is_a_candidate_only_with_a_log_as_long_as_its_peers():
     member = counted()
     member.time_out()
     assert member.raft.state is FOLLOWER

@@ -64,7 +64,7 @@ def test_a_leader_sends_heartbeats_to_all_peers():
     assert [(each.to, each.term) for each in member.sent(HEARTBEAT)] == [(peer, 1) for peer in "bcde"]
 
 
-def test_a_follower_that_hears_nothing_starts_an_election():
+def test_a_follower_without_messages_starts_an_election():
     member = Member(term=1)
     member.time_out()
     assert member.raft.state is PRE_CANDIDATE
@@ -124,7 +124,7 @@ def test_a_member_votes_once_in_a_term_and_repeats_only_that_vote(vote, candidat
 
 
 @pytest.mark.parametrize("term", [1, 2])
-def test_a_candidate_that_hears_the_leader_of_its_term_or_a_later_one_follows(term):
+def test_a_candidate_follows_the_leader_of_its_term_or_a_later_one(term):
     member = Member()
     member.stand()
     member.receive(APPEND, "c", term)
@@ -145,7 +145,7 @@ def test_election_timeouts_are_drawn_from_an_interval(role):
 
 
 @pytest.mark.parametrize("role", [FOLLOWER, CANDIDATE])
-def test_different_draws_let_one_member_stand_alone(role):
+def test_with_different_draws_one_member_is_the_first_candidate(role):
     """With different draws, the first one asks for votes before the others' time is up."""
     members = [Member(draw=draw) for draw in (0, 300, 600)]
     if role is CANDIDATE:

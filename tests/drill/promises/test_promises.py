@@ -80,7 +80,7 @@ def test_a_quorum_that_had_shrunk_promises_what_an_async_master_does():
     assert check("acknowledged-survive", hand(1), in_mode("sync")).judgement is BROKEN
 
 
-def test_what_was_answered_before_the_fault_is_not_excused_by_what_is_seen_after_it():
+def test_a_poll_after_the_fault_excuses_no_send_answered_before_it():
     """The poll after a power cut shows the slave as gone; that excuses nothing before the fault."""
     hand = Hand().fault(harm="power-cut").in_sync(0, 2).send("a", 0, at_ms=100).in_sync(3_000, 1)
     assert check("acknowledged-survive", hand.read(MASTER).read(SLAVE)).judgement is BROKEN
@@ -127,7 +127,7 @@ def test_a_fault_of_a_slave_takes_nothing_from_the_master():
     assert check("acknowledged-survive", hand, in_mode("async")).judgement is BROKEN
 
 
-def test_losses_are_split_by_where_they_stand_in_what_a_writer_sent():
+def test_losses_are_split_by_their_position_among_a_writers_sends():
     rows = Hand()
     for number, key in enumerate("abcdef"):
         rows.send(key, number)
@@ -161,7 +161,7 @@ def test_a_group_that_was_not_given_a_message_is_named():
     assert [(each.key, each.what) for each in found.broken] == [("c", "was not delivered to group h")]
 
 
-def test_delivered_twice_is_told_apart_from_stored_twice():
+def test_delivered_twice_and_stored_twice_are_counted_apart():
     hand = whole().deliver("a", 0, at_ms=3_000).read(MASTER, "b", first=4)
     found = check("everything-delivered", hand)
     assert found.judgement is VALID
@@ -206,7 +206,7 @@ def test_an_offset_with_two_messages_breaks_stability(second):
 
 
 @pytest.mark.parametrize("name", ["offsets-stable", "queue-order"])
-def test_what_a_mode_may_lose_loses_its_place(name):
+def test_messages_that_a_mode_may_lose_may_lose_their_offsets(name):
     """A killed master loses its store pool: b and c are gone; d and e have their offsets."""
     hand = Hand().fault().send("a", 0, at_ms=100).send("b", 1, at_ms=200).send("c", 2, at_ms=300)
     hand.send("d", 1, at_ms=3_000).send("e", 2, at_ms=3_100).read(MASTER, "a", "d", "e").read(SLAVE, "a", "d", "e")

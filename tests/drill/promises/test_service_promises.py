@@ -239,6 +239,6 @@ def returned_twice(before_ms):
     return hand.pop(at_ms=ENDS_MS + 500, topic="retry 1").ack(pop_ms=ENDS_MS + 500, at_ms=ENDS_MS + 600)
 
 
-def test_what_returns_in_the_moment_of_the_isolation_may_return_twice():
+def test_a_message_redelivered_as_the_isolation_begins_may_be_redelivered_twice():
     assert pops(returned_twice(before_ms=10))["again as a second copy"] == 1
     assert "acked it at 12100 ms" in wrong("pop-kept", returned_twice(before_ms=2_000))

@@ -65,7 +65,7 @@ def test_a_state_is_written_at_its_first_and_its_last_look():
     assert [(span.role, span.begin_ms, span.end_ms) for span in spans(history)] == [("slave", 0, 400), ("acting", 700, 800)]
 
 
-def test_a_change_and_back_between_two_looks_is_seen_by_its_time():
+def test_a_role_change_and_its_reversal_between_two_polls_are_seen_by_their_time():
     history = History()
     rows = RoleRows(history)
     for at_ms, since_ms in ((0, -50), (100, -50), (500, 450), (600, 450)):
@@ -74,7 +74,7 @@ def test_a_change_and_back_between_two_looks_is_seen_by_its_time():
     assert [(head.begin_ms, head.end_ms) for head in heads(history)[BROKER]] == [(0, 100), (500, 600)]
 
 
-def test_who_serves_follows_from_the_roles():
+def test_the_service_intervals_follow_from_the_roles():
     found = heads(whole().history)[BROKER]
     assert [(head.node, head.begin_ms) for head in found] == [(MASTER, 0), (SLAVE, 1_100), (MASTER, 2_130)]
 
@@ -209,7 +209,7 @@ def test_delayed_messages_that_came_once():
     }
 
 
-def test_early_lost_and_unknown_ones_are_told_with_their_messages():
+def test_early_lost_and_unknown_delayed_messages_are_violations_with_their_keys():
     early = find("delay-kept", whole().delay("e", 400).due("e", 1_390))
     assert [each.key for each in early.broken] == ["e"]
     assert "10 ms before it was due" in early.broken[0].what
@@ -260,7 +260,7 @@ def test_an_isolated_master_releases_nothing_that_comes_again():
     assert kept("delay-kept", again)["released twice"] == 1, "another fault may explain it"
 
 
-def test_who_dies_with_what_only_it_knew_has_its_releases_come_again():
+def test_releases_may_repeat_if_the_only_node_that_knew_of_them_died():
     """Seed 417: the master returned just when the slave that acted for it was killed."""
 
     def hand(*, acting_dies):
@@ -312,7 +312,7 @@ def test_less_than_was_held_a_second_before_is_told():
     assert "return: " in told[0]
 
 
-def test_who_acts_and_knows_nothing_of_a_group_has_lost_it_all():
+def test_an_acting_master_without_a_groups_offsets_has_lost_them():
     hand = Hand().fault().takeover().committed(3, -200).committed(3, 900).committed(3, QUIET_MS, boot="2")
     assert "with offset -1 of group g" in wrong("progress-forward", hand)[0]
 
@@ -324,7 +324,7 @@ def test_a_give_back_without_an_answer_may_be_carried_out_later():
     assert "both hold the lock" in wrong("locks-exclusive", hand)[0]
 
 
-def test_a_first_look_that_comes_late_is_taken_where_each_look_is_told():
+def test_a_late_first_poll_counts_if_each_poll_is_recorded():
     """On a busy machine a broker may answer its first poll late."""
 
     def looked(first_ms, **more):

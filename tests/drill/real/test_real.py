@@ -42,7 +42,7 @@ QUICK = {
 
 
 @pytest.mark.long
-def test_a_slave_acts_while_its_master_stands_still(tmp_path):
+def test_a_slave_acts_while_its_master_is_paused(tmp_path):
     plan = Plan(fault="pause", seed=14, groups=2, settings=QUICK, hold_ms=30_000, **{**SHORT, "fault_ms": 2_500})
     done = with_own_cluster(plan, tmp_path, lambda text: None)
     verdict = done.outcome.verdict

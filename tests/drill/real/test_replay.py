@@ -142,7 +142,7 @@ def test_a_fault_is_held_for_delayed_messages_that_have_another_group_to_go_to(s
     assert not plan_as_recorded(plan.changed(replicas=2), {**seen, "lockMode": "strict"}).hold_ms
 
 
-def test_two_words_for_one_choice_still_have_to_agree_when_they_are_asked_for():
+def test_two_keys_for_one_choice_must_agree():
     plan = Plan(replicas=2, settings={"lockMode": "loose", "lockInStrictMode": "true"})
     with pytest.raises(Exception, match="disagree"):
         nodefile.check_settings(shape_of(plan)["settings"], 2)

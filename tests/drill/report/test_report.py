@@ -45,7 +45,7 @@ def test_a_run_is_kept_whole(broken, tmp_path):
         runs.find(tmp_path, run.name + "x")
 
 
-def test_words_name_what_is_broken_and_what_was_promised(broken):
+def test_the_text_names_the_broken_promise_and_what_it_promises(broken):
     _, verdict = broken
     words = verdict_words.of(PLAN, verdict)
     assert "acknowledged-survive" in words.headline
@@ -96,7 +96,7 @@ def test_names_in_documents_stay_and_people_read_plain_words(broken):
     assert [name for name in verdict_words.PLAIN if f'"{name}"' not in sources and name not in composed] == []
 
 
-def test_a_story_is_told_in_words(broken):
+def test_the_rows_of_a_message_are_lines_of_text(broken):
     run, _ = broken
     told = [line(row) for row in runs.load_history(run).story("a")]
     assert "writer-0: send answered SEND_OK after 5 ms: broker-a queue 0 offset 0" in told

@@ -50,7 +50,7 @@ STEPS = {
     ],
     ids=", ".join,
 )
-def test_what_has_ended_is_not_waited_for_in_any_order(load, steps):
+def test_ended_steps_are_not_waited_for_in_any_order(load, steps):
     for step in steps:
         STEPS[step](load.services)
     assert load.services.waits_for() == ""

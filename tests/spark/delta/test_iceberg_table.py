@@ -59,7 +59,7 @@ class TestCommits:
 
     @pytest.mark.parametrize("theirs", [part("T", 0, 5, 7), part("T", 1, 0, 2)])
     @pytest.mark.parametrize("is_empty", [False, True])
-    def test_of_two_that_commit_at_once_one_looks_again(self, table, theirs, is_empty):
+    def test_of_two_commits_at_once_one_reads_the_table_again(self, table, theirs, is_empty):
         """Also if the first has no rows, so that it adds no file."""
         committed(table, 0, part("T", 0, 0, 5))
         mine = batch_of(table, 0, part("T", 0, 7, 9), query="other")
@@ -118,7 +118,7 @@ class TestCommits:
         with pytest.raises(LakeError, match=r"set the table's commit\.retry\.num-retries to 0 again"):
             committed(table, 1, part("T", 0, 5, 9))
 
-    def test_who_is_never_first_gives_up(self, table, monkeypatch):
+    def test_a_commit_that_always_conflicts_is_given_up(self, table, monkeypatch):
         from pyiceberg.exceptions import CommitFailedException
 
         def fail(*_):
@@ -163,7 +163,7 @@ class TestReaders:
         assert some.sort("offset")["body"].to_list()[3] == b"body 3"
 
 
-def test_where_there_can_be_none(monkeypatch):
+def test_an_iceberg_table_needs_a_local_folder_and_pyiceberg(monkeypatch):
     with pytest.raises(ConfigError, match="s3://b/x: an Iceberg table must be in a local or mounted folder"):
         IcebergTable(LakeStorage("s3://b/x"))
     monkeypatch.setattr(iceberg_table, "find_spec", lambda _name: None)

@@ -42,7 +42,7 @@ class TestCoverage:
         assert described.covered == {"T": {"broker-a": {"0": [[0, 9], [20, 30], [31, 32]], "1": [[3, 4]]}}}
         assert described.gaps == ["T broker-a:0 9 to 20", "T broker-a:0 30 to 31"]
 
-    def test_what_two_have_in_common(self):
+    def test_the_common_offsets_of_covered_ranges_and_parts(self):
         covered = {KEY: [[0, 9], [20, 30]]}
         assert transactions.common(covered, [part("T", 0, 5, 25), part("T", 1, 0, 9)]) == [
             part("T", 0, 5, 9),
@@ -129,7 +129,7 @@ class TestCommits:
         assert (metadata.name, metadata.partition_columns) == ("messages", ["topic", "hour"])
         assert "T of east, U of east. Written by rmqkit" in metadata.description
 
-    def test_of_two_that_commit_a_queue_at_once_one_looks_again(self, storage):
+    def test_of_two_commits_of_a_queue_at_once_one_reads_the_table_again(self, storage):
         """The second writer's commit was made for a state that is no more."""
         one, two = ingested(storage, ((part("T", 0, 0, 5),), {})), LakeTable(storage)
         mine = batch_of(storage, 0, part("T", 0, 5, 9), query="other")
@@ -279,7 +279,7 @@ class TestCommits:
         assert compact(storage.uri, before_hour="2026-11-22-13").hours == 0
         assert sorted(polars.read_delta(storage.uri)["offset"]) == [0, 1, 3]
 
-    def test_who_is_never_first_gives_up(self, storage, monkeypatch):
+    def test_a_commit_that_always_conflicts_is_given_up(self, storage, monkeypatch):
         table = ingested(storage, ((part("T", 0, 0, 5),), {}))
         mine = batch_of(storage, 1, part("T", 0, 5, 9))
 
@@ -344,7 +344,7 @@ class TestPaths:
         with pytest.raises(LakeError, match="not partitioned by topic and hour"):
             lake.is_lake(tmp_path / "other")
 
-    def test_what_only_readers_of_delta_know(self, storage):
+    def test_a_table_with_features_that_need_deltas_readers_is_refused(self, storage):
         ingested(storage, ((part("T", 0, 0, 5),), {}))
         opened = DeltaTable(storage.uri)
         opened.alter.add_feature(TableFeatures.DeletionVectors, allow_protocol_versions_increase=True)

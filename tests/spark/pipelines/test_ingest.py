@@ -49,12 +49,12 @@ class TestCheckpoint:
         assert ranges.between(*found) == [part("T", 0, 5, 9), part("T", 1, 0, 3)]
         assert ranges.clusters(found.end) == ("c",)
 
-    def test_the_first_batch_begins_where_it_was_told_to(self, checkpoint):
+    def test_the_first_batch_begins_at_the_given_offsets(self, checkpoint):
         assert checkpoint.offsets_of(0).begin == {}
         starts = {QueueKey("T", "broker-a", 0): 2, QueueKey("T", "broker-a", 1): 7, QueueKey("T", "broker-b", 0): 1}
         assert checkpoint.offsets_of(0, starts).begin == {"T": {"broker-a": {"0": 2, "1": 0}}}
 
-    def test_what_is_not_there_is_named(self, checkpoint, tmp_path):
+    def test_missing_and_invalid_checkpoint_files_are_named(self, checkpoint, tmp_path):
         assert QueryCheckpoint(str(tmp_path / "new")).query_id() is None
         with pytest.raises(LakeDamaged, match="offsets/2 is missing"):
             checkpoint.offsets_of(2)
@@ -152,7 +152,7 @@ class TestBatches:
         assert self.data(table) == set(lake.files(table.storage.uri))
 
     @pytest.mark.long
-    def test_who_was_believed_dead_comes_second(self, spark, table, monkeypatch):
+    def test_a_driver_that_commits_second_finds_the_batch_done(self, spark, table, monkeypatch):
         """Two drivers run the same batch; the second to commit finds it done."""
         commit = LakeTable.commit
 
@@ -186,13 +186,13 @@ class TestBatches:
         assert (added.rows, added.repeated) == (5, 6)
         assert places(lake.read(spark, table.storage.uri)) == expected(part("T", 0, 1, 12))
 
-    def test_a_topic_that_was_made_anew_is_refused(self, spark, table):
+    def test_a_recreated_topic_is_refused(self, spark, table):
         self.bring(spark, table, 0, part("T", 0, 0, 10))
         with pytest.raises(LakeConflict, match="T broker-a:0 0 is message b-T-0-0, the lake has a-T-0-0 there"):
             self.bring(spark, table, 0, part("T", 0, 0, 12), query=OTHER, epoch="b")
         assert table.state().version == 0
 
-    def test_what_a_filter_left_out_is_not_silently_missing(self, spark, table):
+    def test_a_second_query_without_the_filter_of_the_first_is_refused(self, spark, table):
         """The first query filters by tags, the second does not.
 
         The lake counts the filtered offsets as covered, but has no rows for them.
@@ -384,7 +384,7 @@ class TestIngest:
         assert lake.describe(path).gaps == []
 
     @pytest.mark.long
-    def test_follow_until_told_to_stop(self, spark, own, tmp_path):
+    def test_follow_until_a_stop_is_requested(self, spark, own, tmp_path):
         """Columns decoded from JSON go to the lake.
 
         A second ingest with the same checkpoint is refused, because it would end this one.
@@ -419,7 +419,7 @@ class TestIngest:
         assert sorted(row[0] for row in rows if row[1] is None) == list(range(8))
         assert [row[0] for row in rows if row[1] is not None] == [None]
 
-    def test_what_cannot_be(self, spark, own, tmp_path):
+    def test_invalid_arguments_are_refused(self, spark, own, tmp_path):
         with pytest.raises(ConfigError, match="name a topic"):
             ingest(spark, [], tmp_path, namesrv=own.namesrv)
         with pytest.raises(ConfigError, match="startingOffset is not known; did you mean startingOffsets"):

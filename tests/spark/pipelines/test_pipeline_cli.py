@@ -121,7 +121,7 @@ def test_a_wrong_command_line_is_one_line(words, says, run):
         ("replay . --to t --create --namesrv 127.0.0.1:{port}", UNREACHABLE, "127.0.0.1:{port}"),
     ],
 )
-def test_what_is_missing_is_said_without_a_jvm(words, code, says, run, monkeypatch):
+def test_missing_parts_are_reported_without_starting_a_jvm(words, code, says, run, monkeypatch):
     monkeypatch.setattr(sessions, "session", None)  # to call it is a TypeError
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
@@ -435,7 +435,7 @@ ANSWER = {"spark": "4.3.0", "java": "17.0.1", "from": "PATH", "python": "/p", "i
         (subprocess.TimeoutExpired("x", 1), "bad", "did not end within 300 s"),
     ],
 )
-def test_doctor_tells_of_a_query(answer, state, text, monkeypatch):
+def test_doctor_reports_the_result_of_its_spark_query(answer, state, text, monkeypatch):
     called = Called(answer)
     if not isinstance(answer, Exception):
         called.answer = subprocess.CompletedProcess((), 0, json.dumps(answer) if isinstance(answer, dict) else answer, "")
@@ -597,7 +597,7 @@ def test_progress_on_a_terminal_is_a_bar(monkeypatch, capsys):
     assert "1 of 4 tasks" in told.err
 
 
-def test_the_start_of_spark_is_told_at_once(monkeypatch, capsys):
+def test_the_start_of_spark_is_shown_at_once(monkeypatch, capsys):
     def fails(*_given, **_named):
         raise sessions.SparkMissing("it did not start")
 
@@ -618,7 +618,7 @@ def test_the_query_of_the_doctor(spark):
     assert (seen["spark"], seen["python"], seen["is_found"]) == (spark.version, sys.executable, True)
 
 
-def test_what_is_wrong_is_said_in_one_line(run, spark, own):
+def test_errors_are_one_line(run, spark, own):
     topic = own.topic()
     send(own, topic, ["one"])
     known = ("ingest", topic, "--to", "lake", "--namesrv", own.namesrv)

@@ -186,7 +186,7 @@ def test_the_queues_of_a_topic_to_create(sources, expected):
         ({"source": "SELECT 'x' AS body"}, "columns topic, broker, queue, offset are missing"),
     ],
 )
-def test_what_cannot_be(spark, own, change, said):
+def test_invalid_replays_are_refused(spark, own, change, said):
     sql = "SELECT 'T' AS topic, 'b' AS broker, 0 AS queue, 0L AS offset, 'x' AS body"
     given = {"source": spark.sql(change.pop("source", sql)), **change}
     with pytest.raises(ConfigError, match=said):

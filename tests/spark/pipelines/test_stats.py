@@ -103,7 +103,7 @@ def test_a_plot_of_many_hours(tmp_path):
     assert (tmp_path / "none.png").stat().st_size
 
 
-def test_what_cannot_be(spark, own):
+def test_invalid_arguments_are_refused(spark, own):
     with pytest.raises(ConfigError, match="name a topic, or the path of a lake"):
         stats(spark, namesrv=own.namesrv)
     with pytest.raises(ConfigError, match=r"a\.txt: a plot is one of \.svg, \.png, \.pdf"):

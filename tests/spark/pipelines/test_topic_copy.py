@@ -65,7 +65,7 @@ def test_a_copy_goes_on(spark, own, tmp_path, monkeypatch):
     assert bodies(own, to_topic) == bodies(own, topic)
 
 
-def test_what_cannot_be(spark, own):
+def test_invalid_copies_are_refused(spark, own):
     with pytest.raises(ConfigError, match="T cannot be copied into itself"):
         copy(spark, "T", "T", namesrv=own.namesrv)
     with pytest.raises(ConfigError, match="needs a checkpoint"):

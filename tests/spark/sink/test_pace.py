@@ -131,7 +131,7 @@ def test_the_connected_tasks_are_limited(monkeypatch):
     "line",
     [b"GET / HTTP/1.1\r\n", b'{"secret":"guess","job":"j","per_second":1,"rows":1}\n', b"x" * 5000, b'{"job":"j"}\n'],
 )
-def test_a_stranger_gets_no_answer(server, line):
+def test_a_peer_without_the_secret_gets_no_answer(server, line):
     host, port = server.place.partition("/")[0].split(":")
     with socket.create_connection((host, int(port)), timeout=5) as stranger:
         stranger.sendall(line)

@@ -94,7 +94,7 @@ def test_rows_of_a_queue_stay_in_order_also_when_a_request_is_sent_again():
     assert sum(len(bodies) for _queue, bodies in producer.requests) >= 300 + 3
 
 
-def test_what_gathers_while_a_request_is_on_its_way_goes_as_one_batch():
+def test_rows_collected_during_a_request_are_sent_as_one_batch():
     producer = Scripted(hold=True)
     work = sending_with(producer)
     for number in range(2 * BATCH_MESSAGES):
@@ -188,7 +188,7 @@ def test_a_broker_that_stays_away_fails_the_task_when_the_time_is_over():
         NoRoute("no name server knows topic T"),
     ],
 )
-def test_what_no_waiting_helps_fails_at_once(refusal):
+def test_permanent_refusals_fail_at_once(refusal):
     producer = Scripted(refusal)
     work = sending_with(producer, known=())
     with pytest.raises(WriteFailed, match=f"partition 3, row 0 to T: {refusal}"):
@@ -241,7 +241,7 @@ def test_a_batch_that_a_broker_refuses_goes_one_by_one():
         work.finish()
 
 
-def test_where_a_row_goes():
+def test_the_queue_of_a_row():
     producer = Scripted()
     work = sending_with(producer)
     work.put(0, message(0), queue=3)

@@ -77,7 +77,7 @@ def of_keys(message):
         ("body string", {"topic": "T", "subscribe": "T"}, "option subscribe"),
     ],
 )
-def test_what_cannot_be_sent_is_said_before_anything_is(ddl, options, said):
+def test_rows_that_cannot_be_sent_are_refused_before_any_send(ddl, options, said):
     for make in (writer.BatchWriter, writer.StreamWriter):
         with pytest.raises(ConfigError, match=re.escape(said)):
             make(options, schema(ddl), False)

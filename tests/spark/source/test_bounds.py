@@ -121,7 +121,7 @@ def test_a_batch_that_ends_where_slaves_do_says_so(caplog):
     assert "ends where a slave of broker a (topic T) ends; it may be behind" in caplog.text
 
 
-def test_a_batch_is_what_lies_between():
+def test_a_batch_read_has_the_offsets_between_start_and_end():
     assert planned() == [("a", 0, 10, 110), ("a", 1, 0, 40)]
     assert planned(startingTimestamp="1205", endingTimestamp="1300") == [("a", 0, 21, 30), ("a", 1, 21, 30)]
     assert planned(startingTimestamp="1500", endingTimestamp="1600") == [("a", 0, 50, 60)]

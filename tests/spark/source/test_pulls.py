@@ -14,7 +14,7 @@ from rmqkit.spark.source.pulls import BYTES_AHEAD, COUNT_FIRST, Pulls
         st.tuples(st.integers(0, 10), st.integers(1, 100), st.sampled_from(["all", "all", "cut", "restart"])), max_size=60
     ),
 )
-def test_what_comes_out_is_the_range_without_a_gap(begin, size, depth, story):
+def test_the_pulled_parts_form_the_range_without_a_gap(begin, size, depth, story):
     pulls: Pulls[range] = Pulls(begin, begin + size, depth=depth)
     flying, out = [], []
     steps = iter(story)
@@ -39,7 +39,7 @@ def test_what_comes_out_is_the_range_without_a_gap(begin, size, depth, story):
     assert out == list(range(begin, begin + size))
 
 
-def test_the_first_pull_is_alone_and_its_answer_tells_the_count():
+def test_the_first_pull_is_alone_and_its_answer_decides_the_count():
     pulls: Pulls[str] = Pulls(0, 10_000, depth=3)
     (first,) = pulls.due()
     assert (first.begin, first.end, first.count) == (0, COUNT_FIRST, COUNT_FIRST)

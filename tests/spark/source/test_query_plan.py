@@ -81,7 +81,7 @@ def test_a_stream_begins_reads_and_rests():
     assert stream.plan.latest() == {"@clusters": {"DefaultCluster": {}}, "T": {"a": {"0": 10, "1": 2}}}
 
 
-def test_a_stream_begins_at_the_latest_unless_told_otherwise():
+def test_a_stream_can_begin_at_the_latest_offsets():
     stream = Stream(FakeView(a0=(3, 10)), startingOffsets="latest")
     assert stream.batch() is None
     stream.view.put(a0=(3, 12))
@@ -241,7 +241,7 @@ def test_a_dead_group_keeps_its_offsets_and_holds_nobody_up():
     assert stream.batch() == {("b", 0): (10, 20)}
 
 
-def test_a_dead_group_fails_the_query_if_told_to():
+def test_a_dead_group_fails_the_query_with_when_down_fail():
     view = FakeView(a0=(0, 10), b0=(0, 10))
     stream = Stream(view, whenDown="fail")
     view.silent = {("T", "b"): "connection refused"}
@@ -393,7 +393,7 @@ def test_a_stream_until_a_time_that_is_still_to_come():
     assert stream.batch() is None
 
 
-def test_an_end_that_nobody_can_look_up_now_holds_its_queues():
+def test_an_end_that_cannot_be_looked_up_now_holds_its_queues():
     """A broker may leave between the snapshot and the search by time."""
     stream = Stream(FakeView(a0=(0, 40), b0=(0, 10)), endingTimestamp="1150")
     search = stream.view.at_time
@@ -481,7 +481,7 @@ def test_a_checkpoint_of_a_cluster_of_the_same_names_is_refused_by_its_witness()
     assert stream.offsets[A0] == 500
 
 
-def test_a_topic_made_anew_while_the_query_runs_is_no_batch():
+def test_a_topic_recreated_while_the_query_runs_is_no_batch():
     stream = Stream(FakeView(a0=(0, 10)))
     stream.drain()
     stream.view.stored_shift = 7
@@ -491,7 +491,7 @@ def test_a_topic_made_anew_while_the_query_runs_is_no_batch():
         stream.batch()
 
 
-def test_what_is_gone_does_not_count_for_the_limit_of_a_batch():
+def test_lost_offsets_do_not_count_for_the_limit_of_a_batch():
     stream = Stream(FakeView(a0=(0, 10), a1=(0, 10)), failOnDataLoss="false", maxMessagesPerTrigger="10")
     stream.batch()
     stream.view.put(a0=(90_000, 90_020))
@@ -499,7 +499,7 @@ def test_what_is_gone_does_not_count_for_the_limit_of_a_batch():
     assert stream.batch() == {("a", 0): (90_000, 90_010)}
 
 
-def test_a_topic_made_anew_is_told_where_loss_is_allowed(caplog):
+def test_a_recreated_topic_is_logged_where_loss_is_allowed(caplog):
     stream = Stream(FakeView(a0=(0, 10)), failOnDataLoss="false")
     stream.drain()
     stream.view = FakeView(a0=(0, 500))
@@ -521,7 +521,7 @@ def test_a_witness_that_is_gone_says_nothing():
 # --- groups
 
 
-def test_commitGroup_is_told_what_has_been_read_a_batch_late_and_at_the_start():
+def test_commitGroup_gets_the_offsets_read_a_batch_late_and_at_the_start():
     stream = Stream(FakeView(a0=(0, 10), a1=(0, 4)), commitGroup="g")
     stream.batch()
     assert stream.view.commits == [("g", {A0: 0, A1: 0})]

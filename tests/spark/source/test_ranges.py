@@ -87,7 +87,7 @@ def shares_of(lengths, amount, begin=0):
 
 
 @given(sizes, st.integers(1, 50_000), st.integers(0, 10**9))
-def test_what_is_shared_out_is_neither_more_nor_less(lengths, amount, turn):
+def test_shares_add_up_to_the_amount(lengths, amount, turn):
     shares = shares_of(lengths, amount, turn)
     assert sum(shares) == min(amount, sum(lengths))
     assert all(0 <= given <= size for given, size in zip(shares, lengths, strict=True))

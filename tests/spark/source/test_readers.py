@@ -16,10 +16,10 @@ def test_collections_leave_out_the_modules_of_a_worker_and_of_nobody_else(monkey
     frozen = []
     monkeypatch.setitem(sys.modules, "__main__", main)
     monkeypatch.setattr(gc, "freeze", lambda: frozen.append(name))
-    readers.spare_the_modules.cache_clear()
+    readers.exempt_modules_from_gc.cache_clear()
     try:
-        readers.spare_the_modules()
-        readers.spare_the_modules()
+        readers.exempt_modules_from_gc()
+        readers.exempt_modules_from_gc()
         assert frozen == [name] * is_spared
     finally:
-        readers.spare_the_modules.cache_clear()
+        readers.exempt_modules_from_gc.cache_clear()

@@ -131,7 +131,7 @@ def test_two_ranges_at_once_have_connections_of_their_own(brokers, monkeypatch):
     assert broker.connections == 2
 
 
-def test_who_stops_reading_leaves_nothing_for_the_next(brokers, monkeypatch):
+def test_a_reader_that_stops_early_leaves_no_answers_for_the_next(brokers, monkeypatch):
     brokers.broker(queue_of(1000), count_max=5)
     monkeypatch.setattr(topic_reader, "BATCH_ROWS", 1)
     reader = range_of(0, 1000, options_of(brokers.namesrv))
@@ -192,7 +192,7 @@ def test_another_slave_has_what_one_lacks(brokers):
     assert offsets(read(brokers, 0, 20, when_down="fail")) == list(range(20))
 
 
-def test_nobody_is_waited_for_and_then_an_error(brokers):
+def test_a_broker_that_is_down_is_an_error_after_the_wait(brokers):
     master = brokers.broker(queue_of(10))
     master.close()
     with pytest.raises(PeerUnreachable, match=f"no broker of group {BROKER} can be read for topic T, after"):
@@ -262,7 +262,7 @@ def test_a_master_that_is_none_any_more_makes_nothing_a_loss(brokers, caplog, re
     assert not caplog.records
 
 
-def test_no_loss_while_nobody_can_tell_who_is_master(brokers):
+def test_no_loss_is_reported_while_the_master_is_unknown(brokers):
     master = brokers.broker(queue_of(10))
     master.on_pull = lambda offset: brokers.nameserver.members.clear()
     with pytest.raises(NoRoute):
@@ -322,7 +322,7 @@ def test_an_offset_that_stays_out_is_a_loss(brokers, caplog):
     assert "offsets 40 to 41 are gone" in caplog.text
 
 
-def test_what_a_slave_leaves_out_is_waited_for_at_its_master(brokers):
+def test_offsets_that_a_slave_skips_are_read_from_its_master(brokers):
     brokers.broker({offset: made for offset, made in queue_of(50).items() if offset != 40}, broker_id=1)
     with pytest.raises(PeerUnreachable, match=r"skips offsets 40 to 40 \(queue 0"):
         read(brokers, 0, 50, max_wait_for_broker=30, fail_on_data_loss=False)
@@ -356,7 +356,7 @@ def test_a_record_that_is_damaged_at_a_slave_is_no_loss(brokers):
             read(brokers, 0, 10, max_wait_for_broker=20, fail_on_data_loss=not may_lose)
 
 
-def test_what_is_no_record_at_all_is_read_elsewhere(brokers):
+def test_bytes_that_are_no_record_are_read_from_another_broker(brokers):
     master = brokers.broker(queue_of(10))
     master.instead = {0: (0, master.offsets(10), b"x" * 200)}
     brokers.broker(queue_of(10), broker_id=1)

@@ -77,7 +77,7 @@ def rows(made, partitions):
 # --- snapshots
 
 
-def test_a_look_shows_queues_ends_masters_and_the_cluster(own, topic, open_topics):
+def test_a_snapshot_has_queues_ends_masters_and_the_cluster(own, topic, open_topics):
     seen = open_topics(subscribe=topic).look()
     keys = ends_of(own, topic)
     assert list(seen.ends) == keys
@@ -89,7 +89,7 @@ def test_a_look_shows_queues_ends_masters_and_the_cluster(own, topic, open_topic
     assert [seen.newest_ms[key] > 0 for key in keys] == [True, True, True, False]
 
 
-def test_a_look_for_what_is_not_there(own, topic, open_topics):
+def test_a_snapshot_of_topics_that_do_not_exist(own, topic, open_topics):
     assert open_topics(subscribe=f"{topic},{own.name('nothing')}").look().missing == (own.name("nothing"),)
     assert open_topics(subscribePattern=own.prefix + "z.*").look().ends == {}
 
@@ -109,13 +109,13 @@ def test_a_pattern_does_not_find_the_topics_of_brokers(own, topic, open_topics):
     assert broker not in found
 
 
-def test_a_look_for_assigned_queues(own, topic, open_topics):
+def test_a_snapshot_of_assigned_queues(own, topic, open_topics):
     key = ends_of(own, topic)[1]
     topics = open_topics(assign=f'{{"{topic}": {{"{key.broker}": [{key.queue}]}}}}')
     assert topics.look().ends == {key: 2}
 
 
-def test_a_look_after_there_are_fewer_read_queues(own, topic, open_topics):
+def test_a_snapshot_after_the_number_of_read_queues_fell(own, topic, open_topics):
     topics = open_topics(subscribe=topic)
     keys = ends_of(own, topic)
     own.admin.create_topic(topic, read_queue_nums=1, write_queue_nums=1)
@@ -147,7 +147,7 @@ def test_times_groups_sizes_and_single_messages(own, topic, open_topics):
     assert second not in topics.of_group(group, keys)
 
 
-def test_a_name_server_that_is_not_ready_is_as_good_as_away(open_topics):
+def test_a_name_server_that_is_not_ready_counts_as_unreachable(open_topics):
     """Apache's name server answers like this for a while after its start (`needWaitForService`)."""
     node = Node()
     node.answer = lambda code, fields: (int(ResponseCode.SYSTEM_ERROR), {}, b"")
@@ -326,5 +326,5 @@ def test_a_checkpoint_of_a_topic_that_was_made_anew(own, topic):
         ({"minMessagesPerTrigger": "7"}, ReadMinRows(7)),
     ],
 )
-def test_spark_is_told_of_one_limit(given, limit):
+def test_spark_gets_one_read_limit(given, limit):
     assert StreamReader(parse({"subscribe": "T"} | given, "stream"), PLACE).getDefaultReadLimit() == limit

@@ -44,7 +44,7 @@ def test_files_without_content_do_not_follow_others(tmp_path):
     assert [file.is_followed for file in files_of(tmp_path)] == [True, True, False, False]
 
 
-def test_a_missing_file_and_a_stranger_are_told(tmp_path):
+def test_a_missing_file_and_an_unknown_file_are_reported(tmp_path):
     store(tmp_path, 1, 2, 5)
     (tmp_path / "commitlog" / "notes.txt").write_text("hello")
     (tmp_path / "commitlog" / ".hidden").write_text("hello")

@@ -288,7 +288,7 @@ def test_a_running_brokers_store_is_read_only_when_asked_for(tmp_path, monkeypat
     assert sum(batch.num_rows for part in reader.partitions() for batch in reader.read(part)) == 120
 
 
-def test_what_spark_asks_for_in_vain_is_said(tmp_path):
+def test_unknown_columns_are_named(tmp_path):
     def problem(**options: str) -> str:
         with pytest.raises(ConfigError) as raised:
             reader_of(**options).partitions()

@@ -110,7 +110,7 @@ REASONS = {
 
 
 @pytest.mark.parametrize("what", REASONS)
-def test_one_damaged_record_is_told_where_how_much_and_why(tmp_path, what):
+def test_one_damaged_record_is_reported_with_position_size_and_reason(tmp_path, what):
     data, places = log_file(BASE, SIZE, [b"0123456789"] * 30, blank=True)
     at, garbage = damaged(places[9], what)
     data[at : at + len(garbage)] = garbage

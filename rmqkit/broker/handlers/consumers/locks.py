@@ -4,7 +4,7 @@ The broker's lock mode decides. Invalid requests, with names that are too long o
 are refused before they reach it. Clients lock at the master or at the acting master. A peer broker
 that asks for this broker's vote alone (`only_this_broker`) is served in every role.
 
-An acting slave that hands over to its master (`roles/give_way.py`) grants no lock, but passes
+An acting slave that hands over to its master (`roles/handover.py`) grants no lock, but passes
 releases on to the master, which has copied the leases.
 
 Source: `broker/.../processor/AdminBrokerProcessor.java` (`lockBatchMQ`, `unlockBatchMQ`).

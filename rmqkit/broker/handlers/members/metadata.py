@@ -9,7 +9,7 @@ Topics (21), groups (201) and delay offsets (45) have handlers elsewhere.
   mode `loose`,
 - to our slaves, what changed in it (`broker/metadata/metadata_server.py`).
 
-For an acting slave, the request of a returning master seals the handover (`roles/give_way.py`), and
+For an acting slave, the request of a returning master seals the handover (`roles/handover.py`), and
 is answered once no put of a special duty is in flight.
 
 Its integer keys are quoted, and it has no `pullOffsetTable`, since Apache 5.5.0 cannot skip one
@@ -38,8 +38,8 @@ rows = Handlers()
 def all_offsets(broker: "BrokerView", call: Call[GetAllConsumerOffsetRequest]) -> Response:
     if call.args.known_changes is not None:
         return broker.replication.metadata_server.ask(call)
-    give_way = broker.roles.give_way
-    give_way.seal()
+    handover = broker.roles.handover
+    handover.seal()
 
     def answer() -> Response:
         offsets = broker.offsets
@@ -54,7 +54,7 @@ def all_offsets(broker: "BrokerView", call: Call[GetAllConsumerOffsetRequest]) -
         if call.is_alive:
             call.finish(answer())
 
-    return LATER if give_way.when_still(finish) else answer()
+    return LATER if handover.when_still(finish) else answer()
 
 
 @rows.handles(RequestCode.GET_TIMER_METRICS, NoFields, access=on_cluster(GET))

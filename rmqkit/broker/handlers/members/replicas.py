@@ -1,6 +1,6 @@
 """906: members of a group exchange HA information. 907: HA connections, for administrators.
 
-Source: `broker/.../processor/AdminBrokerProcessor.{exchangeBrokerHAInfo,getBrokerHaStatus}`.
+Source: `broker/.../processor/AdminBrokerProcessor.{updateBrokerHaInfo,getBrokerHaStatus}`.
 """
 
 from typing import TYPE_CHECKING

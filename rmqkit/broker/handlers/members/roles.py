@@ -3,7 +3,7 @@
 The request is one-way and only a hint. Notices can be lost or overtake each other, so the broker
 ignores their content and asks the name servers at once.
 
-Source: `broker/.../processor/AdminBrokerProcessor.notifyBrokerMinBrokerIdChange`.
+Source: `broker/.../processor/AdminBrokerProcessor.notifyMinBrokerIdChange`.
 """
 
 from typing import TYPE_CHECKING

@@ -41,4 +41,4 @@ def progress(name: str, broker: "BrokerView", call: Call[NoFields]) -> Response:
         if call.is_alive:
             call.finish(answer())
 
-    return LATER if broker.roles.give_way.when_still(finish) else answer()
+    return LATER if broker.roles.handover.when_still(finish) else answer()

@@ -1,8 +1,8 @@
 """Decides whether a batch is uniform, and takes it apart by column (`store/log/uniform_batch.py`).
 
 The first message gives the shape: the size of the body, the size of the properties, the place of
-the unique id. The properties behind it are compared with those of the last message first: that
-tells nearly all batches that are not uniform. Then the columns are compared:
+the unique id. The properties behind it are compared with those of the last message first: this
+comparison finds nearly all batches that are not uniform. Then the columns are compared:
 
 - `behind`, the properties behind the unique id, is the same in all messages.
 - The own parts have a \x02 at the same places and nowhere else, and the same bytes from each \x02

@@ -1,17 +1,17 @@
-"""Plain sends: the commonest request of a broker, handled with as little work as possible.
+"""Plain sends: the most frequent request of a broker, handled with as little work as possible.
 
 A plain send is a SEND_MESSAGE_V2 with a binary header as a Java producer writes it, of a single
-message. Its properties are ASCII and begin with the unique id, and none of the others is special.
-It goes to a queue of a topic that takes messages. `send.py` would store it in the same way:
-`tests/broker/handlers/test_plain_sends.py` compares the two.
+message. Its properties are ASCII and begin with the unique id, and no other property is special
+(`sent_properties.py`). It goes to a queue of a topic that takes messages. `send.py` would store it
+in the same way: `tests/broker/handlers/test_plain_sends.py` compares the two.
 
 `PlainSends.take` gets the frames of one read and handles the plain sends up to the first other
 request. This costs half of `send` for each of them:
 
 - The headers of one producer to one queue differ in three texts only: opaque, born time and unique
-  id. What stands around them is looked up as a whole in a table of forms. A form is made from a
-  header that was decoded and checked, so a header of a known form needs no check but that of the
-  three texts. The form's topic is looked up again, as it may have changed.
+  id. The rest of a header is a *form*, which is looked up as a whole in a table. A form is made
+  from a header that was decoded and checked, so a header of a known form needs no check but that of
+  the three texts. The form's topic is looked up again, as it may have changed.
 - What holds for a whole read is read once: the broker's state and settings, and the peer's address.
 - The records are appended with one call of the store, and parked as one `SendRun`. No call is
   created and no handler entered.
@@ -19,8 +19,8 @@ request. This costs half of `send` for each of them:
 If the properties behind the unique id differ from one send to the next (KEYS), a form would not be
 found again. Such a header is split and checked, and none is made.
 
-What is refused is not plain: `send.py` refuses it. A send that is not plain is handled from its
-split header, so it is not read twice.
+This module refuses no send. A send that has to be refused is not plain, so `send.py` handles it. A
+send that is not plain is handled from its split header, so its header is not read twice.
 """
 
 from collections.abc import Callable, Sequence

@@ -9,8 +9,8 @@ A subscription by tags is matched with queue entries. One by properties (SQL92) 
 the records' properties. Its filter was registered by a heartbeat, or comes with the request
 (`broker/filters/`).
 
-An acting slave that hands over to its master (`roles/give_way.py`) holds pulls until the route has
-changed, or refuses those that may not wait.
+An acting slave that hands over to its master (`roles/handover.py`) holds pulls until the route has
+changed, and refuses pulls that may not wait.
 
 A slave serves pulls if `slaveReadEnable` is set, or while it acts for its master. Unless
 `offsetCheckInSlave` is set it corrects no offset, as it may lack records that its master has.

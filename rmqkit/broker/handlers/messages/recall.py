@@ -2,7 +2,7 @@
 
 The broker stores a delete marker in the timer topic: a message with the same due time whose
 property TIMER_DEL_UNIQKEY names the unique key of the message to remove. When both are due, the
-marker removes it (`broker/special/timer`). So a recall succeeds although the message may not exist.
+marker removes it (`broker/special/timer`). So a recall succeeds even if the message does not exist.
 
 The answer has no status for a marker that is stored less safely than required. With
 allAckInSyncStateSet such a marker may be lost in an election, so the answer is an error then, and

@@ -99,7 +99,7 @@ def send_back(broker: "BrokerView", call: Call[ConsumerSendMsgBackRequest]) -> R
 
     def ended(answer: Answer, status: PutStatus) -> None:
         if status is PutStatus.PUT_OK:
-            broker.statistics.came_back(_first_topic(record), args.group)
+            broker.statistics.count_send_back(_first_topic(record), args.group)
             answer(call.ok())
         elif status is PutStatus.SERVICE_NOT_AVAILABLE:
             answer(broker.puts.refusal(status))
@@ -131,7 +131,7 @@ def _escape(
 
     def ended(answer: Answer, status: PutStatus) -> None:
         if status is PutStatus.PUT_OK:
-            broker.statistics.came_back(_first_topic(record), name)
+            broker.statistics.count_send_back(_first_topic(record), name)
             answer(call.ok())
         else:
             why = broker.escape.why or status.name

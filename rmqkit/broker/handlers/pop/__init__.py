@@ -5,8 +5,8 @@
     ACK        stores an ack; the message is not handed out again
     CHANGE     stores a new checkpoint for one message, and acks the old one
 
-Which messages come again, and when, is the work of the special duty (`broker/special/pop`), which
-reads what is stored here. It also knows all handles that are valid, so an ack of a handle that is
+The special duty (`broker/special/pop`) reads what is stored here, and decides which messages are
+redelivered, and when. It also knows all handles that are valid, so an ack of a handle that is
 unknown, expired or acked already writes nothing.
 
 offsets      the next offset of each group in each queue

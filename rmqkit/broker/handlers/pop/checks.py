@@ -1,10 +1,11 @@
 """What the requests of pop check, in upstream's order, since it decides which code a client gets.
 
-A slave serves none of them, unless it acts for its master. A broker that returns, or gives way to a
-master that returns, serves none either: what it accepted could miss the handover.
+A slave serves none of them, unless it acts for its master. A broker that returns serves none
+either, nor does an acting slave that hands over to its master: what it accepts could come too late
+for the handover.
 
-Invisible times are limited to `INVISIBLE_MS_MAX`. Upstream, a longer one fails later and without a
-word: the checkpoint is a timer message, and timers have this limit (`timerMaxDelaySec`).
+Invisible times are limited to `INVISIBLE_MS_MAX`. Upstream, a longer one fails later and without an
+error: the checkpoint is a timer message, and timers have this limit (`timerMaxDelaySec`).
 
 Source: `broker/.../processor/{PopMessageProcessor,AckMessageProcessor}.java`,
 `NotificationProcessor.java`, `PeekMessageProcessor.java`.

@@ -2,8 +2,8 @@
 
 - PEEK returns the messages that a pop would take, without hiding them. It counts the rest.
 - NOTIFICATION tells whether a pop would find messages. If not, it waits for an arrival; the answer
-  then says that there is one. A filter of tags applies to the arrival, and to what waits already if
-  that is little; Apache tests 32 messages then, we test all.
+  then says that there is one. A filter of tags applies to the arrival. It also applies to waiting
+  messages if they are few: then Apache tests 32 of them, and this broker tests all.
 - POLLING_INFO counts the pops that wait.
 
 Source: `broker/.../processor/{PeekMessageProcessor,NotificationProcessor}.java`,

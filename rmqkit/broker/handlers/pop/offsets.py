@@ -1,9 +1,9 @@
 """PopOffsets: which offset a group pops next, in each queue.
 
-The next offset rises when messages are read for a pop, so that the next pop takes others. It is
-committed as a consumer offset when the checkpoints of all pops before it are stored and the log is
-durable: after a power loss a message must not be behind the committed offset without a checkpoint.
-If a checkpoint cannot be stored, the next offset goes back to its messages.
+The next offset rises when messages are read for a pop, so that the next pop takes other messages.
+It is committed as a consumer offset when the checkpoints of all pops before it are stored and the
+log is durable: after a power loss a message must not be behind the committed offset without a
+checkpoint. If a checkpoint cannot be stored, the next offset goes back to its messages.
 
 At an acting master no checkpoint is stored. There the committed offset rises when all messages of
 the pop are acked or handed out again, so that no message is lost with the acting master.

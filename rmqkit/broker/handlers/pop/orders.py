@@ -16,7 +16,8 @@ ack at once, after the end of an invisible time by a duty.
 The table is written to consumerOrderInfo.json, in Apache's form, `SAVE_MS` after a change. Written
 entries are without topics, groups and queues that are gone, and without those idle for a day.
 
-Limit: at `QUEUES_MAX` entries, queues without an entry give nothing until others are cleaned.
+Limit: at `QUEUES_MAX` entries, pops of queues without an entry get no messages until other entries
+are cleaned.
 
 Source: `broker/.../pop/orderly/QueueLevelConsumerManager.java` and
 `QueueLevelConsumerOrderInfoLockManager.java`.
@@ -107,7 +108,7 @@ class PopOrders:
         return self._infos.get(queue)
 
     def client_of(self, queue: PopQueue) -> str:
-        """Return who has the last batch of a queue, "" if it is unknown."""
+        """Return the client that has the last batch of a queue, "" if it is unknown."""
         return self._clients.get(queue, "")
 
     # --- batches ----------------------------------------------------------------------------------

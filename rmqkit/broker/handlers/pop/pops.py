@@ -8,7 +8,7 @@ A pop that finds nothing waits for an arrival until `pollTime` after its birth, 
 reads once more, and is answered with POLLING_TIMEOUT if there is still nothing. If too many pops
 wait, it is answered with POLLING_FULL at once.
 
-An ordered pop stores no checkpoint: what it gave is noted by `PopOrders`, and is answered at once.
+An ordered pop stores no checkpoint: `PopOrders` notes its messages, and it is answered at once.
 An acting master stores none either, since it may not append to its log: the special duty keeps them
 (`special/pop/acting_pops.py`).
 

@@ -4,8 +4,8 @@ A pop reads one queue, or all queues of its topic from a random one on, and the 
 group: first with the probability `popFromRetryProbability`, else last. It stops reading when it has
 enough messages, and only counts what the other queues hold (`restNum`).
 
-An ordered pop reads no retry topic. It skips queues that are blocked, without counting them: their
-messages would wake waiting pops for nothing.
+An ordered pop reads no retry topic. It skips queues that are blocked, without counting them:
+otherwise their messages would wake waiting pops that get nothing.
 
 Redelivered messages are encoded again: under their own topic, with the receipt handle as property
 POP_CK. Clients derive the handles of all others from the texts in the answer.

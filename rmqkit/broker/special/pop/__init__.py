@@ -1,18 +1,19 @@
-"""Pop: hands messages out again that were popped and not acked in time.
+"""Pop: redelivers messages that were popped and not acked in time.
 
-A pop gives messages to a client and hides them for its invisible time. What it gave is recorded as
-a checkpoint in the revive topic (`rmq_sys_REVIVE_LOG_<cluster>`), before the answer leaves the
-broker. Acks are records of the same queue, so they follow their checkpoint.
+A pop gives messages to a client and hides them for its invisible time. The broker records them as a
+checkpoint in the revive topic (`rmq_sys_REVIVE_LOG_<cluster>`) before it sends the answer. Acks are
+records of the same queue, so they follow their checkpoint.
 
 records     the checkpoint and ack records, as puts for the revive topic
 pending     checkpoints that still have messages without an ack, by revive queue
 reader      reads the revive topic into the pending checkpoints
-counts      counters for metrics, which `metrics` lists
-acting_pops what an acting master knows about pops and its log does not
+counts      counters for `metrics`
+metrics     the metrics of pop
+acting_pops  pops and acks that an acting master has accepted, and that are not in its log
 progress    how far the records of the revive topic are finished
 foreign     messages in the log of another broker
 redelivery  puts messages into retry topics
-revive      the special duty: has it read, and gives due checkpoints to `redelivery`
+revive      the special duty: runs `reader`, and passes due checkpoints to `redelivery`
 
 Two hard cases decided the form:
 

@@ -1,4 +1,4 @@
-"""ActingPops: what this broker knows about pops and the revive topic does not.
+"""ActingPops: the pops and acks that this broker knows and that are not in the revive topic.
 
 An acting master may not append to its log. So what its clients pop and ack is kept here, in memory
 and in `config/popProgress.json`, until the group's master has taken it back:
@@ -11,9 +11,10 @@ The state travels with the progress of the duty (`PopProgress`). A returning mas
 appends the checkpoints to its revive topic before it serves pops. If it is lost again soon, a
 checkpoint may be both in its log and here:
 
-- The record is in this log too. Reading it moves what is known of the checkpoint into marks.
-- It is in the master's log alone. So a checkpoint that a master has been told of stays here once it
-  is done (`_finished`), and the next return finds the record and marks it.
+- The record is in this log too. Then reading the record turns the state of the checkpoint into
+  marks.
+- It is in the master's log alone. So a checkpoint that was sent to a master stays here once it is
+  done (`_finished`), and the next return finds the record and marks it.
 
 Marks stay here until all records
 before them are finished. Each period of acting has a number, its era. A slave forgets its state
@@ -163,7 +164,7 @@ class ActingPops:
                 self._finished[pending.key] = pending
             self.drop(pending.key)
 
-    def tell(self) -> None:
+    def note_sent(self) -> None:
         """Note that a returning master gets the state now."""
         self._told.update(self._checkpoints)
 

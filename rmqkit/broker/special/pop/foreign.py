@@ -2,10 +2,11 @@
 
 A checkpoint may name another broker: an Apache slave that acts for its master puts the checkpoints
 of its pops into the revive topic of another group, which hands the messages out again. They are
-pulled from the broker that the name servers show for that name: its master, or who acts for it.
+pulled from the broker that the name servers show for that name: the group's master, or the slave
+that acts for it.
 
 A message is gone if that broker answers that its queue has no such offset any more. After any other
-failure it is asked again, `RETRY_MS` later, so the message waits until the broker is back.
+failure the request is repeated `RETRY_MS` later, so the message waits until the broker is back.
 
 Limit: `FETCHES_MAX` messages are fetched or held at a time.
 

@@ -1,8 +1,8 @@
 """Pending checkpoints: what was popped and is neither acked nor handed out again.
 
 `Pending` is one checkpoint; its `bits` mark the messages that are done. `PendingTable` finds them
-by key (what an ack names), by due time, and by their record in a revive queue. A `Line` is the
-state of one revive queue: `next` is the first record not read, and everything before the first
+by key (what an ack names), by due time, and by their record in a revive queue. A `ReviveQueue` has
+the state of one revive queue: `next` is the first record not read, and everything before the first
 open record is finished.
 
 A second record with the key of an open checkpoint replaces the first one. That is how a checkpoint
@@ -94,7 +94,7 @@ class Pending:
         return bits
 
 
-class Line:
+class ReviveQueue:
     """One revive queue."""
 
     __slots__ = ("awaited", "known", "next", "open", "queue_id")
@@ -119,7 +119,7 @@ class PendingTable:
     """All pending checkpoints of one broker."""
 
     def __init__(self) -> None:
-        self.lines: dict[int, Line] = {}
+        self.lines: dict[int, ReviveQueue] = {}
         self.by_key: dict[Key, Pending] = {}
         #: popped messages without an ack, by the queue they came from
         self.in_flight: dict[PopQueue, int] = {}

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from rmqkit.broker.special.contract import SpecialParts
 from rmqkit.broker.special.pop.acting_pops import ActingPops
 from rmqkit.broker.special.pop.counts import ACK, CHECKPOINT, PopCounts
-from rmqkit.broker.special.pop.pending import Key, Line, Pending, PendingTable, PopQueue, key_of
+from rmqkit.broker.special.pop.pending import Key, Pending, PendingTable, PopQueue, ReviveQueue, key_of
 from rmqkit.broker.special.pop.progress import reset_ms
 from rmqkit.errors import CorruptRecord, RemoteProtocolError
 from rmqkit.store.contract import Entry
@@ -62,7 +62,7 @@ class ReviveReader:
         self.clients.clear()
         self.taken.update(self._unlogged.next)
 
-    def read(self, line: Line, count: int) -> int:
+    def read(self, line: ReviveQueue, count: int) -> int:
         """Read up to `count` records of a queue; return how many were read."""
         known = self._store.queue_range(self._topic, line.queue_id)
         if line.next < known.offset_min:
@@ -81,7 +81,7 @@ class ReviveReader:
             read += len(entries)
         return read
 
-    def _apply(self, line: Line, entry: Entry) -> None:
+    def _apply(self, line: ReviveQueue, entry: Entry) -> None:
         """Take one record of a revive queue into the table."""
         client_id = self.clients.pop((line.queue_id, entry.queue_offset), "")
         if not entry.size:
@@ -100,7 +100,7 @@ class ReviveReader:
                 "revive-record-unreadable", queue=line.queue_id, offset=entry.queue_offset, why=str(error)
             )
 
-    def _apply_checkpoint(self, line: Line, offset: int, record: Record, client_id: str) -> None:
+    def _apply_checkpoint(self, line: ReviveQueue, offset: int, record: Record, client_id: str) -> None:
         checkpoint = PopCheckpoint.decode(record.body)
         broker_name = checkpoint.broker_name or self._broker_name
         self._counts.note_read(checkpoint.group, checkpoint.topic, line.queue_id, CHECKPOINT)
@@ -131,12 +131,12 @@ class ReviveReader:
         if end > self.popped.get(pending.queue, (0, 0))[1]:
             self.popped[pending.queue] = pop_ms, end
 
-    def _apply_ack(self, line: Line, record: Record) -> None:
+    def _apply_ack(self, line: ReviveQueue, record: Record) -> None:
         ack = decode_ack(record.body)
         key = ack.topic, ack.group, ack.queue_id, ack.start, ack.pop_ms, ack.broker_name or self._broker_name
         self.apply_ack(line, key, [ack.offset] if ack.offsets is None else ack.offsets)
 
-    def apply_ack(self, line: Line, key: Key, offsets: Iterable[int]) -> None:
+    def apply_ack(self, line: ReviveQueue, key: Key, offsets: Iterable[int]) -> None:
         """Mark messages of a checkpoint as done: the next record of this queue acks them."""
         self._counts.note_read(key[1], key[0], line.queue_id, ACK)
         pending = self._pending.by_key.get(key)

@@ -30,7 +30,7 @@ from rmqkit.broker.special.contract import Destination, SpecialParts
 from rmqkit.broker.special.pop.acting_pops import CHECKPOINTS_MAX as UNLOGGED_MAX
 from rmqkit.broker.special.pop.acting_pops import UNLOGGED, ActingPops, PopProgress
 from rmqkit.broker.special.pop.counts import PopCounts
-from rmqkit.broker.special.pop.pending import Key, Line, Pending, PendingTable, PopQueue, key_of
+from rmqkit.broker.special.pop.pending import Key, Pending, PendingTable, PopQueue, ReviveQueue, key_of
 from rmqkit.broker.special.pop.progress import ReviveProgress
 from rmqkit.broker.special.pop.reader import ReviveReader
 from rmqkit.broker.special.pop.records import checkpoint_put
@@ -104,7 +104,7 @@ class PopRevive:
         for queue_id in range(self.queue_count):
             known = self._store.queue_range(self.topic, queue_id).offset_max
             # Progress from a member with a longer log must not skip records that come here.
-            self.pending.lines[queue_id] = Line(queue_id, min(self.progress.next(queue_id), known), known)
+            self.pending.lines[queue_id] = ReviveQueue(queue_id, min(self.progress.next(queue_id), known), known)
         self._logging.clear()
         self._early_acks.clear()
         if not self.is_logging:
@@ -265,10 +265,10 @@ class PopRevive:
             wait_ms = min(wait_ms, CLOCK_POLL_MS, max(1, due_ms - self._context.clock.wall_ms))
         return wait_ms
 
-    def _end(self, line: Line) -> int:
+    def _end(self, line: ReviveQueue) -> int:
         return self._store.queue_range(self.topic, line.queue_id).offset_max
 
-    def _read(self, line: Line, count: int) -> int:
+    def _read(self, line: ReviveQueue, count: int) -> int:
         read = self.reader.read(line, count)
         if read:
             self._changed()
@@ -333,7 +333,7 @@ class PopRevive:
     def snapshot(self) -> PopProgress:
         self._note()
         if not self.is_on and not self.is_logging:
-            self.unlogged.tell()
+            self.unlogged.note_sent()
         return self.unlogged.fill(PopProgress(offsets=self.progress.snapshot(self.queue_count)))
 
     def merge(self, snapshot: PopProgress) -> None:

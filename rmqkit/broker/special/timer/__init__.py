@@ -12,7 +12,9 @@ covered_slots  drops the slots that the copied progress covers
 late           timers outside the wheel: their slot has passed
 delivery       puts due timers into their topics
 rewrite        turns a sent message into a waiting one, and that into a delivered or rolled one
-counts         what waits, comes and goes: for code 28, code 61 and metrics
+counts         how many timers wait, arrive and are delivered: for code 28 and metrics
+topic_counts   how many timers wait for each topic: for code 61, metrics and a file
+unit_batch     the units that one turn adds to the timer log
 
 What is on disk. The timer log (`rmqkit/store/timer_log.py`) and `timercheck` are Apache's, byte for
 byte. The file `timerwheel` is not written: after a start both Apache and this broker rebuild the

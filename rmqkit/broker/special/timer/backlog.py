@@ -2,7 +2,7 @@
 
 The index follows when the broker has time for it: once no timer has arrived for `QUIET_MS`. While
 timers arrive without a pause, their senders wait for answers, and the index needs a fifth of the
-time of a timer. Nobody waits for the index, until
+time of a timer. No caller waits for the index, until
 
 - a slot comes near that has a timer of the backlog (`SOON_MS`),
 - the backlog has `BACKLOG_MAX` timers, about 0.2 s of work, or

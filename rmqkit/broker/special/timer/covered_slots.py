@@ -53,7 +53,7 @@ class CoveredSlots:
         return wheel.first < goal
 
     def leave_slot(self) -> None:
-        """Give up the slot under way, if a peer has gone on with it."""
+        """Give up the current slot, if a peer has continued it."""
         slot, index = self._delivery.slot, self._index
         if slot is None or slot.number * index.precision_ms > index.progress.read_ms:
             return

@@ -4,11 +4,11 @@ Slots are read one after the other, each only when the wall clock is past it, so
 delivered early. The timers of a slot are put in the order in which they were sent, many at a time.
 The next slot begins when every put of this one has ended.
 
-Failures. A timer that could not be put becomes late (`late.py`), and the slot goes on: one topic
-that takes nothing must not hold up the others. A late timer is retried after 100 ms, 200 ms, … up
-to the destination's limit, and never given up. Timers for the queue of a late timer become late
-without an attempt, which keeps their order. While `LATE_MAX` timers are late, slots wait. Apache
-drops a message after three attempts.
+Failures. A timer that could not be put becomes late (`late.py`), and the slot continues: one topic
+that accepts no message must not delay the others. A late timer is retried after 100 ms, 200 ms, …
+up to the destination's limit, without end. Timers for the queue of a late timer become late without
+an attempt, which keeps their order. While `LATE_MAX` timers are late, slots wait. Apache drops a
+message after three attempts.
 
 A serial destination gets one put at a time for each queue, and one retry at a time.
 

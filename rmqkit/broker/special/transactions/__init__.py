@@ -18,8 +18,10 @@ checks     the duty: judges halves in order, puts them again and asks producers
 decisions  outcomes of halves that were ended while the master was away
 outcomes   which halves are decided, from the ops in the log
 ops        decided halves whose op waits to be written with others
-recent_halves  the last halves, whose ends need no log
+recent_halves  the newest halves, which can be ended without reading the log
+halves     reads half messages from the half queue
 questions  asks a producer about a half
+counts     how transactions ended, and how many wait: for code 28 and metrics
 progress   the offsets of CID_RMQ_SYS_TRANS in the table of consumer offsets
 search     finds a newer copy of a half, or its committed message, by its unique id
 rewrite    the forms of a transactional message: half, committed, checked again, given up, escaped

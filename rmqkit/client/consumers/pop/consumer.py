@@ -11,18 +11,19 @@ reports its outcome.
     none, the consumer closes             visible after 1 s, for other members
 
 A message that comes with more failed deliveries than `max_reconsume_times` goes to the dead letters
-without a listener. So a message that kills its workers ends there too.
+without a listener. So a message that crashes its workers ends there too.
 
-Popping a topic also gives what was popped before and failed. The retry topic of pulls is popped
-besides: members in pull mode leave failed messages there, and a requeued dead letter comes from it.
+Popping a topic also returns messages that were popped before and failed. The consumer also pops the
+retry topic of pulls: members in pull mode send failed messages there, and so does a requeue of dead
+letters.
 
 Each queue has one pop in flight, which the broker holds for up to 15 s. A message that waits for a
 thread longer than its invisible time is not delivered: another member may have it by then. The
-broker counts that as a failed delivery. So a consumer that takes more than it can begin in time
-would send messages to the dead letters that no listener ever had. Therefore pops of a queue pause
-while more than `PopWork.room` messages of it are not acked: `pop_threshold_for_queue` at first,
-half of it each time that messages expire in the wait, and one more for each room of messages that a
-listener ended in time.
+broker counts that as a failed delivery. So if a consumer popped more messages than it can begin in
+time, messages could go to the dead letters that no listener ever received. Therefore pops of a
+queue pause while more than `PopWork.room` messages of it are not acked: `pop_threshold_for_queue`
+at first, half of it each time that messages expire in the wait, and one more for each room of
+messages that a listener ended in time.
 
 Deviations: Java's clients ack a message that failed too often, so it is lost. Their threshold is
 fixed.
@@ -288,14 +289,14 @@ class PopConsumerCore:
         return True
 
     def _start_burying(self, popped: PoppedMessage) -> None:
-        burial = start(self._bury(popped), self._background_failed)
-        if not burial.done:
-            self._burials[burial] = None
-            burial.when_done(lambda: self._burials.pop(burial))
+        giving_up = start(self._give_up(popped), self._background_failed)
+        if not giving_up.done:
+            self._burials[giving_up] = None
+            giving_up.when_done(lambda: self._burials.pop(giving_up))
 
-    async def _bury(self, popped: PoppedMessage) -> None:
+    async def _give_up(self, popped: PoppedMessage) -> None:
         """Move a message to the dead letters, and ack it once a broker has the copy."""
-        popped.go(PopStep.BURYING)
+        popped.go(PopStep.GIVING_UP)
         if await self._redelivery.send_to_dead_letters(popped.message):
             self._receipts.ack(popped)
         else:

@@ -4,7 +4,7 @@
     RUNNING     the listener has it
     ACKING      it is consumed: the ack is on its way
     DELAYING    the listener failed: it becomes visible after the next delay of the retry table
-    BURYING     it failed too often: it goes to the dead letters, then it is acked
+    GIVING_UP   it failed too often: it goes to the dead letters, then it is acked
     RELEASING   no listener had it: it becomes visible soon, and does not count as failed
     ENDED       the broker has answered, or the handle has expired
 
@@ -35,17 +35,17 @@ class PopStep(Enum):
     RUNNING = auto()
     ACKING = auto()
     DELAYING = auto()
-    BURYING = auto()
+    GIVING_UP = auto()
     RELEASING = auto()
     ENDED = auto()
 
 
 _NEXT: Mapping[PopStep, frozenset[PopStep]] = {
     PopStep.WAITING: frozenset(
-        {PopStep.RUNNING, PopStep.ACKING, PopStep.BURYING, PopStep.RELEASING, PopStep.ENDED},
+        {PopStep.RUNNING, PopStep.ACKING, PopStep.GIVING_UP, PopStep.RELEASING, PopStep.ENDED},
     ),
-    PopStep.RUNNING: frozenset({PopStep.ACKING, PopStep.DELAYING, PopStep.BURYING, PopStep.ENDED}),
-    PopStep.BURYING: frozenset({PopStep.ACKING, PopStep.DELAYING}),
+    PopStep.RUNNING: frozenset({PopStep.ACKING, PopStep.DELAYING, PopStep.GIVING_UP, PopStep.ENDED}),
+    PopStep.GIVING_UP: frozenset({PopStep.ACKING, PopStep.DELAYING}),
     PopStep.ACKING: frozenset({PopStep.ENDED}),
     PopStep.DELAYING: frozenset({PopStep.ENDED}),
     PopStep.RELEASING: frozenset({PopStep.ENDED}),

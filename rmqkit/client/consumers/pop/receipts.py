@@ -1,7 +1,7 @@
 """Receipts: returns the handles of popped messages to their brokers, as acks or as changes.
 
     ack        the message is consumed; acks of one turn go to a broker in one request (200151)
-    change     the message becomes visible after another time; its old handle is worthless then
+    change     the message becomes visible after another time; its old handle is invalid then
 
 A request without an answer is repeated every second while a handle in it is valid: a lost ack means
 one more delivery. After that the broker would ignore it. If a broker refuses a request for good, it

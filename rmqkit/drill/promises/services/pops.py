@@ -8,7 +8,8 @@ Invisible. From `pop_ms` until `invisible_ms` later, no member gets the message 
 Acked. After an ack that is confirmed within the invisible time, no member gets the message again. A
 later ack is answered with success as well, as in Apache, but the message may be on its way back.
 
-Members get a message again in spite of these where no broker can avoid it. Each case is counted:
+In these cases members get a message again although it is invisible or acked, because no broker can
+avoid it. Each case is counted:
 
 - The pop, or the ack, was in the last second before a takeover or a return (`allowed_again`). The
   successor knows neither its record, if it was not replicated, nor the offset that was popped next.
@@ -61,7 +62,7 @@ class PopKept:
         for key, rows in pops.items():
             if key not in doubled:
                 seen.check(sent[key], rows, acks)
-        left = _left_behind(history, pops, acks)
+        left = _never_popped_again(history, pops, acks)
         counts = {
             "acknowledged": sum(row.outcome == OK for row in sent.values()),
             "popped": len(pops),
@@ -174,7 +175,7 @@ def _doubled(history: History, pops: Mapping[str, Sequence[HistoryRow]]) -> set[
     return {key for key, found in places.items() if len(found) > 1}
 
 
-def _left_behind(
+def _never_popped_again(
     history: History, pops: Mapping[str, Sequence[HistoryRow]], acks: Mapping[str, HistoryRow]
 ) -> list[Broken]:
     """Return the messages that were popped, not acked, and never popped again."""

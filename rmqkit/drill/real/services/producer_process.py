@@ -1,4 +1,4 @@
-"""The drill's side of a producer process that is killed (`doomed_producer.py`).
+"""The drill's side of a producer process that is killed (`killed_producer.py`).
 
     process = ProducerProcess(task)
     answer = process.send(order, timeout_s)     # HalfAnswer
@@ -14,10 +14,10 @@ import sys
 import msgspec
 
 from rmqkit.cluster.processes import node_environment
-from rmqkit.drill.real.services.doomed_producer import HalfAnswer, HalfOrder, ProducerTask
+from rmqkit.drill.real.services.killed_producer import HalfAnswer, HalfOrder, ProducerTask
 
 #: the module that the process runs
-PROGRAM = "rmqkit.drill.real.services.doomed_producer"
+PROGRAM = "rmqkit.drill.real.services.killed_producer"
 KILL_WAIT_S = 5.0
 
 

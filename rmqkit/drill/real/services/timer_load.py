@@ -10,7 +10,7 @@ from typing import NamedTuple
 from rmqkit.api import Producer
 from rmqkit.client.message import Message, MessageExt, SendResult
 from rmqkit.drill.plan import TIMERS
-from rmqkit.drill.real.client_threads import ClientThreads, Later, Pace
+from rmqkit.drill.real.client_threads import ClientThreads, DelayedItems, Pace
 from rmqkit.drill.real.services.contract import ReadTopic
 from rmqkit.drill.services import scripts
 from rmqkit.drill.services.service_rows import ServiceRows
@@ -34,7 +34,7 @@ class TimerLoad:
         self._read = read
         self._threads = ClientThreads()
         self._may_recall = rows.plan.word("recallMessageEnable").lower() == "true"
-        self._recalls: Later[_Recall] = Later()
+        self._recalls: DelayedItems[_Recall] = DelayedItems()
 
     def start(self) -> None:
         self._threads.begin()

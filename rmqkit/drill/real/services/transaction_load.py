@@ -4,9 +4,9 @@ Two producers of this process send halves and their outcomes (`scripts.transacti
 answer the brokers' checks. One local transaction in `SLOW_ONE_IN` takes `SLOW_MS`, so that its
 outcome may arrive after a check, or after the master is gone.
 
-A half whose producer is to die is sent by a process of its own, which is killed with SIGKILL after
-`HALVES_EACH` halves and followed by another one. As long as it lives, brokers may ask it as well;
-it answers UNKNOWN, as a program would that is still at work.
+A half whose producer is to die is sent by a separate process. The drill kills this process with
+SIGKILL after `HALVES_EACH` halves, and starts the next one. As long as it lives, brokers may ask it
+as well; it answers UNKNOWN, as a program would that is still at work.
 
 Every living producer answers checks from the group's record of transactions, which the body of the
 half stands for.
@@ -23,9 +23,9 @@ from rmqkit.api import TransactionProducer, TransactionState
 from rmqkit.client.message import Message, MessageExt, SendResult, SendStatus
 from rmqkit.client.producers.transactions import TransactionQuestion
 from rmqkit.drill.plan import TRANSACTIONS
-from rmqkit.drill.real.client_threads import ClientThreads, Later, Pace
+from rmqkit.drill.real.client_threads import ClientThreads, DelayedItems, Pace
 from rmqkit.drill.real.services.contract import ReadTopic
-from rmqkit.drill.real.services.doomed_producer import HalfAnswer, HalfOrder, ProducerTask
+from rmqkit.drill.real.services.killed_producer import HalfAnswer, HalfOrder, ProducerTask
 from rmqkit.drill.real.services.producer_process import ProducerProcess
 from rmqkit.drill.services import scripts
 from rmqkit.drill.services.service_rows import ServiceRows
@@ -110,7 +110,7 @@ class TransactionLoad:
         self._threads = ClientThreads()
         self._producers: list[RecordedProducer] = []
         #: transactions whose producer is to die
-        self._doomed: queue.SimpleQueue[scripts.TransactionOrder] = queue.SimpleQueue()
+        self._killed_orders: queue.SimpleQueue[scripts.TransactionOrder] = queue.SimpleQueue()
 
     def start(self) -> None:
         rows = self._rows
@@ -121,7 +121,7 @@ class TransactionLoad:
             producer = RecordedProducer(rows, name, self._nodes, namesrv=self._namesrv)
             self._producers.append(producer)
             self._threads.write(name, partial(self._write, number, producer))
-        self._threads.write("doomed", self._write_doomed)
+        self._threads.write("killed", self._write_killed)
 
     def stop_sending(self, join_s: float) -> None:
         self._threads.stop_sending(join_s)
@@ -144,7 +144,7 @@ class TransactionLoad:
 
     def _write(self, number: int, producer: RecordedProducer) -> None:
         rows, client = self._rows, scripts.transaction_member(number)
-        outcomes: Later[_LocalOutcome] = Later()
+        outcomes: DelayedItems[_LocalOutcome] = DelayedItems()
         pace = Pace()
         for order in scripts.transaction_script(rows.plan, number):
             pace.wait(order.pause_ms)
@@ -154,7 +154,7 @@ class TransactionLoad:
             if is_last:
                 return
             if order.local == scripts.DIES:
-                self._doomed.put(order)
+                self._killed_orders.put(order)
                 continue
             half = self._send_half(client, producer, order)
             if half is not None and order.local != scripts.ASK_LATER:
@@ -182,13 +182,13 @@ class TransactionLoad:
 
     # --- producers that die
 
-    def _write_doomed(self) -> None:
+    def _write_killed(self) -> None:
         number = 0
         while self._threads.sending.is_set():
-            self._let_die(f"doomed-{number}")
+            self._run_and_kill(f"killed-{number}")
             number += 1
 
-    def _let_die(self, client: str) -> None:
+    def _run_and_kill(self, client: str) -> None:
         """Start a producer process, let it send halves, and kill it."""
         rows = self._rows
         task = ProducerTask(
@@ -204,16 +204,16 @@ class TransactionLoad:
             sent = 0
             while sent < HALVES_EACH and self._threads.sending.is_set():
                 try:
-                    order = self._doomed.get(timeout=POLL_S)
+                    order = self._killed_orders.get(timeout=POLL_S)
                 except queue.Empty:
                     continue
                 sent += 1
-                if not self._send_doomed(client, process, order):
+                if not self._send_by_process(client, process, order):
                     return
         finally:
             process.kill()
 
-    def _send_doomed(self, client: str, process: ProducerProcess, order: scripts.TransactionOrder) -> bool:
+    def _send_by_process(self, client: str, process: ProducerProcess, order: scripts.TransactionOrder) -> bool:
         """Send one half by a process. Return whether the process may send another one."""
         rows = self._rows
         invoke_ms = rows.now_ms()

@@ -6,9 +6,9 @@ import pytest
 
 from rmqkit.client.producers.transactions import TransactionQuestion, TransactionResult
 from rmqkit.drill.plan import POP, TIMERS, TRANSACTIONS
-from rmqkit.drill.real.client_threads import Later
+from rmqkit.drill.real.client_threads import DelayedItems
 from rmqkit.drill.real.services import pop_load, timer_load, transaction_load
-from rmqkit.drill.real.services.doomed_producer import HalfAnswer
+from rmqkit.drill.real.services.killed_producer import HalfAnswer
 from rmqkit.drill.services import scripts
 from rmqkit.errors import BrokerError
 from rmqkit.runtime.connection import Address
@@ -23,7 +23,7 @@ def producers(monkeypatch):
 
 
 def test_what_is_due_later_comes_in_order():
-    later = Later()
+    later = DelayedItems()
     for at_ms, item in ((30, "c"), (10, "a"), (20, "b")):
         later.add(at_ms, item)
     assert list(later.due(9)) == []
@@ -115,10 +115,10 @@ def test_producers_end_their_transactions_or_die(monkeypatch, producers):
     assert all(each.closed for each in producers)
     assert all(each.is_killed for each in processes)
     assert [len(each.sent) for each in processes[:1]] == [3]
-    doomed = [key for each in processes for key in each.sent]
-    assert {key for key, row in halves.items() if row.extra["local"] == scripts.DIES} == set(doomed)
-    assert {halves[key].client for key in processes[1].sent} == {"doomed-1"}
-    assert halves[doomed[2]].outcome == "unknown"
+    killed = [key for each in processes for key in each.sent]
+    assert {key for key, row in halves.items() if row.extra["local"] == scripts.DIES} == set(killed)
+    assert {halves[key].client for key in processes[1].sent} == {"killed-1"}
+    assert halves[killed[2]].outcome == "unknown"
     # Outcomes follow from the local transaction, also those of slow ones at the end.
     ended = {key for key, row in halves.items() if row.extra["local"] in (scripts.COMMIT, scripts.ROLLBACK)}
     assert set(decided) == {key for key in ended if halves[key].outcome == "ok"}

@@ -5,7 +5,7 @@ import pytest
 from rmqkit.drill.plan import POP, SERVICES, TIMERS, TRANSACTIONS, Plan, PlanError
 from rmqkit.drill.real.driver import plan_as_recorded
 from rmqkit.drill.real.runner import settings_of
-from rmqkit.drill.real.services.doomed_producer import HalfOrder, ProducerTask
+from rmqkit.drill.real.services.killed_producer import HalfOrder, ProducerTask
 from rmqkit.drill.real.services.producer_process import ProducerProcess
 from rmqkit.drill.real.services.table import DRAIN_MS, default_load, drain_ms, make_loads, parse_load
 from tests.drill.real.services.lab import nothing, rows_of
@@ -45,7 +45,7 @@ def test_services_that_brokers_refuse_are_left_out_or_an_error():
         plan_as_recorded(Plan(services=(POP,)), {"timerWheelEnable": "false"})
 
 
-def test_a_cluster_of_a_drill_checks_transactions_soon_unless_told_otherwise():
+def test_a_cluster_of_a_drill_checks_transactions_soon_by_default():
     settings = settings_of(Plan(services=SERVICES, replicas=2))
     assert (settings["transactionCheckInterval"], settings["recallMessageEnable"]) == ("1000", "true")
     assert settings_of(Plan(services=SERVICES, settings={"transactionTimeOut": "9"}))["transactionTimeOut"] == "9"

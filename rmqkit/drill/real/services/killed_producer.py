@@ -1,6 +1,6 @@
-"""A producer process that dies between its half messages and their ends.
+"""A producer process that the drill kills between its half messages and their ends.
 
-    python -m rmqkit.drill.real.services.doomed_producer '{"namesrv": ..., "group": ..., ...}'
+    python -m rmqkit.drill.real.services.killed_producer '{"namesrv": ..., "group": ..., ...}'
 
 The argument has the fields of `ProducerTask`. Each line on standard input is a half to send, as
 `HalfOrder`; the answer is a line on standard output, as `HalfAnswer`. The process never ends a

@@ -1,4 +1,4 @@
-"""Handover: an acting slave gives way to its returning master without a gap.
+"""Handover: an acting slave stops serving in favour of its returning master, without a gap.
 
 The master lacks what the slave accepts after the master has copied it. So the slave stops in two
 steps, and the last thing that the master copies is final:
@@ -19,12 +19,12 @@ Two hard cases:
 - **A commit in flight.** UPDATE_CONSUMER_OFFSET is one-way in Apache's clients, so a refusal would
   never reach the client, and another member would begin at an older offset. The slave accepts such
   a commit as before. It sends it on to the master within `GIVE_MS` (`metadata_copy`), which merges
-  it, whether online or not. An Apache master cannot be told: it gets the offset with the client's
-  next commit, which Apache's clients send every 5 s.
+  it, whether online or not. An Apache master cannot receive it: it gets the offset with the
+  client's next commit, which Apache's clients send every 5 s.
 - **The master dies between the snapshot and its registration.** Its HA connection ends, or it is
   silent. Then the slave acts again, with everything that it has accepted: at once when the
   connection ends, `SEALED_MS` after the snapshot at the latest. The special duties resume after
-  `GIVE_WAY_MS` at the latest. The returning master begins anew with 906.
+  `HANDOVER_MS` at the latest. The returning master starts again with 906.
 
 The states:
 
@@ -46,7 +46,7 @@ from rmqkit.broker.special.duties import SpecialDuties
 from rmqkit.runtime.states import Moves, StateMachine
 
 #: how long special duties stay suspended at most while the master returns
-GIVE_WAY_MS = 10_000
+HANDOVER_MS = 10_000
 #: how long clients are refused at most: a master that has copied all progress needs less
 SEALED_MS = 5_000
 #: the master's HA connection must exist this long after the announcement
@@ -54,12 +54,12 @@ FOLLOW_MS = 2_000
 #: how long to wait at most for puts in flight
 STILL_MS = 1000
 LOOK_MS = 20
-#: how often the slave looks whether the master is back, or gone again
+#: how often the slave checks whether the master is back, or gone again
 BACK_LOOK_MS = 50
-GIVE_WAY_DUTY, STILL_DUTY = "roles-give-way", "roles-still"
+HANDOVER_DUTY, STILL_DUTY = "roles-handover", "roles-still"
 
 
-class WayState(StrEnum):
+class HandoverState(StrEnum):
     """The states of a handover; the module head describes them."""
 
     OFF = "off"
@@ -69,7 +69,7 @@ class WayState(StrEnum):
     SEALED = "sealed"
 
 
-OFF, YIELDING, SEALED = WayState
+OFF, YIELDING, SEALED = HandoverState
 
 MOVES = Moves(
     {
@@ -80,7 +80,7 @@ MOVES = Moves(
 )
 
 
-class GiveWay(StateMachine[WayState]):
+class Handover(StateMachine[HandoverState]):
     """The acting slave's side of its master's return."""
 
     def __init__(
@@ -102,7 +102,7 @@ class GiveWay(StateMachine[WayState]):
         #: from when on the master's HA connection must exist
         self._follow_ms = -1
         self._waiting: list[tuple[int, Callable[[], None]]] = []
-        context.duties.add(GIVE_WAY_DUTY, self._run, None)
+        context.duties.add(HANDOVER_DUTY, self._run, None)
         context.duties.add(STILL_DUTY, self._check_puts, None)
 
     def validate(self) -> None:
@@ -122,8 +122,8 @@ class GiveWay(StateMachine[WayState]):
         """Suspend special duties: the master has announced its return (906)."""
         now_ms = self._context.clock.mono_ms
         self.move(YIELDING)
-        self._until_ms, self._follow_ms = now_ms + GIVE_WAY_MS, now_ms + FOLLOW_MS
-        self._context.duties.wake(GIVE_WAY_DUTY, now_ms + BACK_LOOK_MS)
+        self._until_ms, self._follow_ms = now_ms + HANDOVER_MS, now_ms + FOLLOW_MS
+        self._context.duties.wake(HANDOVER_DUTY, now_ms + BACK_LOOK_MS)
         self._changed()
 
     def seal(self) -> None:

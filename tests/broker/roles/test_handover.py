@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from rmqkit.broker.roles import HANDOVER_CODES, Online, Role, give_way
-from rmqkit.broker.roles.give_way import GIVE_WAY_MS, SEALED_MS
+from rmqkit.broker.roles import HANDOVER_CODES, Online, Role, handover
+from rmqkit.broker.roles.handover import HANDOVER_MS, SEALED_MS
 from rmqkit.runtime.connection import Address
 from rmqkit.wire.bodies import ConsumerOffsetTable, LockBatchAnswer, LockBatchBody
 from rmqkit.wire.codes import PullSysFlag, RequestCode, ResponseCode
@@ -45,7 +45,7 @@ def sealed(group: Group) -> Group:
     """The master has copied everything from slave 1, and waits for slave 2, which is stalled."""
     group.world.pause(S2)
     group.world.restart(M)
-    group.until(lambda: group.slave.roles.give_way.is_sealed, 2000)
+    group.until(lambda: group.slave.roles.handover.is_sealed, 2000)
     assert group.slave.roles.is_acting
     return group
 
@@ -77,7 +77,7 @@ def lock(group: Group, client: str, node: str, code: int = RequestCode.LOCK_BATC
 
 
 def test_the_head_has_the_drawing():
-    assert flows.is_drawn(give_way.MOVES, give_way)
+    assert flows.is_drawn(handover.MOVES, handover)
 
 
 # --- what is refused, and what is not
@@ -128,7 +128,7 @@ def test_a_commit_by_an_old_route_reaches_the_online_master_at_once(group):
 # --- the locks
 
 
-def test_the_master_knows_who_holds_a_queue(group):
+def test_the_master_knows_the_lock_holder_of_a_queue(group):
     assert lock(group, "a", S1) == [QUEUE]
     group.world.restart(M)
     online(group)
@@ -206,7 +206,7 @@ def test_an_announcement_without_more_seals_nothing(group):
     assert group.ask(S1, RequestCode.EXCHANGE_BROKER_HA_INFO, announced).is_ok
     assert group.slave.special.destination is None
     assert lock(group, "a", S1) == [QUEUE]
-    group.world.run_for(GIVE_WAY_MS + 100)
+    group.world.run_for(HANDOVER_MS + 100)
     assert group.slave.special.destination is not None
 
 
@@ -221,7 +221,7 @@ def test_an_apache_master_seals_the_handover_with_its_plain_request(group):
     assert lock(group, "a", S1) == [QUEUE]
 
 
-def test_who_asks_for_offsets_without_an_announcement_seals_nothing(group):
+def test_a_request_for_offsets_without_an_announcement_seals_nothing(group):
     answer = group.ask(S1, RequestCode.GET_ALL_CONSUMER_OFFSET, GetAllConsumerOffsetRequest(resets=True))
     assert answer.is_ok
     assert lock(group, "a", S1) == [QUEUE]

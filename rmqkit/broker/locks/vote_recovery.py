@@ -1,4 +1,4 @@
-"""Recall: whether this broker knows all its unexpired votes. Only then may it vote.
+"""VoteRecovery: whether this broker knows all its unexpired votes. Only then may it vote.
 
 Votes are leases of 60 s in memory. A process that was killed has forgotten its votes. If it then
 voted for another client, two quorums would both count this broker. So after a start it votes only
@@ -32,7 +32,7 @@ expire.
   their remaining lifetime and never prolongs it.
 - A peer that is not sure does not count. So two members that were killed cannot learn from each
   other. In a group of three both wait for (2); in a group of five each asks the remaining three.
-- If a peer has more votes than fit into one answer (`recovered_votes.TOLD_MAX`), it sends none.
+- If a peer has more votes than fit into one answer (`recovered_votes.REPORTED_MAX`), it sends none.
   Apache's brokers send none either. In both cases (2) decides.
 
 A store that never voted looks like one whose disk was just lost: neither has the file. So a new
@@ -60,7 +60,14 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from rmqkit.broker.locks.lock_table import LockTable
-from rmqkit.broker.locks.recovered_votes import Left, RecoveredVotes, ToldVote, all_running, read_told, tell
+from rmqkit.broker.locks.recovered_votes import (
+    RecoveredVotes,
+    RemainingLease,
+    VoteReport,
+    all_running,
+    decode_votes,
+    encode_votes,
+)
 from rmqkit.errors import RemoteProtocolError
 from rmqkit.runtime.atomic_file import AtomicFile
 from rmqkit.runtime.calls import CallFailed, Outcome
@@ -82,7 +89,7 @@ ASK_TIMEOUT_MS = 900
 ASKING_GROUP = "rmqkit-lock-votes"
 
 
-class Knowledge(StrEnum):
+class VoteRecoveryState(StrEnum):
     """What a broker knows of its own votes. The file records `stopped` or `voting`."""
 
     STOPPED = "stopped"
@@ -97,7 +104,7 @@ class Knowledge(StrEnum):
     VOTING = "voting"
 
 
-STOPPED, WAITING, ASKING, SURE, VOTING = Knowledge
+STOPPED, WAITING, ASKING, SURE, VOTING = VoteRecoveryState
 
 MOVES = Moves(
     {
@@ -110,7 +117,7 @@ MOVES = Moves(
 )
 
 
-class Recall(StateMachine[Knowledge]):
+class VoteRecovery(StateMachine[VoteRecoveryState]):
     """Decides when this broker may vote, and owns the file of its votes."""
 
     def __init__(self, mode: "Strict", table: LockTable, recovered: RecoveredVotes) -> None:
@@ -177,10 +184,10 @@ class Recall(StateMachine[Knowledge]):
             return self._table.live_ms
         return max(1, self._started_ms + self._table.live_ms + 1 - now_ms)
 
-    def told(self, now_ms: int) -> Mapping[str, Any]:
+    def votes_for_peer(self, now_ms: int) -> Mapping[str, Any]:
         """Return the answer to a peer that asks for votes (3)."""
         running = all_running(self._table, self._recovered, now_ms)
-        votes = tell(running, self._table.live_ms, now_ms)
+        votes = encode_votes(running, self._table.live_ms, now_ms)
         return {"sure": self.is_sure, "new": self.is_new, "running": len(running), "votes": votes}
 
     # --- the file
@@ -202,11 +209,11 @@ class Recall(StateMachine[Knowledge]):
             return VOTING, []
 
     def _take(self, votes: list[Any], now_ms: int) -> None:
-        whole = [Left(self._table.live_ms, 0)]
+        whole = [RemainingLease(self._table.live_ms, 0)]
         taken = []
         for vote in votes:
             topic, broker_name, queue_id = vote["queue"]
-            taken.append(ToldVote(vote["group"], vote["clientId"], topic, broker_name, queue_id, whole))
+            taken.append(VoteReport(vote["group"], vote["clientId"], topic, broker_name, queue_id, whole))
         self._recovered.take(taken, now_ms)
 
     def _mark(self) -> None:
@@ -228,12 +235,12 @@ class Recall(StateMachine[Knowledge]):
             self._mark()
         up_ms = now_ms - self._started_ms
         if not self.is_sure and up_ms > self._table.live_ms:
-            self._become_sure("all votes of earlier runs have expired")
+            self._end_recovery("all votes of earlier runs have expired")
         elif not self.is_sure and up_ms >= ASK_AFTER_MS:
             self._ask()
         return None if self.state is VOTING else now_ms + LOOK_MS
 
-    def _become_sure(self, why: str) -> None:
+    def _end_recovery(self, why: str) -> None:
         self.move(VOTING if self._is_marked else SURE)
         self._recovered.note(on=False)
         self._broker.log.info("lock-votes", why=why)
@@ -268,7 +275,7 @@ class Recall(StateMachine[Knowledge]):
             said = LockBatchAnswer.decode(outcome.body).rmqkit or {}
         except RemoteProtocolError:
             return
-        votes = read_told(said.get("votes"))
+        votes = decode_votes(said.get("votes"))
         if votes is None or not (said.get("sure") is True or (self.is_new and said.get("new") is True)):
             return
         now_ms = self._broker.clock.mono_ms
@@ -276,4 +283,4 @@ class Recall(StateMachine[Knowledge]):
         self._answered_by.add(member)
         if len(self._answered_by) >= self._mode.size - self._mode.quorum + 1:
             unexpired = sum(1 for _ in self._recovered.running(now_ms))
-            self._become_sure(f"{len(self._answered_by)} peers sent their votes, {unexpired} of them unexpired")
+            self._end_recovery(f"{len(self._answered_by)} peers sent their votes, {unexpired} of them unexpired")
