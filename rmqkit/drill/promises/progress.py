@@ -14,9 +14,9 @@ redeliveries after takeovers and returns are counted.
 
 At a return nothing may be redelivered at all, if all faults until then are kills and pauses, and
 the slave acted from the takeover to the return without a fault: it hands over everything that it
-has accepted (`broker/roles/give_way.py`). A message that was first delivered after the return was not
-handed over. If it is redelivered, its queue has moved to another member of the group: as always,
-delivery is at least once.
+has accepted (`broker/roles/give_way.py`). A message that was first delivered after the return was
+not handed over. If it is redelivered, its queue has moved to another member of the group: as
+always, delivery is at least once.
 
 A successor knows only what was replicated to it. If neither broker was broken when the successor
 began to serve, that is everything. (A predecessor that has only just recovered counts as broken for
