@@ -30,6 +30,9 @@ READ_WRITE = PermName.PERM_READ | PermName.PERM_WRITE
 QUEUE_COUNT_MAX = 65_536
 TOPICS_MAX = 100_000
 SCHEDULE_QUEUE_COUNT = 18
+#: flags of a topic (`TopicSysFlag`): of a producer in unit mode, and the retry topic of a consumer
+#: in unit mode
+UNIT, UNIT_SUB = 1, 2
 BENCHMARK_QUEUE_COUNT = 1024
 
 
@@ -172,7 +175,9 @@ class TopicTable:
         self.save(self._saved)
         return True
 
-    def create_by_send(self, name: str, default_topic: str, queue_count: int) -> TopicConfig | None:
+    def create_by_send(
+        self, name: str, default_topic: str, queue_count: int, *, unit_mode: bool = False
+    ) -> TopicConfig | None:
         """Create a topic for a send, with the settings of the default topic.
 
         None if the default topic is missing or lacks the inherit bit, if automatic creation is off,
@@ -183,10 +188,12 @@ class TopicTable:
         default = self.by_name.get(default_topic)
         if self.is_copy:
             return None
+        is_retry = name.startswith(topic_names.RETRY_PREFIX)
+        sys_flag = (UNIT_SUB if is_retry else UNIT) if unit_mode else 0
         if default is None or not default.perm & PermName.PERM_INHERIT or len(self.by_name) >= TOPICS_MAX:
-            return self._create_retry(name) if name.startswith(topic_names.RETRY_PREFIX) else None
+            return self.create_system(name, 1, sys_flag=sys_flag) if is_retry else None
         if default_topic == topic_names.AUTO_CREATE_TOPIC and not self._config.topics.auto_create_topic_enable:
-            return self._create_retry(name) if name.startswith(topic_names.RETRY_PREFIX) else None
+            return self.create_system(name, 1, sys_flag=sys_flag) if is_retry else None
         queues = max(0, min(queue_count, default.write_queue_nums)) or 1
         config = TopicConfig(
             topic_name=name,
@@ -194,6 +201,7 @@ class TopicTable:
             write_queue_nums=queues,
             perm=default.perm & ~PermName.PERM_INHERIT,
             topic_filter_type=default.topic_filter_type,
+            topic_sys_flag=sys_flag,
         )
         self.put(config)
         return config
@@ -215,9 +223,6 @@ class TopicTable:
             if not self.is_copy:
                 self.put(config)
         return config
-
-    def _create_retry(self, name: str) -> TopicConfig:
-        return self.create_system(name, 1)
 
     def _changed(self, changed: list[str]) -> None:
         self._touch()

@@ -163,7 +163,10 @@ def perm(
     namesrv: Namesrv = None,
     json: Json = False,
 ) -> None:
-    """Show or change the permission of a topic at each broker; `-` forbids everything."""
+    """Show or change the permission of a topic at each broker; `-` forbids everything.
+
+    Producers follow it from their next route on, within 30 s.
+    """
     if may is not None and may not in {*PERMISSIONS, "-"}:
         raise UsageError(f"{may}: must be rw, r, w or -")
     broker = node_named(broker, namesrv)

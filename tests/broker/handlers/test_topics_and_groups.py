@@ -130,6 +130,16 @@ def test_no_request_creates_a_group_with_a_name_of_121_characters(broker):
     assert send(client, "%RETRY%" + "g" * 121).code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
 
 
+def test_clients_in_unit_mode_mark_the_topics_that_they_create(broker):
+    """Java's `setUnitMode`; codes 311 to 313 of the name server list such topics."""
+    client = broker.connect()
+    assert send(client, "U", k="true").code == send(client, "%RETRY%G", k="true").code == send(client, "N").code == 0
+    consumer = {"groupName": "CG", "unitMode": True, "subscriptionDataSet": []}
+    client.ask(RequestCode.HEART_BEAT, {}, json.dumps({"clientID": "c", "consumerDataSet": [consumer]}).encode())
+    flags = {name: broker.node.topics.get(name).topic_sys_flag for name in ("U", "N", "%RETRY%G", "%RETRY%CG")}
+    assert flags == {"U": 1, "N": 0, "%RETRY%G": 2, "%RETRY%CG": 2}
+
+
 def test_system_topics_cannot_be_deleted(broker):
     client = broker.connect()
     for topic in ("TBW102", "DefaultCluster", "broker-a", "RMQ_SYS_TRANS_HALF_TOPIC"):

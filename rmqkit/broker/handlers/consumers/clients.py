@@ -12,6 +12,7 @@ from rmqkit.broker.handlers.demands import CHECKED_CLIENT, HEARTBEAT, UNREGISTER
 from rmqkit.broker.handlers.messages.pull import check_filters_allowed
 from rmqkit.broker.names import group_fault, retry_topic
 from rmqkit.broker.tables.clients import CLIENTS_MAX, ClientChannel
+from rmqkit.broker.tables.topics import UNIT_SUB
 from rmqkit.runtime.calls import Call, Handlers, Refused, Response
 from rmqkit.wire.bodies import (
     CheckClientBody,
@@ -23,7 +24,7 @@ from rmqkit.wire.bodies import (
     ProducerTable,
     decode_heartbeat,
 )
-from rmqkit.wire.codes import Language, PermName, RequestCode, ResponseCode
+from rmqkit.wire.codes import Language, RequestCode, ResponseCode
 from rmqkit.wire.schema import NoFields
 from rmqkit.wire.schemas.groups import (
     GetConsumerConnectionListRequest,
@@ -62,7 +63,8 @@ def heartbeat(broker: "BrokerView", call: Call[NoFields]) -> Response:
             continue
         if group.retry_queue_nums > 0:
             topic = retry_topic(consumer.group_name)
-            broker.topics.create_system(topic, group.retry_queue_nums, PermName.PERM_READ | PermName.PERM_WRITE)
+            sys_flag = UNIT_SUB if consumer.unit_mode else 0
+            broker.topics.create_system(topic, group.retry_queue_nums, sys_flag=sys_flag)
         notify = group.notify_consumer_ids_changed_enable
         changed |= broker.clients.consumer_heartbeat(
             call.conn, data.client_id, consumer, call.language, call.version, now_ms, notify, without_sub=without_sub

@@ -361,7 +361,8 @@ def _checked_topic(broker: "BrokerView", call: Call[SendRequest]) -> "TopicConfi
     config = broker.topics.get(topic)
     if config is None:
         call.changing()
-        config = broker.topics.create_by_send(topic, args.default_topic, args.default_topic_queue_nums)
+        count, unit_mode = args.default_topic_queue_nums, bool(args.unit_mode)
+        config = broker.topics.create_by_send(topic, args.default_topic, count, unit_mode=unit_mode)
     if config is None:
         raise Refused(
             ResponseCode.TOPIC_NOT_EXIST,

@@ -30,6 +30,7 @@ from rmqkit.access.rules import SUB, every, on_group
 from rmqkit.broker.handlers.admin.table_saves import handled_when_saved
 from rmqkit.broker.handlers.demands import STORED_SUB, stored_topic
 from rmqkit.broker.names import dlq_topic, retry_topic, topic_fault
+from rmqkit.broker.tables.topics import UNIT_SUB
 from rmqkit.errors import CorruptRecord
 from rmqkit.runtime.calls import Answer, Call, Handlers, Refused, Response
 from rmqkit.store.contract import Put, PutResult, PutStatus
@@ -49,8 +50,6 @@ rows = Handlers()
 
 #: the level of the first redelivery when the consumer leaves the choice to the broker
 FIRST_LEVEL = 3
-#: TopicSysFlag.FLAG_UNIT_SUB: the retry topic of a consumer in unit mode
-UNIT_SUB = 2
 
 _DELAY = props.PROPERTY_DELAY_TIME_LEVEL.encode()
 _RETRY_TOPIC = props.PROPERTY_RETRY_TOPIC.encode()
