@@ -52,7 +52,7 @@ def test_topics_are_made_and_removed():
 
 
 def test_an_answer_is_given_whatever_its_code_but_a_send_must_succeed():
-    broker = SimBroker("brokerPermission=4")
+    broker = SimBroker("autoCreateTopicEnable=false")
     assert broker.ask(71_999).code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
     with pytest.raises(AssertionError, match="refused with"):
         broker.send("T", b"hello")
