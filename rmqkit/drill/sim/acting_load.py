@@ -53,8 +53,8 @@ TICK_MS = min(TIMERS_MS)
 #: listeners work for `WORK_MS` on one message in this many
 WORKS_ONE_IN = 4
 LOCK_TIMEOUT_MS = 600
-#: Event → the highest delay level that is sent from then on, 0 for no more messages. So a drill does
-#: not wait long at its end. The messages of the highest level are sent before the fault.
+#: Event → the highest delay level that is sent from then on, 0 for no more messages. So a drill
+#: does not wait long at its end. The messages of the highest level are sent before the fault.
 LEVELS_FROM = {FAULT_BITES: 2, NODE_BACK: 1, IN_SYNC_AGAIN: 0}
 #: Clients share two machines, as those of an application share a process and its connections. The
 #: members of a group are on different machines.

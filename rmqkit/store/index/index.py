@@ -59,7 +59,7 @@ RUN_MIN = 16
 BLOCKS_PER_STEP = 64
 #: maximum steps of one query while the index catches up with an old log
 _STEPS_PER_QUERY = 400
-#: how often a batch begins if records trickle in: a small batch costs each record one block of slots
+#: pause between batches if few records arrive: in a small batch each record costs a block of slots
 _INTERVAL_MS = 5_000
 #: pause after the last record that ends a burst
 _QUIET_MS = 10
