@@ -21,6 +21,7 @@ from rmqkit.broker.replication.members import ReplicaMembers
 from rmqkit.runtime.connection import Address, Connection
 from rmqkit.store.contract import StorageEngine
 
+#: longest time between two looks at the connections
 SCAN_MS = 1000
 #: slave connections that may be open at a time, those without a first report included
 LINKS_MAX = 64
@@ -67,7 +68,7 @@ class HaServer:
             return
         link = self.links[conn.id] = conn.state = self._make_link(conn, now_ms)
         self._members.adopt(link)
-        self._context.duties.wake("ha-links", now_ms + SCAN_MS)
+        self._context.duties.wake("ha-links", now_ms + min(SCAN_MS, self._context.config.ha.heartbeat_ms))
         self._context.log.info("replica-connected", peer=str(conn.peer))
 
     def _make_link(self, conn: Connection, now_ms: int) -> ReplicaLink:

@@ -1,6 +1,6 @@
 """The driver of simulated drills whose slaves act for their masters: `driver.py`, and roles.
 
-`RoleDriver` records roles every `LOOK_MS` and at each change of a role, so no state is too short to
+`RoleDriver` records roles every `look_ms` and at each change of a role, so no state is too short to
 be seen. Drills of elections use it as well (`elections/driver.py`).
 """
 
@@ -8,21 +8,25 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
+from rmqkit.broker.locks.recall import FILE as VOTES_FILE
+from rmqkit.broker.locks.recall import STOPPED
 from rmqkit.broker.node import Broker
 from rmqkit.broker.roles import Online
 from rmqkit.drill import workload
 from rmqkit.drill.plan import Plan
 from rmqkit.drill.roles import RoleRows
-from rmqkit.drill.sim.acting_load import APPS, TICK_MS, ActingLoad
+from rmqkit.drill.sim.acting_load import APPS, ActingLoad
 from rmqkit.drill.sim.acting_plans import ActingExtras
 from rmqkit.drill.sim.driver import TOPIC, SimDriver
 from rmqkit.drill.sim.load import SimLoad
 from rmqkit.sim.cluster import SimCluster
 from rmqkit.sim.process import TurnTimes
+from rmqkit.wire import fastjson
 
 #: About what turns of real processes take: input that arrives within that time shares a turn. All
-#: processes wake for their timers at the same times, so their requests share turns too.
-TURNS = TurnTimes(turn_us=(50, 300), wake_us=(50, 400), timer_us=TICK_MS * 1000)
+#: processes wake for their timers at the same times (`ActingExtras.timer_ms`), so their requests
+#: share turns too.
+TURNS = TurnTimes(turn_us=(50, 300), wake_us=(50, 400))
 #: the family `replicas` has more frames in pieces
 CUT_CHANCE = 0.05
 #: how often clients send heartbeats to brokers
@@ -85,12 +89,27 @@ class ActingDriver(RoleDriver):
     """As `RoleDriver`, with name servers and locks."""
 
     observer = APPS[0]
-    turns = TURNS
+    look_ms = 200
     cut_chance = CUT_CHANCE
 
     def __init__(self, plan: Plan, *, keep_trace: bool = False) -> None:
         self.acting = ActingExtras.of(plan)
+        self.turns = TURNS._replace(timer_us=self.acting.timer_ms * 1000)
         super().__init__(plan, keep_trace=keep_trace)
+        if plan.strict_locks:
+            self._add_votes()
+
+    def _add_votes(self) -> None:
+        """Give the brokers the file of a clean stop without votes: they vote at once.
+
+        New brokers vote only 2 s after they know each other (`recall.py`).
+        """
+        for name in self.cluster.brokers:
+            folder = self.world.folder(name)
+            file = folder.make_file(folder.full(VOTES_FILE))
+            file.write(0, fastjson.dumps({"state": STOPPED, "votes": []}))
+            file.begin_sync()
+            file.end_sync(file.size)
 
     def _drawn(self, plan: Plan) -> Any:
         return self.acting

@@ -25,12 +25,13 @@ from rmqkit.client.message import Message, MessageExt
 from rmqkit.client.producers.outgoing_message import Prepare
 from rmqkit.client.producers.producer import ProducerCore, ProducerSettings
 from rmqkit.drill import workload
-from rmqkit.drill.history import FAULT_BEGINS, FAULT_BITES, NODE_BACK, History, HistoryRow
+from rmqkit.drill.history import FAULT_BEGINS, FAULT_BITES, IN_SYNC_AGAIN, NODE_BACK, History, HistoryRow
 from rmqkit.drill.plan import Plan
-from rmqkit.drill.sim.acting_plans import ActingExtras
+from rmqkit.drill.sim.acting_plans import TIMERS_MS, ActingExtras
 from rmqkit.drill.sim.load import COMMIT_MS, RETRY_MS, WORK_MS, SimLoad, begin_flow
 from rmqkit.errors import ClientError
 from rmqkit.runtime.connection import Address
+from rmqkit.settings.broker_sections import DEFAULT_DELAY_LEVELS, delays_ms
 from rmqkit.sim.cluster import SimCluster
 from rmqkit.wire.bodies import LockBatchAnswer, LockBatchBody
 from rmqkit.wire.codes import RequestCode
@@ -44,15 +45,17 @@ TIMES = {
     "rebalance_interval_ms": 4_000,
 }
 #: the same with fewer calls
-CALM_TIMES = {**TIMES, "suspend_ms": 1_500, "persist_interval_ms": 500}
+CALM_TIMES = {**TIMES, "suspend_ms": 1_500, "persist_interval_ms": 1_000}
+#: how long after the topics exist writers begin
+WRITES_AFTER_MS = 200
 #: clients send at multiples of this, so that brokers receive their requests in one turn
-TICK_MS = 100
+TICK_MS = min(TIMERS_MS)
 #: listeners work for `WORK_MS` on one message in this many
 WORKS_ONE_IN = 4
 LOCK_TIMEOUT_MS = 600
-#: Event → the highest delay level that is sent from then on. So a drill does not wait long at its
-#: end. The messages of the highest level are sent before the fault.
-LEVELS_FROM = {FAULT_BITES: 2, NODE_BACK: 1}
+#: Event → the highest delay level that is sent from then on, 0 for no more messages. So a drill
+#: does not wait long at its end. The messages of the highest level are sent before the fault.
+LEVELS_FROM = {FAULT_BITES: 2, NODE_BACK: 1, IN_SYNC_AGAIN: 0}
 #: Clients share two machines, as those of an application share a process and its connections. The
 #: members of a group are on different machines.
 APPS = ("app-0", "app-1")
@@ -63,6 +66,11 @@ MACHINES = {
 #: the group whose listener fails, and one in how many messages fails at its first delivery
 RETRY = "retry"
 FAILS_ONE_IN = 8
+#: the delay level of the first redelivery
+RETRY_LEVEL = 3
+#: Redeliveries are due until about this long after the last fault: then writers end, and the drill
+#: waits for what is still due.
+RETRIES_MS = 2_000
 #: share of the steps in which a locker renews its locks; in which it never releases them; and the
 #: same if a fault has begun meanwhile, so that locks outlive restarts
 RENEWS, FORGETS, FORGETS_AT_FAULT = 0.3, 0.15, 0.6
@@ -73,6 +81,7 @@ class ActingLoad(SimLoad):
 
     tick_ms = TICK_MS
     machines = MACHINES
+    writes_after_ms = WRITES_AFTER_MS
 
     def __init__(
         self,
@@ -89,9 +98,15 @@ class ActingLoad(SimLoad):
         self.extras = extras
         #: when a fault began last
         self._fault_ms = 0
+        #: until when the listener of the retry group fails; None before the fault
+        self._fails_until_ms: int | None = None
         self._level_max = max(workload.levels_ms(plan), default=0)
         self.times = dict(CALM_TIMES)
-        self.lock_times = {"lock_interval_ms": extras.lease_ms // 4, "lock_live_ms": extras.lease_ms // 2}
+        self.lock_times = {
+            "lock_interval_ms": extras.lease_ms // 4,
+            "lock_live_ms": extras.lease_ms // 2,
+            "first_pull_delay_ms": TICK_MS,
+        }
         #: (node, wall time of its machine) → virtual time, in ms
         self.world_ms: Callable[[str, int], int] = lambda node, wall_ms: wall_ms - cluster.world.wall_start_ms
 
@@ -120,6 +135,9 @@ class ActingLoad(SimLoad):
         self._level_max = LEVELS_FROM.get(row.key, self._level_max)
         if row.key == FAULT_BEGINS:
             self._fault_ms = row.invoke_ms
+            if self._fails_until_ms is None:
+                due_ms = delays_ms(self.plan.word("messageDelayLevel", DEFAULT_DELAY_LEVELS))[RETRY_LEVEL - 1]
+                self._fails_until_ms = row.invoke_ms + self.plan.fault_ms + RETRIES_MS - due_ms
         if row.key == FAULT_BITES and workload.ORDERED not in self.given:
             self.given[workload.ORDERED] = {}
             self.client(f"{workload.ORDERED}-0", partial(self.push, workload.ORDERED, 0))
@@ -135,7 +153,7 @@ class ActingLoad(SimLoad):
             for drawn in workload.delay_script(self.plan):
                 order = drawn._replace(level=min(drawn.level, self._level_max))
                 await self.pause(client, order.pause_ms)
-                if not self.sending:
+                if not self.sending or not order.level:
                     return
                 message = Message(self.delayed_topic, order.body, keys=order.key, delay_level=order.level)
                 queue = MessageQueue(self.delayed_topic, self.broker, order.queue)
@@ -143,7 +161,7 @@ class ActingLoad(SimLoad):
                 outcome = await self.send(core, prepare, message, queue)
                 self.delay_sent(order, delays_ms[order.level], invoke_ms, outcome)
 
-        client.timers.after(500, lambda: begin_flow(write()))
+        client.timers.after(self.writes_after_ms, lambda: begin_flow(write()))
 
     def _delayed(self, client: Client) -> None:
         self.read(client, workload.DELAYED, self.delayed_topic, lambda message: self._due(client, message))
@@ -169,7 +187,7 @@ class ActingLoad(SimLoad):
             def done() -> None:
                 (message,) = batch.messages
                 key = message.keys or ""
-                if crc32(key.encode()) % FAILS_ONE_IN == 0 and not message.reconsume_times:
+                if self._fails(key) and not message.reconsume_times:
                     self.waiting[f"{RETRY} {key}"] = self.now_ms()
                     if message.queue.topic == self.name:
                         table, place = self.given[RETRY], (message.broker_name, message.queue_id)
@@ -188,6 +206,11 @@ class ActingLoad(SimLoad):
         consumer = PushConsumerCore(client, settings, RemoteOffsets(client, group), dispatch)
         consumer.subscribe(self.name, "*", "TAG")
         self.join(client, consumer)
+
+    def _fails(self, key: str) -> bool:
+        """Return whether the listener fails for the first delivery of a message."""
+        ended = self._fails_until_ms is not None and self.now_ms() > self._fails_until_ms
+        return not ended and crc32(key.encode()) % FAILS_ONE_IN == 0
 
     def _came_again(self, message: MessageExt) -> None:
         """Record a redelivery from a retry queue, whose offsets mean nothing to checkers."""

@@ -21,6 +21,8 @@ STRICT = "lockInStrictMode"
 #: delays of the levels 1, 2 and 3: a message that an acting master has to release was sent at most
 #: this long before the fault
 LEVELS = ("1s 2s 3s", "1s 3s 5s")
+#: resolutions of timers; clients send at multiples of the first one
+TIMERS_MS = (100, 200, 200, 400)
 #: how often the progress of the delay levels is saved
 SAVES_MS = (500, 500, 4_000)
 
@@ -38,6 +40,8 @@ class ActingExtras(NamedTuple):
     lease_ms: int
     #: whether there is a group whose listener fails for some messages
     retries: bool
+    #: resolution of all timers: turns of different nodes begin together, and do more each
+    timer_ms: int
     stranger: str = ""
 
     @classmethod
@@ -51,6 +55,7 @@ class ActingExtras(NamedTuple):
             route_ms=chance.choice((700, 2_000)),
             lease_ms=chance.choice((2_500, 5_000)),
             retries=chance.random() < 0.4,
+            timer_ms=chance.choice(TIMERS_MS),
         )
 
     def of_nameservers(self) -> dict[str, Any]:

@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from rmqkit.tls.node_tls import NodeTls
 
 STEP_MS = 50
-LOOK_MS = 100
 #: in a steady state, sends and deliveries are not older than this
 FRESH_MS = 1_000
 #: limit for replicas to agree on the groups' offsets once nothing changes any more
@@ -71,6 +70,8 @@ class SimDriver:
 
     #: the client to which a node must be reachable to count as one that answers
     observer = "pull-0"
+    #: how often the states of the brokers are recorded
+    look_ms = 100
     #: how long turns take
     turns = TurnTimes()
     #: how often data that is sent at once arrives in pieces
@@ -381,7 +382,7 @@ class SimDriver:
             return
         for name in self.cluster.brokers:
             self._record_state(name)
-        self.world.after_ms(LOOK_MS, self._watch)
+        self.world.after_ms(self.look_ms, self._watch)
 
     def _record_state(self, name: str, **more: Any) -> None:
         """Record the state of a broker, and the group offsets that have changed there."""

@@ -245,3 +245,11 @@ def test_a_message_sent_back_is_copied_like_any_put():
     group.world.resume("broker-1")
     group.in_sync()
     assert group.ask("broker-0", RequestCode.CONSUMER_SEND_MSG_BACK, fields).code == 0
+
+
+def test_a_new_connection_gets_its_first_heartbeat_after_the_interval():
+    """An idle slave must hear from its master within `haHousekeepingInterval`."""
+    group = Group(haSendHeartbeatInterval=250, haHousekeepingInterval=700).in_sync()
+    assert len(group.world.log("broker-0").events("replica-connected")) == 1
+    group.world.run_for(5_000)
+    assert len(group.world.log("broker-0").events("replica-connected")) == 1

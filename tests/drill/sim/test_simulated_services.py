@@ -9,7 +9,7 @@ from rmqkit.drill.promises.contract import Judgement
 from rmqkit.drill.sim.service_plans import PROMISE_OF, fault_of_plan, plan_of_seed
 
 #: defect -> a seed that finds it quickly
-FOUND = {"half-escapes-as-message": 2}
+FOUND = {"half-escapes-as-message": 1}
 FOUND_LATER = {
     "timer-early": 1,
     "timer-recall-ignored": 1,
@@ -19,7 +19,7 @@ FOUND_LATER = {
     "timer-progress-before-escape": 9,
     "op-never-written": 5,
     "op-without-commit": 2,
-    "commit-twice": 2,
+    "commit-twice": 1,
     "dead-producer-rolls-back": 6,
     "half-dropped-at-takeover": 3,
     "ack-lost-at-takeover": 3,

@@ -1,6 +1,6 @@
 """The driver of simulated drills in which controllers elect the master: `driver.py`, and elections.
 
-It records roles with their epochs every `LOOK_MS` and at each change of a role, so no master is too
+It records roles with their epochs every `look_ms` and at each change of a role, so no master is too
 short to be seen. With the same polls it records each epoch of each log (`epoch` rows): where it
 starts and ends, and the checksum of its bytes.
 """
