@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from rmqkit.broker.locks.recall import FILE as VOTES_FILE
-from rmqkit.broker.locks.recall import STOPPED
+from rmqkit.broker.locks.vote_recovery import FILE as VOTES_FILE
+from rmqkit.broker.locks.vote_recovery import STOPPED
 from rmqkit.broker.node import Broker
 from rmqkit.broker.roles import Online
 from rmqkit.drill import workload
@@ -102,7 +102,7 @@ class ActingDriver(RoleDriver):
     def _add_votes(self) -> None:
         """Give the brokers the file of a clean stop without votes: they vote at once.
 
-        New brokers vote only 2 s after they know each other (`recall.py`).
+        New brokers vote only 2 s after they know each other (`vote_recovery.py`).
         """
         for name in self.cluster.brokers:
             folder = self.world.folder(name)
