@@ -268,15 +268,23 @@ class Cluster:
     def down(self, *, purge: bool = False, grace_s: float = GRACE_S) -> list[str]:
         """Stop all nodes. Return the names of those that ran.
 
-        Their data stays, unless `purge` is set. Raises NoSuchCluster.
+        Their data stays, unless `purge` is set. If `cluster.toml` is invalid, stop all that were
+        started. Raises NoSuchCluster.
         """
         if not (self.exists or (purge and (self.folder / homes.NODES).is_dir())):
             _ = self.description
         with homes.locked(self.folder, self.note):
-            ended = self._end(self.description.nodes(), grace_s) if self.exists else []
+            ended = self._end(self._plans_to_end(), grace_s) if self.exists else []
             if purge:
                 self._remove_folder()
         return ended
+
+    def _plans_to_end(self) -> list[NodePlan]:
+        try:
+            return self.description.nodes()
+        except UsageProblem as error:
+            self.note(f"{error}; the nodes that were started are stopped")
+            return [descriptions.plan_by_name(node) for node in processes.known(self.folder).nodes]
 
     def _remove_folder(self) -> None:
         """Remove the files that this package has created, and the folder if nothing else is in it.

@@ -258,6 +258,14 @@ def numeric(what: str, host: str) -> str:
     return str(min(found, key=lambda each: each[0] != socket.AF_INET)[4][0])
 
 
+def plan_by_name(node: str) -> NodePlan:
+    """Return what a node's name says about it. Its port is unknown (0)."""
+    group, _, number = node.rpartition("-")
+    if group in ("ns", "controller"):
+        return NodePlan(node=node, port=0, is_controller=group == "controller")
+    return NodePlan(node=node, port=0, broker_name=group, broker_id=int(number))
+
+
 def parse(text: str, where: str) -> Description:
     """Parse the content of a `cluster.toml`. Raises UsageProblem that names the file as `where`."""
     try:

@@ -494,6 +494,13 @@ def test_a_description_from_a_file(shell):
     assert len(status["namesrv"].split(";")) == 2
     shell.run("cluster", "stop", "other", "ns-0")
     shell.run("send", "t", "x", "--namesrv", status["namesrv"])
+    with open(shell.home / "other" / "cluster.toml", "a") as description:
+        description.write("replicas = \n")
+    assert "other/cluster.toml: Invalid value" in shell.error("cluster", "status", "other", code=2)
+    down = shell.run("cluster", "down", "other", "--json")
+    assert "the nodes that were started are stopped" in down.stderr
+    assert sorted(json.loads(down.stdout)["stopped"]) == ["broker-a-0", "ns-1"]
+    assert no_process_is_left(shell)
 
 
 def crash(nodes):
