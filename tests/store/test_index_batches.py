@@ -4,10 +4,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmqkit.store import ENGINES
 from rmqkit.store.index.entry_batch import Entries
 from rmqkit.store.index.files import IndexFiles, Repair
-from rmqkit.testing.store_world import StoreWorld, put, store_config
 from tests.helpers.script import ScriptDisk
 
 NOW_MS = 1_760_000_000_000
@@ -95,24 +93,3 @@ def test_a_slot_that_points_beyond_the_entries_counts_as_empty():
     while files.apply_some(BLOCKS_PER_STEP):
         pass
     assert [file.entry(number)[3] for number in (1, 2)] == [0, 1]
-
-
-def test_few_records_at_a_time_share_a_batch_but_a_query_finds_the_last_one(monkeypatch):
-    batches = []
-    begin = IndexFiles.apply_some
-
-    def counted(files: IndexFiles, block_count: int) -> bool:
-        batches.append(files.batch_size)
-        return begin(files, block_count)
-
-    monkeypatch.setattr(IndexFiles, "apply_some", counted)
-    world = StoreWorld(ENGINES["mapped"], store_config())
-    engine = world.start()
-    for number in range(40):
-        engine.append(put(body=b"%d" % number, properties=b"KEYS\x01k%d\x02" % number))
-        world.run(500, 50)
-    assert 0 < len(batches) <= 5
-    engine.append(put(body=b"last", properties=b"KEYS\x01last\x02"))
-    world.turn()
-    hits = engine.query("T", "last", count_max=8, begin_ms=0, end_ms=1 << 60)
-    assert len(hits.buffers) == 1

@@ -59,12 +59,13 @@ RUN_MIN = 16
 BLOCKS_PER_STEP = 64
 #: maximum steps of one query while the index catches up with an old log
 _STEPS_PER_QUERY = 400
-#: pause between batches if few records arrive: in a small batch each record costs a block of slots
-_INTERVAL_MS = 5_000
+_INTERVAL_MS = 1000
 #: pause after the last record that ends a burst
 _QUIET_MS = 10
 #: how long the first record of a burst waits for the end of the burst
 _WAIT_MAX_MS = 2000
+#: how long records are collected before they are written to the file
+_COLLECT_MS = 100
 _SYNC_INTERVAL_MS = 10_000
 _RETRY_MS = 10_000
 
@@ -281,11 +282,11 @@ class Index:
         # A walk that has reached the end of the log needs one more step to finish.
         if self._has_work or (self._walk is not None and not self._is_held):
             self._step()
-        is_walking = self._walk is not None and not self._is_held
-        if self._is_applying or self._repair is not None or is_walking or self._waiting_count >= RECORDS_PER_STEP:
+        if self._is_applying or self._repair is not None or self._walk_left or self._waiting_count >= RECORDS_PER_STEP:
             return now_ms
-        # Collect a trickle of records for a while. Queries do not wait for the batch.
-        return now_ms + _INTERVAL_MS
+        # Collect a trickle of records for a while: in a small batch each record costs one block of
+        # slots. Queries do not wait for the batch.
+        return now_ms + (_COLLECT_MS if self._has_work else _INTERVAL_MS)
 
     def _may_wait(self, now_ms: int) -> bool:
         """Whether no batch is under way, and the records of a burst still arrive."""

@@ -23,7 +23,7 @@ FOUND_LATER = {
     "dead-producer-rolls-back": 6,
     "half-dropped-at-takeover": 3,
     "ack-lost-at-takeover": 3,
-    "checkpoint-not-stored": 1,
+    "checkpoint-not-stored": 3,
     "invisible-time-ignored": 1,
     "revived-before-escape": 9,
 }
