@@ -63,6 +63,12 @@ def world(target: Target, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         assert (status, _broker) == ("SEND_OK", broker)
         client_id = admin.consume(GROUP, TOPIC)
         offset_id = admin.produce(PRODUCERS, TOPIC)
+
+        def is_consumed() -> bool:
+            rows = [row for row in admin("consumerProgress", "-g", GROUP).rows if row[:2] == [TOPIC, broker]]
+            return len(rows) == 4 and all(row[3] == row[4] for row in rows)
+
+        until("the group has consumed and committed all messages", is_consumed)
         yield World(admin, cluster, broker, address, unique_id, offset_id, int(queue), client_id)
     finally:
         admin.close()

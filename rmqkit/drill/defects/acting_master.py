@@ -9,6 +9,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from rmqkit.broker.locks.strict import Strict
 from rmqkit.broker.roles.role import Role
 from rmqkit.drill.defects.defect import Defect, defect, replace
 from rmqkit.store.contract import Put, PutStatus
@@ -90,9 +91,8 @@ def _skips_reverse_sync(broker: Broker) -> None:
     needs="strict locks, a restart within a lease, and another broker that coordinates the votes",
 )
 def _strict_lock_forgets(broker: Broker) -> None:
-    recall = getattr(broker.locks, "recall", None)
-    if recall is not None:
-        replace(recall, "votes_from_ms", lambda now_ms: 0)
+    if isinstance(broker.locks, Strict):
+        replace(broker.locks.vote_recovery, "votes_from_ms", lambda now_ms: 0)
 
 
 # --- delayed messages

@@ -8,8 +8,6 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from rmqkit.broker.locks.vote_recovery import FILE as VOTES_FILE
-from rmqkit.broker.locks.vote_recovery import STOPPED
 from rmqkit.broker.node import Broker
 from rmqkit.broker.roles import Online
 from rmqkit.drill import workload
@@ -21,7 +19,6 @@ from rmqkit.drill.sim.driver import TOPIC, SimDriver
 from rmqkit.drill.sim.load import SimLoad
 from rmqkit.sim.cluster import SimCluster
 from rmqkit.sim.process import TurnTimes
-from rmqkit.wire import fastjson
 
 #: About what turns of real processes take: input that arrives within that time shares a turn. All
 #: processes wake for their timers at the same times (`ActingExtras.timer_ms`), so their requests
@@ -96,20 +93,6 @@ class ActingDriver(RoleDriver):
         self.acting = ActingExtras.of(plan)
         self.turns = TURNS._replace(timer_us=self.acting.timer_ms * 1000)
         super().__init__(plan, keep_trace=keep_trace)
-        if plan.strict_locks:
-            self._add_votes()
-
-    def _add_votes(self) -> None:
-        """Give the brokers the file of a clean stop without votes: they vote at once.
-
-        New brokers vote only 2 s after they know each other (`vote_recovery.py`).
-        """
-        for name in self.cluster.brokers:
-            folder = self.world.folder(name)
-            file = folder.make_file(folder.full(VOTES_FILE))
-            file.write(0, fastjson.dumps({"state": STOPPED, "votes": []}))
-            file.begin_sync()
-            file.end_sync(file.size)
 
     def _drawn(self, plan: Plan) -> Any:
         return self.acting

@@ -46,8 +46,6 @@ TIMES = {
 }
 #: the same with fewer calls
 CALM_TIMES = {**TIMES, "suspend_ms": 1_500, "persist_interval_ms": 1_000}
-#: how long after the topics exist writers begin
-WRITES_AFTER_MS = 200
 #: clients send at multiples of this, so that brokers receive their requests in one turn
 TICK_MS = min(TIMERS_MS)
 #: listeners work for `WORK_MS` on one message in this many
@@ -81,7 +79,6 @@ class ActingLoad(SimLoad):
 
     tick_ms = TICK_MS
     machines = MACHINES
-    writes_after_ms = WRITES_AFTER_MS
 
     def __init__(
         self,
@@ -161,7 +158,7 @@ class ActingLoad(SimLoad):
                 outcome = await self.send(core, prepare, message, queue)
                 self.delay_sent(order, delays_ms[order.level], invoke_ms, outcome)
 
-        client.timers.after(self.writes_after_ms, lambda: begin_flow(write()))
+        client.timers.after(500, lambda: begin_flow(write()))
 
     def _delayed(self, client: Client) -> None:
         self.read(client, workload.DELAYED, self.delayed_topic, lambda message: self._due(client, message))

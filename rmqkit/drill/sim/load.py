@@ -47,8 +47,6 @@ class SimLoad(RecordedLoad):
     readers: tuple[str, ...] = (workload.PULL, workload.PUSH)
     #: pauses of clients end at multiples of this
     tick_ms = 1
-    #: how long after the topics exist writers begin, so that consumers have joined
-    writes_after_ms = 500
     #: client → the machine that it shares with others; any other client has one of its own
     machines: Mapping[str, str] = {}
 
@@ -138,7 +136,7 @@ class SimLoad(RecordedLoad):
                 outcome = await self.send(core, prepare, Message(self.name, order.body, keys=order.key), queue)
                 self.sent(name, order, invoke_ms, outcome)
 
-        client.timers.after(self.writes_after_ms, lambda: begin_flow(write()))
+        client.timers.after(500, lambda: begin_flow(write()))
 
     async def pause(self, client: Client, pause_ms: float) -> None:
         """Wait about `pause_ms`: until the nearest later tick."""
