@@ -319,7 +319,7 @@ class RangeReader:
     def _lost(self, upto: int, smallest: int, cause: str, *, or_is_forgotten: bool = False) -> None:
         """Report the loss of the offsets from the position up to `upto`, according to the master.
 
-        Raises _Elsewhere if the member is no longer master, and DataLoss if loss is not allowed.
+        Raises _AskNextMember if the member is no longer master, DataLoss if loss is not allowed.
         """
         if not self.replicas.is_master_now(or_is_forgotten=or_is_forgotten):
             raise _AskNextMember(self._lacks("is no longer master according to the name servers, and lacks messages"))
