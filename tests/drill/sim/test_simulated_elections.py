@@ -24,7 +24,7 @@ FOUND = {
     "epoch-moves": 10,
     "stale-epochs": 77,
     "cut-by-length": 3,
-    "half-record-kept": 171,
+    "half-record-kept": 233,
 }
 
 
