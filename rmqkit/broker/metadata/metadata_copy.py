@@ -161,6 +161,8 @@ class MetadataCopy(StateMachine[CopyState]):
         #: when a returning master announced itself (it is asked before the name servers list it),
         #: else -1
         self._return_ms = -1
+        #: whether the master was listed in the last look at the source
+        self._is_listed = False
         self._source: CopySource | None = None
         #: the current round; set in the states `asking` and `fetching`
         self._question: CopyRound | None = None
@@ -293,7 +295,9 @@ class MetadataCopy(StateMachine[CopyState]):
     def _run(self, now_ms: int) -> int | None:
         if self.state is STOPPED:
             return None
-        if 0 in self._group().members and now_ms - self._return_ms > RETURN_MS:
+        was_listed, self._is_listed = self._is_listed, 0 in self._group().members
+        if (self._is_listed or was_listed) and now_ms - self._return_ms > RETURN_MS:
+            # It is back, or has left again.
             self._return_ms = -1
         address = self._address()
         if address is None:
