@@ -71,7 +71,7 @@ def _open_streams() -> None:
     """Open the null device for each closed standard stream, and let stdout escape characters.
 
     In this order each stream gets its own number again. Otherwise the next file or socket would get
-    it, and what is printed would go there.
+    the number, and receive the output.
     """
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
@@ -81,7 +81,7 @@ def _open_streams() -> None:
 
 
 def _end_output(code: int) -> int:
-    """Write what is left of the output. Return the exit code: not 0 if the output is incomplete."""
+    """Write the buffered output. Return the exit code, FAILED if the output cannot be written."""
     try:
         sys.stdout.flush()
     except OSError as error:

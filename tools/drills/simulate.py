@@ -20,7 +20,7 @@ from rmqkit.drill.simulation import FAMILIES, WORKERS, SeedResult, exit_code, fi
 from rmqkit.drill.verdict import EXIT_CODES
 
 #: maximum number of seeds within which a planted defect must be found
-FIND_WITHIN = 300
+FIND_WITHIN = 200
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -31,9 +31,9 @@ Two hard cases:
 
 - **A master is isolated from the controllers, not from its slave, and the slave is elected.** The
   slave closes its HA connection when it learns of the election. The old master may not remove the
-  slave from the set, because no controller agrees. So no put is acknowledged (with
-  allAckInSyncStateSet), and after the lease all puts are refused, until a leader says who is
-  master.
+  slave from the set, because no controller agrees. So, with
+  allAckInSyncStateSet, the master acknowledges no put. After its lease it refuses all puts, until a
+  leader says who is master.
 - **An old master returns with a longer log of an old epoch.** It registers, gets the new epoch and
   the new master, and follows. The handshake shows where the new master's epoch begins. What is
   behind that in the log was never acknowledged under allAckInSyncStateSet: the broker copies it to

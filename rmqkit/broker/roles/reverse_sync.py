@@ -30,7 +30,8 @@ What the master copies:
 - Users and access rules, if the member's are newer. Then this master has lost its disk.
 - The leases of queues in lock mode `loose`, from the member that acted. They replace this broker's.
 
-`handover` is the other side: how the member that acted stops, so that what it sends is final.
+`handover` has the other side: how the member that acted stops, so that its tables do not change any
+more.
 
 Source: `broker/.../BrokerPreOnlineService.syncMetadataReverse`, which copies whole tables, so that
 the last member's wins.

@@ -39,7 +39,9 @@ def sentences(said: RoleStatus, config: Mapping[str, str]) -> list[Sentence]:
             "messages that are due go to a master of another group. It accepts no messages."
         )
         return [
-            Sentence(text, do or "Start the master (`rmqkit cluster start`); it fetches what it missed and serves again.")
+            Sentence(
+                text, do or "Start the master (`rmqkit cluster start`); it copies the missing messages, then it serves."
+            )
         ]
     found = [Sentence(f"{_alive(said)}.")]
     note = said.why.partition("; ")[2]

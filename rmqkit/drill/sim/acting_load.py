@@ -66,8 +66,8 @@ RETRY = "retry"
 FAILS_ONE_IN = 8
 #: the delay level of the first redelivery
 RETRY_LEVEL = 3
-#: Redeliveries are due until about this long after the last fault: then writers end, and the drill
-#: waits for what is still due.
+#: Failed messages are redelivered until about this long after the last fault. At that time writers
+#: end, and the drill waits for the delayed messages that are not delivered yet.
 RETRIES_MS = 2_000
 #: share of the steps in which a locker renews its locks; in which it never releases them; and the
 #: same if a fault has begun meanwhile, so that locks outlive restarts

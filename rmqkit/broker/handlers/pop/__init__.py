@@ -5,7 +5,7 @@
     ACK        stores an ack; the message is not handed out again
     CHANGE     stores a new checkpoint for one message, and acks the old one
 
-The special duty (`broker/special/pop`) reads what is stored here, and decides which messages are
+The special duty (`broker/special/pop`) reads these records. It decides which messages are
 redelivered, and when. It also knows all handles that are valid, so an ack of a handle that is
 unknown, expired or acked already writes nothing.
 

@@ -1,8 +1,8 @@
 """What the requests of pop check, in upstream's order, since it decides which code a client gets.
 
 A slave serves none of them, unless it acts for its master. A broker that returns serves none
-either, nor does an acting slave that hands over to its master: what it accepts could come too late
-for the handover.
+either. Nor does an acting slave while it hands over to its master: the master could miss what the
+slave still accepts.
 
 Invisible times are limited to `INVISIBLE_MS_MAX`. Upstream, a longer one fails later and without an
 error: the checkpoint is a timer message, and timers have this limit (`timerMaxDelaySec`).
