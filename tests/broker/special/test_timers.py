@@ -848,6 +848,22 @@ def test_facts_and_counts(lab):
     assert json.loads(lab.ask(RequestCode.GET_BROKER_RUNTIME_INFO).body)["table"]["timerCongestNum"] == "0"
 
 
+def test_a_damaged_file_of_counts_does_not_stop_the_start(lab):
+    lab.advance(3_000)
+    lab.after(60_000)
+    lab.advance(12_000)
+    lab.stop()
+    for name in ("config/timermetrics", "config/timermetrics.bak"):
+        lab.files().write(name, 0, [b"\xff"])
+    lab.start()
+    (line,) = lab.log_lines("timer-counts-unreadable")
+    assert line["error"].startswith("config/timermetrics.bak cannot be read (")
+    lab.advance(1_000)
+    assert json.loads(lab.ask(RequestCode.GET_TIMER_METRICS).body)["timingCount"]["T"]["count"] == 1
+    lab.stop()
+    assert json.loads(lab.file("config/timermetrics"))["timingCount"]["T"]["count"] == 1
+
+
 def test_the_counts_are_in_the_file_of_apache(lab):
     lab.advance(3_000)
     lab.after(60_000)

@@ -2,7 +2,8 @@
 
 `config/timermetrics` is what Apache's broker counts on from, if it opens this store. This broker
 never counts from it: its index counts again at each start. So only the data version is read. It
-moves with the counts, because an Apache slave takes over the counts only when it has moved.
+moves with the counts, because an Apache slave takes over the counts only when it has moved. A file
+that cannot be read therefore does not stop the start.
 
 The file is written if the counts have changed: when the broker stops or changes its role, and else
 at most every `SAVE_MS`.
@@ -15,7 +16,7 @@ from collections.abc import Callable
 
 from rmqkit.broker.special.contract import SpecialParts
 from rmqkit.broker.special.timer.index import TimerIndex
-from rmqkit.runtime.atomic_file import AtomicFile
+from rmqkit.runtime.atomic_file import AtomicFile, AtomicFileDamaged
 from rmqkit.wire.bodies import DataVersion
 from rmqkit.wire.bodies.offsets import TimerMetric, TimerMetrics
 from rmqkit.wire.javahash import java_hash
@@ -28,6 +29,7 @@ class TopicCounts:
 
     def __init__(self, parts: SpecialParts, index: TimerIndex) -> None:
         self._clock = parts.context.clock
+        self._log = parts.context.log
         self._topics = parts.topics
         self._index = index
         self._file = AtomicFile(parts.context.disk, f"{parts.folder}/timermetrics")
@@ -43,8 +45,12 @@ class TopicCounts:
         return self._save_due_ms if self._save_due_ms > self._clock.mono_ms else None
 
     def load(self) -> None:
-        """Read the data version. Raises AtomicFileDamaged if the file cannot be read."""
-        saved = self._file.load(TimerMetrics.decode)
+        """Read the data version. If no copy of the file can be read, the version starts again."""
+        try:
+            saved = self._file.load(TimerMetrics.decode)
+        except AtomicFileDamaged as error:
+            self._log.warning("timer-counts-unreadable", error=str(error), note="the timers are counted again")
+            return
         if saved is not None:
             self._version = saved.data_version
 
