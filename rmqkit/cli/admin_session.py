@@ -30,6 +30,7 @@ T = TypeVar("T")
 #: queues that Apache's client asks for when its send creates a topic
 QUEUES_OF_A_SEND = 4
 OWN_CODES = frozenset(OwnRequestCode)
+_NAMESRV_HINT = "; if that is a broker or a controller, correct --namesrv or NAMESRV_ADDR"
 SYSTEM_PREFIXES = (RETRY_PREFIX, DLQ_PREFIX, SYSTEM_PREFIX.upper(), SYSTEM_PREFIX)
 
 
@@ -48,7 +49,8 @@ def admin_of(namesrv: str | None) -> Iterator[Admin]:
         except BrokerError as error:
             if error.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
                 raise
-            raise Failed(f"{error.address} does not know this request{_request_name(error.remark)}") from None
+            hint = _NAMESRV_HINT if error.address in addresses.split(";") else ""
+            raise Failed(f"{error.address} does not know this request{_request_name(error.remark)}{hint}") from None
 
 
 def _request_name(remark: str) -> str:

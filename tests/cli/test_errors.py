@@ -118,6 +118,17 @@ def test_nobody_at_the_address_is_exit_code_3(shell, words):
     assert "127.0.0.1:1" in shell.outside.error(*words.split(), code=3, env={"NAMESRV_ADDR": "127.0.0.1:1"})
 
 
+def test_the_address_of_a_broker_is_no_name_server(up):
+    broker = next(node["address"] for node in up.json("cluster", "status")["nodes"] if node["kind"] == "broker")
+    for words in ("topic list", "send t x", "consume t"):
+        told = up.error(*words.split(), "--namesrv", broker, code=1)
+        assert f"no name server is at {broker}: " in told
+        assert "correct --namesrv" in told
+    assert "if that is a broker or a controller, correct --namesrv" in up.error(
+        "config", "get", "serverWorkerThreads", "--node", "nameserver", "--namesrv", broker, code=1
+    )
+
+
 @pytest.mark.parametrize("words", ["", "cluster", "topic", "cluster up", "send", "broker run", "doctor"])
 def test_help_lists_what_there_is(shell, words):
     text = shell.run(*words.split(), "--help").stdout

@@ -1,12 +1,13 @@
 """The route cache, the rotation of name servers, heartbeats; flows and timers."""
 
 import json
+import re
 
 import pytest
 
 from rmqkit.client.flow import Deferred, gather, start
 from rmqkit.client.routes import read_route
-from rmqkit.errors import ClientError, NoRoute
+from rmqkit.errors import ClientError, NoRoute, PeerUnreachable
 from rmqkit.runtime.connection import Address
 from rmqkit.wire.bodies import TopicRoute
 from rmqkit.wire.codes import RequestCode
@@ -156,6 +157,37 @@ def test_a_name_server_that_knows_nothing_yet_is_not_the_last_word():
     assert find(peers).result().publish
     with pytest.raises(NoRoute):
         find(peers, "unknown to all").result()
+
+
+def test_a_broker_among_the_name_servers_is_skipped_and_named():
+    """A user gives the address of a broker or a controller by mistake."""
+    peers = Peers(namesrv=(NS_1, NS_2), routes={"T": ON_A})
+    brokers = {(NS_1, NS_2)[peers.client.name_servers._chosen]}
+    got = peers._got
+    peers._got = lambda asked: peers._reply(asked, 3) if asked.address in brokers else got(asked)
+    assert find(peers).result().publish
+    (broker,) = brokers
+    (other,) = {NS_1, NS_2} - brokers
+    wrong = (
+        f"no name server is at {broker}: the node there does not know GET_ROUTEINFO_BY_TOPIC, "
+        "so it may be a broker or a controller"
+    )
+    peers.states[other] = "down"
+    peers.cut(other)
+    with pytest.raises(PeerUnreachable, match=re.escape(f"no name server answers ({other}: ")) as caught:
+        find(peers, "U").result()
+    assert str(caught.value).endswith(f"; {wrong}; start one, or correct --namesrv, namesrv= or NAMESRV_ADDR")
+
+
+def test_brokers_alone_are_an_error_at_once():
+    """A query of Spark waits for name servers that do not answer. Here waiting does not help."""
+    peers = Peers(namesrv=(NS_1,))
+    peers._got = lambda asked: peers._reply(asked, 3)
+    with pytest.raises(ClientError) as caught:
+        find(peers).result()
+    assert not isinstance(caught.value, PeerUnreachable)
+    assert str(caught.value).startswith(f"no name server is at {NS_1}: the node there does not know GET_ROUTEINFO_BY_TOPIC")
+    assert str(caught.value).endswith("; correct --namesrv, namesrv= or NAMESRV_ADDR")
 
 
 def test_a_silent_name_server_costs_its_share_of_the_time():
