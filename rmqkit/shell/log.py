@@ -2,9 +2,9 @@
 
 The same event as text, and as JSON (one line, wrapped here):
 
-    2026-07-18 12:34:56.789 INFO broker-a-0 recovered files=3 took_ms=120
-    {"ts":"2026-07-18T10:34:56.789Z","level":"INFO","node":"broker-a-0","event":"recovered",
-     "fields":{"files":3,"took_ms":120}}
+    2026-07-18 12:34:56.789 INFO broker-a-0 serving address=127.0.0.1:10911 log_end=1200
+    {"ts":"2026-07-18T10:34:56.789Z","level":"INFO","node":"broker-a-0","event":"serving",
+     "fields":{"address":"127.0.0.1:10911","log_end":1200}}
 
 An event is always a single line: control characters, which a peer may put into a name, are escaped.
 The events of the audit (`AUDIT_EVENTS`) are JSON in a log of text lines too, for the programs that

@@ -29,7 +29,8 @@ Every command of `rmqkit` with its options. For people who write scripts, or loo
 - **Exit codes**: 0 done, 1 the task failed, 2 usage, 3 no such cluster or not reachable,
   4 inconclusive, 130 Ctrl-C, 143 SIGTERM. Ctrl-C ends `cluster logs -f` and
   `cluster status --watch` with 0.
-- **Errors** are one line on stderr. `rmqkit explain` says what a code or a message of a log means.
+- **Errors** are one line on stderr. `rmqkit explain` says what a code, an event or a message of a
+  log means.
   If a node of another release does not know a request, the error names it:
   `127.0.0.1:10911 does not know this request: 314 CLONE_GROUP_OFFSET`.
 - **Completion**: `rmqkit --install-completion` completes commands, topics, groups, nodes, settings

@@ -1,8 +1,9 @@
-"""`rmqkit explain WORD`: what a code, a remark, or a node of the running cluster means.
+"""`rmqkit explain WORD`: what a code, an event, a remark, or a node of the running cluster means.
 
-A word is tried as a code (its number, or its name in any case), then as a remark of a log or an
-error, then as a node. Codes and remarks need no cluster; their tables are `explain/codes.toml` and
-`explain/remarks.toml`. A node is queried for its state (codes 26 and 28, and the route of its own
+A word is tried as a code (its number, or its name in any case), then as an event of a log, as a
+remark of a log or an error, and as a node. Codes, events and remarks need no cluster; their tables
+are `explain/codes.toml`, `events.toml` and `remarks.toml`. A line of a log can have both an event
+and a remark. A node is queried for its state (codes 26 and 28, and the route of its own
 topic). From its answers follow the requests that it refuses now, and why.
 """
 
@@ -28,8 +29,9 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None)
 Words = Annotated[
     list[str],
     typer.Argument(
-        metavar="CODE|REMARK|NODE",
-        help="17, TOPIC_NOT_EXIST, a message of a log, a broker's name, name:id or address, or nameserver.",
+        metavar="CODE|EVENT|REMARK|NODE",
+        help="17, TOPIC_NOT_EXIST, an event or a line of a log, a message of an error,"
+        " a broker's name, name:id or address, or nameserver.",
         autocompletion=nodes,
     ),
 ]
@@ -40,19 +42,24 @@ MASTER_ID = 0
 
 @app.command()
 def explain(words: Words, namesrv: Namesrv = None, json: Json = False) -> None:
-    """Explain a code, a message of a log, or a running node: causes, and what to do."""
+    """Explain a code, an event or a line of a log, or a running node: causes, and what to do."""
+    from rmqkit.cli.explain.events import find_event
     from rmqkit.cli.explain.remarks import find
 
     text = " ".join(words).strip()
     codes = codes_of(text)
-    remarks = [] if codes else find(text)
-    node = None if codes or remarks else explain_node(text, namesrv)
+    event = None if codes else find_event(text)
+    is_name = event is not None and "=" not in text
+    remarks = [] if codes or is_name else find(text)
+    node = None if codes or event or remarks else explain_node(text, namesrv)
     if json:
-        said: dict[str, Any] = {"asked": text, "codes": codes, "remarks": [row._asdict() for row in remarks]}
-        output.document({**said, "node": node})
+        said: dict[str, Any] = {"asked": text, "codes": codes, "event": event._asdict() if event else None}
+        output.document({**said, "remarks": [row._asdict() for row in remarks], "node": node})
         return
     for code in codes:
         print_code(code)
+    if event is not None:
+        print(f"{event.event.replace('{}', '...')} (event)\n  meaning  {event.meaning}")
     for row in remarks:
         print(row.text.replace("{}", "..."))
         print(f"  why  {row.cause}\n  do   {row.do}")
@@ -303,7 +310,10 @@ def explain_node(word: str, namesrv: str | None) -> dict[str, Any]:
 
 
 def _near(word: str) -> str:
-    return suggest(word, [code.name for codes in (responses(), requests()) for code in codes])
+    from rmqkit.cli.explain.events import events
+
+    names = [code.name for codes in (responses(), requests()) for code in codes]
+    return suggest(word, [*names, *(row.event for row in events())])
 
 
 def local_node(word: str, namesrv: str | None) -> dict[str, Any] | None:

@@ -1,6 +1,7 @@
 """`explain`: all codes and remarks are known, and a node is explained by its own reports."""
 
 import ast
+import json
 from pathlib import Path
 
 import pytest
@@ -122,6 +123,30 @@ def test_codes_by_number_and_by_name(capsys):
     assert "neither a request nor a response code" in said(capsys, "99999", code=2)
     assert "rmqkit topic create" in said(capsys, "apply", "first")
     assert "neither a code nor a known text" in said(capsys, "what a strange thing to say", code=2)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "older-table-read",
+        "older-table-read reason=x",
+        "2026-07-18 12:34:56.789 WARNING broker-a-0 older-table-read reason=config/topics.json",
+        '{"ts":"2026-07-18T10:34:56.789Z","level":"WARNING","node":"broker-a-0","event":"older-table-read","fields":{}}',
+    ],
+)
+def test_an_event_by_its_name_or_by_a_line_of_a_log(capsys, line):
+    assert "older-table-read (event)\n  meaning  A table in `config/` is damaged" in said(capsys, line)
+
+
+def test_events_of_several_words_with_a_remark_and_mistyped(capsys, monkeypatch, tmp_path):
+    monkeypatch.setenv("RMQKIT_HOME", str(tmp_path))
+    monkeypatch.delenv("NAMESRV_ADDR", raising=False)
+    told = said(capsys, 'cannot start reason="the commit log is damaged: /a/0 has 1 bytes"')
+    assert told.index("cannot start (event)") < told.index("the commit log is damaged")
+    assert "...-copied (event)" in said(capsys, "groups-copied")
+    assert "metadata-copied (event)" in said(capsys, "metadata-copied")
+    assert json.loads(said(capsys, "serving", "--json"))["event"]["event"] == "serving"
+    assert "did you mean older-table-read?" in said(capsys, "older-table-reed", code=2)
 
 
 def seen(config=None, facts=None, topic_perm=6, route_perm=6):
