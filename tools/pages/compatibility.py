@@ -87,6 +87,12 @@ DIFFERENCES = (
     ("topic: `perm` beyond 15, fewer than 0 queues", "stored", "INVALID_PARAMETER (29)"),
     ("topic: `cleanup.policy=COMPACTION`, `message.type=LITE`", "stored", "SYSTEM_ERROR (1): not built"),
     ("group: attributes of priority and lite topics", "stored", "SYSTEM_ERROR (1): not built"),
+    ("353: lifting a ban", "lifts the bans of all topics of the group (by its source)", "lifts that ban"),
+    (
+        "201 in pages, as slaves ask: bans of groups that do not exist yet",
+        "left out, so slaves lack them (by its source)",
+        "with the first page",
+    ),
     ("settings of a broker: unknown key or wrong value", "success, ignored", "NO_PERMISSION (16)"),
     ("settings of a name server: unknown key", "success, ignored", "SYSTEM_ERROR (1)"),
     ("a field that Apache's class marks as required is missing", "accepted if it is not read", "SYSTEM_ERROR (1)"),

@@ -127,10 +127,10 @@ class GroupTable:
         self._config = config
 
     def delete(self, group: str) -> bool:
-        """Delete a group. Return whether it existed."""
-        if self.by_name.pop(group, None) is None:
+        """Delete a group and its bans. Return whether there were any."""
+        config, bans = self.by_name.pop(group, None), self.forbidden.pop(group, None)
+        if config is None and bans is None:
             return False
-        self.forbidden.pop(group, None)
         self._changed()
         return True
 

@@ -170,6 +170,12 @@ def test_a_deleted_topic_goes_from_the_slave_with_its_queues(group):
     assert set(group.slave.topics.system) <= set(group.slave.topics.by_name)
 
 
+def test_a_ban_of_a_group_that_does_not_exist_yet_reaches_the_slave(group):
+    group.master.groups.allow_read("later", "T", allowed=False)
+    copied(group)
+    assert not group.slave.groups.may_read("later", "T")
+
+
 def test_a_slave_that_restarts_keeps_its_copies(group):
     pump(group, 4)
     commit(group, 3)

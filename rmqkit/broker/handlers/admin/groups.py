@@ -108,12 +108,15 @@ def delete(broker: "BrokerView", call: Call[DeleteSubscriptionGroupRequest]) -> 
     RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, GetAllSubscriptionGroupRequest, access=either(inner, lists(GROUP))
 )
 def all_groups(broker: "BrokerView", call: Call[GetAllSubscriptionGroupRequest]) -> Response:
-    """Return all groups, or one page of them by name if the peer asks for pages."""
+    """Return all groups and their bans, or one page by name if the peer asks for pages.
+
+    Deviation: the first page also has the bans of unknown groups. Upstream's pages lack them, so
+    upstream's slaves never get them.
+    """
     table, args = broker.groups.snapshot(), call.args
-    configs = table.subscription_group_table
+    configs, bans = table.subscription_group_table, table.forbidden_table
     table.subscription_group_table = {name: configs[name] for name in call.visible(GROUP, configs)}
-    visible = table.subscription_group_table
-    table.forbidden_table = {name: topics for name, topics in table.forbidden_table.items() if name in visible}
+    table.forbidden_table = {name: bans[name] for name in call.visible(GROUP, bans)}
     total = len(table.subscription_group_table)
     page = page_of(
         broker.config,
@@ -124,8 +127,13 @@ def all_groups(broker: "BrokerView", call: Call[GetAllSubscriptionGroupRequest])
         count=args.max_group_num,
     )
     if page is not None:
+        is_first = bool(page) and page[0] == min(table.subscription_group_table)
         table.subscription_group_table = {name: table.subscription_group_table[name] for name in page}
-        table.forbidden_table = {name: table.forbidden_table[name] for name in page if name in table.forbidden_table}
+        table.forbidden_table = {
+            name: topics
+            for name, topics in table.forbidden_table.items()
+            if name in table.subscription_group_table or (is_first and name not in configs)
+        }
     return call.ok(GetAllSubscriptionGroupResponse(total_group_num=total), table.encode())
 
 
