@@ -349,8 +349,9 @@ class Broker(BaseNode):
         self.groups.load()
         self._access.load()
         self.offsets.load()
-        for damage in filter(None, (self.topics.damage, self.groups.damage, self.offsets.damage)):
-            self.ports.log.warning("older-table-read", reason=f"{damage}; its .bak lacks the last changes")
+        for file in (self.topics.file, self.groups.file, self.offsets.file):
+            if file.damage:
+                self.ports.log.warning("older-table-read", reason=f"{file.damage}; its .bak lacks the last changes")
         self.filters.load()
         self._pop_orders.load()
         self.special.load(is_copy=self.replication.is_slave)

@@ -38,11 +38,11 @@ class GroupTable:
         self._epoch = 0
         self._clock = clock
         self._config = config
-        self._file = AtomicFile(disk, f"{folder}/subscriptionGroup.json")
+        self.file = AtomicFile(disk, f"{folder}/subscriptionGroup.json")
 
     def load(self) -> None:
         """Load the file and add missing system groups. Raises AtomicFileDamaged."""
-        loaded = self._file.load(SubscriptionGroupTable.decode)
+        loaded = self.file.load(SubscriptionGroupTable.decode)
         if loaded is not None:
             self.by_name.update(loaded.subscription_group_table)
             self.forbidden.update(loaded.forbidden_table)
@@ -54,11 +54,6 @@ class GroupTable:
         if len(self.by_name) != before:
             self._changed()
 
-    @property
-    def damage(self) -> str:
-        """Why `load` has read the copy from before the last save; "" if it has not."""
-        return self._file.damage
-
     def take_role(self, *, is_copy: bool, epoch: int) -> None:
         """Become a copy, or a master's table, whose version then begins with its epoch."""
         self.is_copy, self._epoch = is_copy, epoch
@@ -69,10 +64,10 @@ class GroupTable:
     @property
     def save_error(self) -> OSError | None:
         """The error of the last save; None if it succeeded."""
-        return self._file.error
+        return self.file.error
 
     def save(self, then: Callable[[], None] | None = None) -> None:
-        self._file.save(lambda: self.snapshot().pretty().encode(), then)
+        self.file.save(lambda: self.snapshot().pretty().encode(), then)
 
     def snapshot(self) -> SubscriptionGroupTable:
         return SubscriptionGroupTable(

@@ -46,7 +46,7 @@ class OffsetTable:
         #: on a slave, called after each commit
         self.on_untold: Callable[[], None] = lambda: None
         self._clock = clock
-        self._file = AtomicFile(disk, f"{folder}/consumerOffset.json")
+        self.file = AtomicFile(disk, f"{folder}/consumerOffset.json")
         self._version_step = max(1, version_step)
         self._commits = 0
         self._dirty = False
@@ -57,16 +57,11 @@ class OffsetTable:
 
     def load(self) -> None:
         """Load the file. Raises AtomicFileDamaged."""
-        loaded = self._file.load(ConsumerOffsetTable.decode)
+        loaded = self.file.load(ConsumerOffsetTable.decode)
         if loaded is not None:
             self.table.update(loaded.offset_table)
             self.version = loaded.data_version or self.version
             self.reset_ms.update(_numbered(loaded.reset_table or {}))
-
-    @property
-    def damage(self) -> str:
-        """Why `load` has read the copy from before the last save; "" if it has not."""
-        return self._file.damage
 
     @property
     def is_dirty(self) -> bool:
@@ -76,7 +71,7 @@ class OffsetTable:
     def save(self, then: Callable[[], None] | None = None) -> None:
         """Write the file if something changed since the last save. Call `then` in either case."""
         is_changed, self._dirty = self._dirty, False
-        self._file.save_if(is_changed, lambda: self.snapshot().pretty().encode(), then)
+        self.file.save_if(is_changed, lambda: self.snapshot().pretty().encode(), then)
 
     def snapshot(self) -> ConsumerOffsetTable:
         return ConsumerOffsetTable(

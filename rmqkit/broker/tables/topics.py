@@ -49,7 +49,7 @@ class TopicTable:
         self._epoch = 0
         self._clock = clock
         self._config = config
-        self._file = AtomicFile(disk, f"{folder}/topics.json")
+        self.file = AtomicFile(disk, f"{folder}/topics.json")
         #: topics that the broker creates itself; an administrator cannot delete them
         self.system: dict[str, None] = {}
         #: topics that are not in the file yet
@@ -60,7 +60,7 @@ class TopicTable:
 
     def load(self) -> None:
         """Load the file and add missing system topics. Raises AtomicFileDamaged."""
-        loaded = self._file.load(TopicConfigTable.decode)
+        loaded = self.file.load(TopicConfigTable.decode)
         if loaded is not None:
             self.by_name.update(loaded.topic_config_table)
             self.version = loaded.data_version
@@ -69,11 +69,6 @@ class TopicTable:
         if self.by_name != before:
             self._touch()
             self.save(self._saved)
-
-    @property
-    def damage(self) -> str:
-        """Why `load` has read the copy from before the last save; "" if it has not."""
-        return self._file.damage
 
     def take_role(self, *, is_copy: bool, epoch: int) -> None:
         """Become a copy, or a master's table, whose version then begins with its epoch."""
@@ -91,24 +86,24 @@ class TopicTable:
         return None if config is None else config.attributes.get(QUEUE_TYPE) == BATCH_QUEUE
 
     def save(self, then: Callable[[], None] | None = None) -> None:
-        self._file.save(lambda: self.snapshot().pretty().encode(), then)
+        self.file.save(lambda: self.snapshot().pretty().encode(), then)
 
     @property
     def save_error(self) -> OSError | None:
         """The error of the last save; None if it succeeded."""
-        return self._file.error
+        return self.file.error
 
     def when_saved(self, then: Callable[[], None]) -> None:
         """Call `then` once all changes so far are saved, or the save failed (`save_error`)."""
-        if not self.unsaved and not self._file.busy:
+        if not self.unsaved and not self.file.busy:
             then()
             return
         self._waiting.append(then)
-        if not self._file.busy:
+        if not self.file.busy:
             self.save(self._saved)
 
     def _saved(self) -> None:
-        if self._file.error is None:
+        if self.file.error is None:
             # The newest content is durable now, so all earlier changes are saved.
             for name in self.unsaved:
                 if name not in topic_names.SEND_FORBIDDEN:

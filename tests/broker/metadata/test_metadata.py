@@ -72,7 +72,7 @@ def test_what_changes_at_the_master_is_at_the_slave_within_a_second(group):
 
 def writes_of(group: Group, changes: int, each_ms: int) -> int:
     """Return how often the slave saves its offsets during `changes` commits at the master."""
-    kept, count = group.slave.offsets._file, 0
+    kept, count = group.slave.offsets.file, 0
     save = kept.save
 
     def counted(make, then=None) -> None:
