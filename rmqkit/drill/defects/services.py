@@ -272,7 +272,7 @@ def _one_record_in(broker: Broker, wanted: tuple[bytes, ...], harm: Callable[[by
 def _ack_lost_at_takeover(broker: Broker) -> None:
     reader = broker.view.revive.reader
     apply = reader._apply_ack
-    replace(reader, "_apply_ack", lambda line, record: None if broker.replication.is_slave else apply(line, record))
+    replace(reader, "_apply_ack", lambda queue, record: None if broker.replication.is_slave else apply(queue, record))
 
 
 @_service("ack-not-stored", POP, f"one in {ONE_IN} acks is answered, but not stored", needs="any ack")

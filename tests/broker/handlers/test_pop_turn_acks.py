@@ -99,8 +99,8 @@ def test_an_ack_is_read_from_the_topic_if_other_records_precede_it(broker):
     found = popped(broker, client)
     revive = broker.node.view.revive
     (pending,) = revive.pending
-    line = revive.pending.lines[pending.revive_queue]
-    line.next -= 1  # as if the checkpoint were unread
+    queue = revive.pending.revive_queues[pending.revive_queue]
+    queue.next -= 1  # as if the checkpoint were unread
     assert acks_in_one_turn(client, *found) == [0, 0]
-    assert line.next == line.finished == line.awaited
+    assert queue.next == queue.finished == queue.awaited
     assert not len(revive.pending)

@@ -119,7 +119,8 @@ class PendingTable:
     """All pending checkpoints of one broker."""
 
     def __init__(self) -> None:
-        self.lines: dict[int, ReviveQueue] = {}
+        #: by queue id
+        self.revive_queues: dict[int, ReviveQueue] = {}
         self.by_key: dict[Key, Pending] = {}
         #: popped messages without an ack, by the queue they came from
         self.in_flight: dict[PopQueue, int] = {}
@@ -142,7 +143,7 @@ class PendingTable:
             return
         self.by_key[pending.key] = pending
         if pending.record >= 0:
-            self.lines[pending.revive_queue].open[pending.record] = pending
+            self.revive_queues[pending.revive_queue].open[pending.record] = pending
         self.in_flight[pending.queue] = self.in_flight.get(pending.queue, 0) + pending.left
         self._sequence += 1
         heappush(self._due, (pending.due_ms, self._sequence, pending))
@@ -156,7 +157,7 @@ class PendingTable:
         self._count(pending.queue, pending.left - before)
         if pending.is_done:
             del self.by_key[pending.key]
-            self.lines[pending.revive_queue].open.pop(pending.record, None)
+            self.revive_queues[pending.revive_queue].open.pop(pending.record, None)
 
     def take_due(self, wall_ms: int) -> Pending | None:
         """Return a checkpoint that is due at `wall_ms`, each once."""
@@ -174,7 +175,7 @@ class PendingTable:
 
     def _remove(self, pending: Pending) -> None:
         self._count(pending.queue, -pending.left)
-        self.lines[pending.revive_queue].open.pop(pending.record, None)
+        self.revive_queues[pending.revive_queue].open.pop(pending.record, None)
 
     def _count(self, queue: PopQueue, change: int) -> None:
         count = self.in_flight.get(queue, 0) + change

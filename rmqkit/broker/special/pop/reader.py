@@ -62,28 +62,28 @@ class ReviveReader:
         self.clients.clear()
         self.taken.update(self._unlogged.next)
 
-    def read(self, line: ReviveQueue, count: int) -> int:
+    def read(self, queue: ReviveQueue, count: int) -> int:
         """Read up to `count` records of a queue; return how many were read."""
-        known = self._store.queue_range(self._topic, line.queue_id)
-        if line.next < known.offset_min:
+        known = self._store.queue_range(self._topic, queue.queue_id)
+        if queue.next < known.offset_min:
             self._context.log.warning(
-                "revive-offset-corrected", queue=line.queue_id, offset=line.next, corrected=known.offset_min
+                "revive-offset-corrected", queue=queue.queue_id, offset=queue.next, corrected=known.offset_min
             )
-            line.next = known.offset_min
+            queue.next = known.offset_min
         read = 0
-        while read < count and line.next < known.offset_max:
-            entries = self._store.entries(self._topic, line.queue_id, line.next, count - read)
+        while read < count and queue.next < known.offset_max:
+            entries = self._store.entries(self._topic, queue.queue_id, queue.next, count - read)
             if not entries:
                 break
             for entry in entries:
-                line.next = entry.queue_offset + 1
-                self._apply(line, entry)
+                queue.next = entry.queue_offset + 1
+                self._apply(queue, entry)
             read += len(entries)
         return read
 
-    def _apply(self, line: ReviveQueue, entry: Entry) -> None:
+    def _apply(self, queue: ReviveQueue, entry: Entry) -> None:
         """Take one record of a revive queue into the table."""
-        client_id = self.clients.pop((line.queue_id, entry.queue_offset), "")
+        client_id = self.clients.pop((queue.queue_id, entry.queue_offset), "")
         if not entry.size:
             return
         try:
@@ -92,29 +92,29 @@ class ReviveReader:
                 return
             tag = props.find(record.properties, _TAGS)
             if tag == TAG_CHECKPOINT:
-                self._apply_checkpoint(line, entry.queue_offset, record, client_id)
+                self._apply_checkpoint(queue, entry.queue_offset, record, client_id)
             elif tag in (TAG_ACK, TAG_BATCH_ACK):
-                self._apply_ack(line, record)
+                self._apply_ack(queue, record)
         except (CorruptRecord, RemoteProtocolError) as error:
             self._context.log.error(
-                "revive-record-unreadable", queue=line.queue_id, offset=entry.queue_offset, why=str(error)
+                "revive-record-unreadable", queue=queue.queue_id, offset=entry.queue_offset, why=str(error)
             )
 
-    def _apply_checkpoint(self, line: ReviveQueue, offset: int, record: Record, client_id: str) -> None:
+    def _apply_checkpoint(self, queue: ReviveQueue, offset: int, record: Record, client_id: str) -> None:
         checkpoint = PopCheckpoint.decode(record.body)
         broker_name = checkpoint.broker_name or self._broker_name
-        self._counts.note_read(checkpoint.group, checkpoint.topic, line.queue_id, CHECKPOINT)
+        self._counts.note_read(checkpoint.group, checkpoint.topic, queue.queue_id, CHECKPOINT)
         key = key_of(checkpoint, broker_name)
         due_ms = checkpoint.pop_ms + checkpoint.invisible_ms
         if _TIMER_OUT in record.properties:
             # Its acks may still be in the timer, which is late after a start.
             due_ms = max(due_ms, record.store_ms, self._started_ms) + TIMER_GRACE_MS
         self.moving.pop(key, None)
-        pending = Pending(checkpoint, key, line.queue_id, offset, due_ms)
+        pending = Pending(checkpoint, key, queue.queue_id, offset, due_ms)
         pending.client_id = client_id
         self._unlogged.logged(pending)
         if broker_name == self._broker_name:
-            self._note_popped(pending, is_known=offset < line.known)
+            self._note_popped(pending, is_known=offset < queue.known)
         self._pending.add(pending)
 
     def _note_popped(self, pending: Pending, *, is_known: bool) -> None:
@@ -131,14 +131,14 @@ class ReviveReader:
         if end > self.popped.get(pending.queue, (0, 0))[1]:
             self.popped[pending.queue] = pop_ms, end
 
-    def _apply_ack(self, line: ReviveQueue, record: Record) -> None:
+    def _apply_ack(self, queue: ReviveQueue, record: Record) -> None:
         ack = decode_ack(record.body)
         key = ack.topic, ack.group, ack.queue_id, ack.start, ack.pop_ms, ack.broker_name or self._broker_name
-        self.apply_ack(line, key, [ack.offset] if ack.offsets is None else ack.offsets)
+        self.apply_ack(queue, key, [ack.offset] if ack.offsets is None else ack.offsets)
 
-    def apply_ack(self, line: ReviveQueue, key: Key, offsets: Iterable[int]) -> None:
+    def apply_ack(self, queue: ReviveQueue, key: Key, offsets: Iterable[int]) -> None:
         """Mark messages of a checkpoint as done: the next record of this queue acks them."""
-        self._counts.note_read(key[1], key[0], line.queue_id, ACK)
+        self._counts.note_read(key[1], key[0], queue.queue_id, ACK)
         pending = self._pending.by_key.get(key)
         if pending is not None:
             self._pending.done(pending, pending.bits_of(offsets))

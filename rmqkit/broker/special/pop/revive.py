@@ -104,7 +104,7 @@ class PopRevive:
         for queue_id in range(self.queue_count):
             known = self._store.queue_range(self.topic, queue_id).offset_max
             # Progress from a member with a longer log must not skip records that come here.
-            self.pending.lines[queue_id] = ReviveQueue(queue_id, min(self.progress.next(queue_id), known), known)
+            self.pending.revive_queues[queue_id] = ReviveQueue(queue_id, min(self.progress.next(queue_id), known), known)
         self._logging.clear()
         self._early_acks.clear()
         if not self.is_logging:
@@ -146,22 +146,22 @@ class PopRevive:
     @property
     def is_reading(self) -> bool:
         """Whether records are unread, so that an unknown key may still be a pending one."""
-        return any(line.next < max(line.awaited, self._end(line)) for line in self.pending.lines.values())
+        return any(queue.next < max(queue.awaited, self._end(queue)) for queue in self.pending.revive_queues.values())
 
     def appended(self, queue_id: int, offset: int, client_id: str = "") -> None:
         """Read the record that this broker has put into a revive queue, if it is visible.
 
         `client_id` is who popped, if the record is a checkpoint.
         """
-        line = self.pending.lines.get(queue_id)
-        if line is None or not self.is_on:
+        queue = self.pending.revive_queues.get(queue_id)
+        if queue is None or not self.is_on:
             return
-        line.awaited = max(line.awaited, offset + 1)
-        if client_id and offset >= line.next:
+        queue.awaited = max(queue.awaited, offset + 1)
+        if client_id and offset >= queue.next:
             self.reader.clients[queue_id, offset] = client_id
-        elif offset in line.open:
-            line.open[offset].client_id = client_id
-        self._read(line, RECORDS_PER_TURN)
+        elif offset in queue.open:
+            queue.open[offset].client_id = client_id
+        self._read(queue, RECORDS_PER_TURN)
         self._wake(self._context.clock.mono_ms + self._wait_ms())
 
     def acked(self, pending: Pending, offset: int, messages: Iterable[int]) -> None:
@@ -169,12 +169,12 @@ class PopRevive:
 
         If the record is the next one and is visible, it need not be read.
         """
-        line = self.pending.lines.get(pending.revive_queue)
-        if line is None or not self.is_on or line.next != offset or offset >= self._end(line):
+        queue = self.pending.revive_queues.get(pending.revive_queue)
+        if queue is None or not self.is_on or queue.next != offset or offset >= self._end(queue):
             self.appended(pending.revive_queue, offset)
             return
-        line.next = offset + 1
-        self.reader.apply_ack(line, pending.key, messages)
+        queue.next = offset + 1
+        self.reader.apply_ack(queue, pending.key, messages)
         self._changed()
 
     def pop_unlogged(self, checkpoint: PopCheckpoint, revive_queue: int, client_id: str, ended: Callable[[], None]) -> None:
@@ -229,8 +229,8 @@ class PopRevive:
     def _run(self, now_ms: int) -> int:
         assert self._to is not None, "the duty is on"
         left = RECORDS_PER_TURN
-        for line in self.pending.lines.values():
-            left -= self._read(line, left)
+        for queue in self.pending.revive_queues.values():
+            left -= self._read(queue, left)
             if left <= 0:
                 return now_ms
         if self.is_reading:
@@ -265,11 +265,11 @@ class PopRevive:
             wait_ms = min(wait_ms, CLOCK_POLL_MS, max(1, due_ms - self._context.clock.wall_ms))
         return wait_ms
 
-    def _end(self, line: ReviveQueue) -> int:
-        return self._store.queue_range(self.topic, line.queue_id).offset_max
+    def _end(self, queue: ReviveQueue) -> int:
+        return self._store.queue_range(self.topic, queue.queue_id).offset_max
 
-    def _read(self, line: ReviveQueue, count: int) -> int:
-        read = self.reader.read(line, count)
+    def _read(self, queue: ReviveQueue, count: int) -> int:
+        read = self.reader.read(queue, count)
         if read:
             self._changed()
         return read
@@ -283,16 +283,16 @@ class PopRevive:
     def _move_waiting(self, wall_ms: int) -> None:
         """Put checkpoints once more that hold back the progress of their queue."""
         assert self._to is not None, "the duty is on"
-        for line in self.pending.lines.values():
-            span = line.next - line.finished
-            if span <= SPAN_MAX or 2 * len(line.open) > span:
+        for queue in self.pending.revive_queues.values():
+            span = queue.next - queue.finished
+            if span <= SPAN_MAX or 2 * len(queue.open) > span:
                 continue
-            for pending in list(line.open.values())[:MOVES_PER_TURN]:
+            for pending in list(queue.open.values())[:MOVES_PER_TURN]:
                 if pending.is_due or pending.key in self.reader.moving:
                     break
                 self.reader.moving[pending.key] = None
-                put = checkpoint_put(pending.marked, self.topic, line.queue_id, wall_ms, self._host)
-                self._to.put(put, f"POP:{line.queue_id}:{pending.record}", partial(self._moved, pending.key))
+                put = checkpoint_put(pending.marked, self.topic, queue.queue_id, wall_ms, self._host)
+                self._to.put(put, f"POP:{queue.queue_id}:{pending.record}", partial(self._moved, pending.key))
 
     def _moved(self, key: Key, status: PutStatus) -> None:
         if status is not PutStatus.PUT_OK:
@@ -306,11 +306,11 @@ class PopRevive:
         self._context.duties.wake(SAVE, self._context.clock.mono_ms + save_ms)
 
     def _note(self) -> None:
-        self.progress.note({queue_id: line.finished for queue_id, line in self.pending.lines.items()})
+        self.progress.note({queue_id: queue.finished for queue_id, queue in self.pending.revive_queues.items()})
 
     def _prune(self) -> None:
         """Forget what the log and the committed offsets know by now."""
-        finished = {queue_id: line.finished for queue_id, line in self.pending.lines.items()}
+        finished = {queue_id: queue.finished for queue_id, queue in self.pending.revive_queues.items()}
         self.unlogged.prune(finished, self._committed)
 
     def _committed(self, queue: PopQueue) -> int:
