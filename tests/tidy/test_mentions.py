@@ -9,8 +9,12 @@ from tests.tidy.tree import ROOT
 PATH = re.compile(r"`((?:[a-z_0-9]+/)*[a-z_0-9]+\.py)`")
 FOLDER = re.compile(r"`((?:rmqkit|broker|wire|runtime|client|cluster|drill|shell|spark|tests|tools)(?:/[a-z_0-9]+)+)/?`")
 DOTTED = re.compile(r"`(rmqkit(?:\.[a-z_0-9]+)+)(?=[`.(])")
+#: `whole/test_crash::test_x[case]`, `spark/delta/test_lake_table::TestCompaction::test_x`
+TEST = re.compile(r"`((?:[a-z_0-9-]+/)*test_[a-z_0-9]+)((?:::\w+)*)(?:\[[^`\]]*\])?`")
+#: paths in commands and comments
+TEST_PATH = re.compile(r"(?<![`\w/-])(tests/[a-z_0-9/]+\.py)\b")
 #: names that a user chooses, and files that only Apache or a run creates
-ELSEWHERE = {"conftest.py", "paced.py", "tests/test_paced.py", "pyspark/daemon.py"}
+ELSEWHERE = {"conftest.py", "paced.py", "pipeline.py", "tests/test_paced.py", "pyspark/daemon.py"}
 
 
 @cache
@@ -20,6 +24,18 @@ def tree() -> tuple[frozenset[str], frozenset[str]]:
     files = [path.relative_to(ROOT) for root in roots for path in (ROOT / root).rglob("*.py")]
     folders = {str(parent) for path in files for parent in path.parents}
     return frozenset(map(str, files)), frozenset(folders)
+
+
+def unknown_tests(text: str) -> list[str]:
+    """Return the tests and paths of tests in a page that are not in the tree."""
+    files, _ = tree()
+    found = [path for path in TEST_PATH.findall(text) if path not in files and path not in ELSEWHERE]
+    for module, names in TEST.findall(text):
+        path = next((each for each in (f"tests/{module}.py", f"{module}.py") if each in files), "")
+        content = (ROOT / path).read_text() if path else ""
+        if not path or not all(re.search(rf"(?:def|class) {each}\b", content) for each in names.split("::")[1:]):
+            found.append(f"{module}{names}")
+    return found
 
 
 def is_there(name: str, known: frozenset[str]) -> bool:
@@ -44,8 +60,6 @@ def unknown_names(text: str) -> list[str]:
 MODULE_LINE = re.compile(r"^ {0,4}([a-z_]\w*(?:/|\.py)?(?:, [a-z_]\w*)*) {2,}\S", re.MULTILINE)
 #: modules that need no line: each package registers its built-in plug-ins in one of this name
 NOT_LISTED = {"plugin"}
-#: packages whose heads name the main modules only
-SELECTIVE = {"sim"}
 
 
 def listing_faults(listed: list[str], modules: set[str]) -> list[str]:
@@ -62,10 +76,7 @@ def test_package_heads_list_their_modules():
         if len(listed) > 1:
             modules = {each.stem for each in path.parent.glob("*.py")} - {"__init__"}
             modules |= {each.parent.name for each in path.parent.glob("*/__init__.py")}
-            found = listing_faults(listed, modules)
-            if path.parent.name in SELECTIVE:
-                found = [fault for fault in found if fault.startswith("lists")]
-            faults += [f"{path.relative_to(ROOT)} {fault}" for fault in found]
+            faults += [f"{path.relative_to(ROOT)} {fault}" for fault in listing_faults(listed, modules)]
     assert not faults, "\n".join(faults)
 
 
@@ -80,11 +91,27 @@ def test_texts_name_files_and_modules_that_exist():
     texts = [
         *(ROOT / "rmqkit").rglob("*.py"),
         *(ROOT / "tools").rglob("*.py"),
-        *(ROOT / "docs").glob("*.md"),
+        *(ROOT / "docs").rglob("*.md"),
         ROOT / "README.md",
+        ROOT / "CONTRIBUTING.md",
     ]
     wrong = [f"{path.relative_to(ROOT)}: `{name}`" for path in texts for name in unknown_names(path.read_text())]
     assert not wrong, "\n".join(wrong)
+
+
+def test_pages_name_tests_that_exist():
+    pages = [*(ROOT / "docs").rglob("*.md"), ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
+    wrong = [f"{path.relative_to(ROOT)}: {name}" for path in pages for name in unknown_tests(path.read_text())]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_a_test_that_is_gone_is_found():
+    assert unknown_tests("`tidy/test_mentions::test_gone[x]`, `sim/test_gone`, run tests/sim/test_gone.py") == [
+        "tests/sim/test_gone.py",
+        "tidy/test_mentions::test_gone",
+        "sim/test_gone",
+    ]
+    assert unknown_tests("`tidy/test_mentions::test_a_test_that_is_gone_is_found[x]`, tests/tidy/tree.py") == []
 
 
 def test_a_name_that_leads_nowhere_is_found():
