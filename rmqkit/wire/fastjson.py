@@ -187,65 +187,44 @@ def _without_none(value: Any) -> Any:
 def pretty(value: Any) -> str:
     """Return the text of a config file, without a newline at its end."""
     out: list[str] = []
-    _write_pretty(msgspec.to_builtins(value), out, "\n")
+    _write(msgspec.to_builtins(value), out, "", "\n")
     return "".join(out)
 
 
 # `msgspec.to_builtins` leaves no subclasses, so the class of a value decides.
 
 
-def _write(value: Any, out: list[str], quote: str) -> None:
+def _write(value: Any, out: list[str], quote: str, line: str = "") -> None:
+    """Append the text of a value. `quote` encloses integer keys.
+
+    `line` is the line break with the tabs of this level; "" writes everything in one line.
+    """
+    deeper = line and line + "\t"
     kind = value.__class__
     if kind is dict:
-        mark = "{"
+        mark, comma = "{" + deeper, "," + deeper
         for key, item in _items(value):
-            if item.__class__ is int:
-                out.append(f"{mark}{_key(key, quote)}:{item}")
-                mark = ","
-            elif item.__class__ is str:
-                out.append(f"{mark}{_key(key, quote)}:{_text(item)}")
-                mark = ","
-            elif item is not None:
-                out.append(f"{mark}{_key(key, quote)}:")
-                _write(item, out, quote)
-                mark = ","
-        out.append("{}" if mark == "{" else "}")
-    elif kind is tuple:
-        out.append(_queue(value, ""))
-    elif kind is list:
-        mark = "["
-        for item in value:
-            out.append(mark)
-            _write(item, out, quote)
-            mark = ","
-        out.append("[]" if mark == "[" else "]")
-    else:
-        out.append(_encode(value).decode())
-
-
-def _write_pretty(value: Any, out: list[str], line: str) -> None:
-    deeper = line + "\t"
-    kind = value.__class__
-    if kind is dict:
-        mark = "{"
-        for key, item in _items(value):
-            if item.__class__ is int:
-                out.append(f"{mark}{deeper}{_key(key, '', deeper)}:{item}")
-                mark = ","
-            elif item is not None:
-                out.append(f"{mark}{deeper}{_key(key, '', deeper)}:")
-                _write_pretty(item, out, deeper)
-                mark = ","
-        out.append("{}" if mark == "{" else line + "}")
+            if item is None:
+                continue
+            kind = item.__class__
+            if kind is int:
+                out.append(f"{mark}{_key(key, quote, deeper)}:{item}")
+            elif kind is str:
+                out.append(f"{mark}{_key(key, quote, deeper)}:{_text(item)}")
+            else:
+                out.append(f"{mark}{_key(key, quote, deeper)}:")
+                _write(item, out, quote, deeper)
+            mark = comma
+        out.append(line + "}" if mark is comma else "{}")
     elif kind is tuple:
         out.append(_queue(value, line))
     elif kind is list:
-        mark = "["
+        mark, comma = "[" + deeper, "," + deeper
         for item in value:
-            out += (mark, deeper)
-            _write_pretty(item, out, deeper)
-            mark = ","
-        out.append("[]" if mark == "[" else line + "]")
+            out.append(mark)
+            _write(item, out, quote, deeper)
+            mark = comma
+        out.append(line + "]" if mark is comma else "[]")
     else:
         out.append(_encode(value).decode())
 
@@ -255,7 +234,7 @@ def _items(value: dict[Any, Any]) -> Any:
     return sorted(value.items()) if value and not isinstance(next(iter(value)), str) else value.items()
 
 
-def _key(key: Any, quote: str, line: str = "") -> str:
+def _key(key: Any, quote: str, line: str) -> str:
     kind = key.__class__
     if kind is str:
         return _text(key)

@@ -106,20 +106,17 @@ def measure(chosen: argparse.Namespace) -> None:
 def _session(side: str, flush: str, names: Sequence[str], load: Load, chosen: argparse.Namespace) -> SessionFigures:
     """Measure the rows of one side that share a broker."""
     if flush == NOTHING:
+        load.page_cache.fill()
         return {(name, FIRST): _told(side, name, {"seconds": start_up_s(side, chosen.jvm)}, 0.0) for name in names}
     done: SessionFigures = {}
-    with candidates(chosen.jvm)[side]({"flushDiskType": flush}) as running:
-        load.ask("open", namesrv=running.namesrv)
-        try:
-            began_s = time.monotonic()
-            session = Session(running, load, chosen.lead, chosen.seconds, chosen.scale)
-            put_under_load(session, FIRST_LOAD_S)
-            _pass(session, names, done)
-            session.regime = WARM
-            put_under_load(session, max(WARM_LOAD_S, chosen.warm_after - (time.monotonic() - began_s)))
-            _pass(session, names, done)
-        finally:
-            load.ask("close")
+    with candidates(chosen.jvm)[side]({"flushDiskType": flush}) as running, load.session(running.namesrv):
+        began_s = time.monotonic()
+        session = Session(running, load, chosen.lead, chosen.seconds, chosen.scale)
+        put_under_load(session, FIRST_LOAD_S)
+        _pass(session, names, done)
+        session.regime = WARM
+        put_under_load(session, max(WARM_LOAD_S, chosen.warm_after - (time.monotonic() - began_s)))
+        _pass(session, names, done)
     return done
 
 

@@ -1,7 +1,6 @@
 """The load of a benchmark: one JVM with Apache's Java client that runs one load after another.
 
-    with Load() as load:
-        load.ask("open", namesrv="127.0.0.1:9876")
+    with Load() as load, load.session("127.0.0.1:9876"):
         figure = load.ask("sync", topic="T", threads=8, size=1024, leadMs=1000, runMs=5000)
 
 The Java class `rmqkit.bench.Load` (beside the interop driver) connects to this process and answers
@@ -12,13 +11,15 @@ called at both, so that processes can be sampled at the same moments.
 import json
 import socket
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 import psutil
 
+from tests.bench.page_cache import PageCache
 from tests.interop import apache
 
 MAIN = "rmqkit.bench.Load"
@@ -38,6 +39,7 @@ class Load:
 
     def __init__(self, headers: str = "ROCKETMQ") -> None:
         self._home = tempfile.TemporaryDirectory(prefix="load-")
+        self.page_cache = PageCache(Path(self._home.name) / "page-cache")
         with socket.create_server((apache.HOST, 0)) as server:
             server.settimeout(apache.READY_TIMEOUT_S)
             port = server.getsockname()[1]
@@ -62,6 +64,16 @@ class Load:
         self._socket.close()
         apache.end(self._process, clean=False)
         self._home.cleanup()
+
+    @contextmanager
+    def session(self, namesrv: str) -> Iterator[None]:
+        """Fill the page cache, and connect the client to a cluster."""
+        self.page_cache.fill()
+        self.ask("open", namesrv=namesrv)
+        try:
+            yield
+        finally:
+            self.ask("close")
 
     def cpu_s(self) -> float:
         """Return the CPU time of the client so far, in seconds."""

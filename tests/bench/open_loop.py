@@ -50,19 +50,15 @@ def measure(chosen: argparse.Namespace) -> list[Pair]:
 
 def _session(side: str, load: Load, chosen: argparse.Namespace) -> dict[str, Mapping[str, Any]]:
     done: dict[str, Mapping[str, Any]] = {}
-    with candidates(chosen.jvm)[side]({"flushDiskType": ASYNC_FLUSH}) as running:
-        load.ask("open", namesrv=running.namesrv)
-        try:
-            session = Session(running, load, chosen.lead, chosen.seconds)
-            put_under_load(session, chosen.warm)
-            for rate in chosen.rates:
-                figure = done[str(rate)] = _step(session, rate)
-                times = " / ".join(f"{figure[each]:,.1f}" for each in PERCENTILES)
-                print(f"{side:>7} {rate:>7,}/s: {figure['perSecond']:>9,.0f}/s, {times} ms", file=sys.stderr, flush=True)
-                if not is_delivered(figure, rate):
-                    break
-        finally:
-            load.ask("close")
+    with candidates(chosen.jvm)[side]({"flushDiskType": ASYNC_FLUSH}) as running, load.session(running.namesrv):
+        session = Session(running, load, chosen.lead, chosen.seconds)
+        put_under_load(session, chosen.warm)
+        for rate in chosen.rates:
+            figure = done[str(rate)] = _step(session, rate)
+            times = " / ".join(f"{figure[each]:,.1f}" for each in PERCENTILES)
+            print(f"{side:>7} {rate:>7,}/s: {figure['perSecond']:>9,.0f}/s, {times} ms", file=sys.stderr, flush=True)
+            if not is_delivered(figure, rate):
+                break
     return done
 
 

@@ -189,22 +189,18 @@ def measure(chosen: argparse.Namespace) -> dict[str, list[dict[str, Mapping[str,
 
 def _session(side: str, names: Sequence[str], load: Load, chosen: argparse.Namespace) -> dict[str, Mapping[str, Any]]:
     done: dict[str, Mapping[str, Any]] = {}
-    with candidates(chosen.jvm)[side]({"flushDiskType": ASYNC_FLUSH}) as running:
-        load.ask("open", namesrv=running.namesrv)
-        try:
-            session = Session(running, load, 0.0, chosen.seconds, chosen.scale)
-            warm_up(session, names, chosen.warm)
-            for name in names:
-                began_s = time.monotonic()
-                try:
-                    done[name] = ROWS[name](session)
-                except (CountsDiffer, LoadError) as error:
-                    chosen.failed = True
-                    print(f"{side:>7} {name:>12}: FAILED: {error}", file=sys.stderr, flush=True)
-                    continue
-                _told(side, name, done[name], time.monotonic() - began_s)
-        finally:
-            load.ask("close")
+    with candidates(chosen.jvm)[side]({"flushDiskType": ASYNC_FLUSH}) as running, load.session(running.namesrv):
+        session = Session(running, load, 0.0, chosen.seconds, chosen.scale)
+        warm_up(session, names, chosen.warm)
+        for name in names:
+            began_s = time.monotonic()
+            try:
+                done[name] = ROWS[name](session)
+            except (CountsDiffer, LoadError) as error:
+                chosen.failed = True
+                print(f"{side:>7} {name:>12}: FAILED: {error}", file=sys.stderr, flush=True)
+                continue
+            _told(side, name, done[name], time.monotonic() - began_s)
     return done
 
 

@@ -199,18 +199,14 @@ def measure(chosen: argparse.Namespace) -> dict[str, list[dict[str, Mapping[str,
 
 def _session(side: str, names: Sequence[str], load: Load, chosen: argparse.Namespace) -> dict[str, Mapping[str, Any]]:
     done: dict[str, Mapping[str, Any]] = {}
-    with replicated(side) as running:
-        load.ask("open", namesrv=running.namesrv)
-        try:
-            session = Session(running, load, chosen.lead, chosen.seconds, chosen.scale)
-            put_under_load(session, chosen.warm)
-            for name in names:
-                figure = done[name] = ROWS[name].run(session)
-                cpu = f", {figure['cpuMicros']:.1f} µs CPU a message" if "cpuMicros" in figure else ""
-                failed = f", {figure['failed']} FAILED ({figure['firstFailure']})" if figure.get("failed") else ""
-                print(f"{side:>7} {name:>9}: {figure['perSecond']:,.1f} {ROWS[name].unit}{cpu}{failed}", file=sys.stderr)
-        finally:
-            load.ask("close")
+    with replicated(side) as running, load.session(running.namesrv):
+        session = Session(running, load, chosen.lead, chosen.seconds, chosen.scale)
+        put_under_load(session, chosen.warm)
+        for name in names:
+            figure = done[name] = ROWS[name].run(session)
+            cpu = f", {figure['cpuMicros']:.1f} µs CPU a message" if "cpuMicros" in figure else ""
+            failed = f", {figure['failed']} FAILED ({figure['firstFailure']})" if figure.get("failed") else ""
+            print(f"{side:>7} {name:>9}: {figure['perSecond']:,.1f} {ROWS[name].unit}{cpu}{failed}", file=sys.stderr)
     return done
 
 
