@@ -24,6 +24,7 @@ from tools.pages import (
     performance,
     pictures,
     promises,
+    readme,
     security,
     settings,
     spark,
@@ -57,6 +58,7 @@ def replaced(text: str, tables: Mapping[str, str], command: str = "make docs") -
 
 #: path below `docs/` -> its entry; sections come before the page that includes them
 PAGES: Mapping[str, Callable[[str], str]] = {
+    "../README.md": with_tables(readme.tables),
     **{name: whole(page) for name, page in performance.measured().items()},
     "cli.md": whole(cli.page),
     "compatibility.md": whole(compatibility.page),

@@ -260,13 +260,9 @@ def _repeated(make: str, timers: Mapping[str, int], faults: Sequence[str]) -> Se
 
 def row(pairs: Sequence[Mapping[str, Session]], fault: str, stage: str) -> str:
     """Return a table row: the median times of both sides, and their ratio pair by pair."""
-    tried = [(pair[OURS][fault], pair[APACHE][fault]) for pair in pairs if fault in pair[OURS] and fault in pair[APACHE]]
+    tried = _tried(pairs, fault)
     times = {make: [each[at].get(stage) for each in tried] for at, make in enumerate((OURS, APACHE))}
-    ratios = [
-        max(ours[stage], RESOLUTION_S) / max(theirs[stage], RESOLUTION_S)
-        for ours, theirs in tried
-        if stage in ours and stage in theirs
-    ]
+    ratios = _ratios(tried, stage)
     ratio = "–"
     if ratios:
         middle = statistics.median(ratios)
@@ -274,6 +270,26 @@ def row(pairs: Sequence[Mapping[str, Session]], fault: str, stage: str) -> str:
         ratio = f"{shown} [{min(ratios):.2f}–{max(ratios):.2f}]"
     cells = [FAULTS[fault], STAGES[stage], *(_span(times[make]) for make in (OURS, APACHE)), ratio]
     return f"| {' | '.join(cells)} |"
+
+
+def medians(pairs: Sequence[Mapping[str, Session]], fault: str, stage: str) -> tuple[float, float, float]:
+    """Return the median times of both sides in seconds, and the median of the ratios."""
+    tried = [each for each in _tried(pairs, fault) if stage in each[0] and stage in each[1]]
+    ours, theirs = (statistics.median(each[at][stage] for each in tried) for at in (0, 1))
+    return ours, theirs, statistics.median(_ratios(tried, stage))
+
+
+def _tried(pairs: Sequence[Mapping[str, Session]], fault: str) -> list[tuple[Mapping[str, float], Mapping[str, float]]]:
+    """Return what both sides of each pair measured of a fault."""
+    return [(pair[OURS][fault], pair[APACHE][fault]) for pair in pairs if fault in pair[OURS] and fault in pair[APACHE]]
+
+
+def _ratios(tried: Sequence[tuple[Mapping[str, float], Mapping[str, float]]], stage: str) -> list[float]:
+    return [
+        max(ours[stage], RESOLUTION_S) / max(theirs[stage], RESOLUTION_S)
+        for ours, theirs in tried
+        if stage in ours and stage in theirs
+    ]
 
 
 def _span(times: Sequence[float | None]) -> str:

@@ -45,7 +45,8 @@ Rates and CPU are those of the warm broker where a row has both.
 broker, fresh and alone, in a temporary folder. It measures all rows on topics of {queues} queues, puts
 the broker under load with single sends, batches and asynchronous sends until it is warm, and
 measures all rows again. For the other half it does the same with the other broker. The order
-alternates from pair to pair.
+alternates from pair to pair. Before each broker is put under load, cached pages fill the memory of the machine, as
+on a server that has run for days ([why](#the-memory-of-the-machine)).
 
 The table shows the median of the ratios of all pairs, with the smallest and the largest. Each row
 runs for {lead_s:g} s before the measured window of {seconds:g} s.
@@ -82,7 +83,7 @@ def row_line(name: str, known: Mapping[str, Any]) -> str:
     """Return one line of the table. `known` has the pairs by regime."""
     row = ROWS[name]
     pairs = known.get(WARM) or known[FIRST]
-    values = (_number(_median(pairs, side, row.value)) for side in (OURS, APACHE))
+    values = (number(_median(pairs, side, row.value)) for side in (OURS, APACHE))
     ratios_of = (_ratio_cell(name, known.get(regime, ()), regime) for regime in (FIRST, WARM))
     cells = (row.title, row.unit, *values, *ratios_of, _cpu_cell(name, pairs), _pair_cell(pairs, "clientMicros"))
     return f"| {' | '.join(cells)} | {len(pairs)} |"
@@ -114,7 +115,7 @@ def _marked(text: str, is_reached: bool) -> str:
 
 
 def _pair_cell(pairs: Sequence[Mapping[str, Mapping[str, Any]]], value: str) -> str:
-    return " / ".join(_number(_median(pairs, side, value), 1) for side in (OURS, APACHE))
+    return " / ".join(number(_median(pairs, side, value), 1) for side in (OURS, APACHE))
 
 
 def _median(pairs: Sequence[Mapping[str, Mapping[str, Any]]], side: str, value: str) -> float | None:
@@ -122,7 +123,8 @@ def _median(pairs: Sequence[Mapping[str, Mapping[str, Any]]], side: str, value: 
     return statistics.median(known) if known else None
 
 
-def _number(value: float | None, digits: int | None = None) -> str:
+def number(value: float | None, digits: int | None = None) -> str:
+    """Return a figure as text: three digits, or all of them before the point. None is a dash."""
     if value is None:
         return "–"
     if digits is not None:
