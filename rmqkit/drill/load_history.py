@@ -34,6 +34,8 @@ class RecordedLoad:
         self.given_ms: dict[str, int] = {}
         #: group → (broker, queue) → next offset to be delivered
         self.given: dict[str, dict[tuple[str, int], int]] = {workload.PULL: {}, workload.PUSH: {}}
+        #: whether a locker got a lock
+        self.has_locked = False
         #: delayed messages that are acknowledged but not yet delivered: key → when it is due
         self.waiting: dict[str, int] = {}
         #: keys of the delivered delayed messages: a message may be delivered before its send is
@@ -172,6 +174,7 @@ class RecordedLoad:
         `granted` is None if there was no answer, or an error.
         """
         got = None if granted is None else set(granted)
+        self.has_locked = self.has_locked or bool(got)
         for queue in queues:
             extra: dict[str, Any] = {"node": node}
             if got is None:
