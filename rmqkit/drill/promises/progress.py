@@ -16,7 +16,9 @@ At a return nothing may be redelivered at all, if all faults until then are kill
 the slave acted from the takeover to the return without a fault: it hands over everything that it
 has accepted (`broker/roles/handover.py`). A message that was first delivered after the return was
 not handed over. If it is redelivered, its queue has moved to another member of the group: as
-always, delivery is at least once.
+always, delivery is at least once. Nor was a message that was delivered before the takeover, if the
+acting slave never held an offset behind it: its consumer could commit nowhere, and then lost the
+lock of the queue.
 
 A successor knows only what was replicated to it. If neither broker was broken when the successor
 began to serve, that is everything. (A predecessor that has only just recovered counts as broken for
@@ -172,7 +174,7 @@ class ProgressForward:
                 counts[f"given back at {change.what}"] += max(0, last - begins)
                 if begins < least:
                     broken.append(Broken("", _rollback_text(change, kept, least, sure_ms, begins)))
-        broken += _given_again(history, changes, sure, counts, broken_at)
+        broken += _given_again(history, changes, polls, sure, counts, broken_at)
         if served and not changes:
             facts = sum(len(polls.kept(head.node)) for found in served.values() for head in found)
             return judged(facts, (), counts, lacking="" if facts else LACKING, why="no broker took over")
@@ -227,14 +229,15 @@ def undisturbed_until_ms(history: History, change: Change, broken_at: Mapping[st
 def _given_again(
     history: History,
     changes: Sequence[Change],
+    polls: OffsetPolls,
     sure: Mapping[Change, Mapping[Kept, int]],
     counts: dict[str, int],
     broken_at: Mapping[str, Sequence[tuple[int, int]]],
 ) -> list[Broken]:
     """Count what groups received again after each change, in `counts`.
 
-    Return the redeliveries of messages that the group had certainly committed, and all of messages
-    that were delivered before an undisturbed return, and again after it.
+    Return the redeliveries of messages that the group had certainly committed, and those of
+    messages that were handed over at an undisturbed return.
     """
     by_broker: dict[str, list[Change]] = {}
     for change in sorted(changes, key=lambda change: change.after.begin_ms):
@@ -250,7 +253,7 @@ def _given_again(
         if place in first_ms and number:
             change = by_broker[row.broker][number - 1]
             counts[f"given again at {change.what}"] += 1
-            if row.complete_ms <= calm_ms[change] and first_ms[place] <= change.after.begin_ms:
+            if row.complete_ms <= calm_ms[change] and _is_handed_over(change, polls, row, first_ms[place]):
                 what = f"redelivered to group {group} at {row.complete_ms} ms, after {change.before.node} had handed over"
                 broken.append(Broken(row.key, f"{what} to {change.after.node}"))
                 continue
@@ -262,3 +265,14 @@ def _given_again(
                 broken.append(Broken(row.key, what))
         first_ms.setdefault(place, row.complete_ms)
     return broken
+
+
+def _is_handed_over(change: Change, polls: OffsetPolls, row: HistoryRow, first_ms: int) -> bool:
+    """Return whether the acting slave knew of the delivery of a message before the return.
+
+    `first_ms` is when the group received it first.
+    """
+    if first_ms > change.after.begin_ms:
+        return False
+    kept = str(row.extra.get("group", "")), row.queue
+    return first_ms >= change.before.begin_ms or row.offset < polls.at(change.before.node, kept, change.before.end_ms)

@@ -353,6 +353,14 @@ def test_a_message_first_delivered_after_the_return_was_not_handed_over():
     assert kept("progress-forward", hand)["given again at return"] == 1
 
 
+def test_a_message_whose_offset_the_acting_slave_never_held_was_not_handed_over():
+    """Seed 343: both brokers were paused when it was consumed, and then the group had no locks."""
+    early = progress(harm="pause").deliver("n", 5, at_ms=1_050).deliver("n", 5, at_ms=2_300)
+    assert kept("progress-forward", early)["given again at return"] == 1
+    held = progress(harm="pause").deliver("n", 4, at_ms=1_050).deliver("n", 4, at_ms=2_300)
+    assert "after broker-a-1 had handed over to broker-a-0" in wrong("progress-forward", held)[0]
+
+
 @pytest.mark.parametrize("harm", ["kill", "pause"])
 def test_nothing_is_redelivered_at_the_return_after_a_kill_or_a_pause(harm):
     def hand(at_ms):
