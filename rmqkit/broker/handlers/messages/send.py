@@ -47,7 +47,7 @@ from rmqkit.wire.batch import decode_batch, equal_sizes
 from rmqkit.wire.codes import MessageSysFlag, PermName, RequestCode, ResponseCode, Version
 from rmqkit.wire.javahash import tags_code_of
 from rmqkit.wire.schemas.send import SendMessageRequestV1, SendMessageRequestV2
-from rmqkit.wire.topic_names import DLQ_PREFIX, HALF_TOPIC, RETRY_PREFIX, SCHEDULE_TOPIC, SEND_FORBIDDEN
+from rmqkit.wire.topic_names import HALF_TOPIC, RETRY_PREFIX, SCHEDULE_TOPIC, SEND_FORBIDDEN
 
 if TYPE_CHECKING:
     from rmqkit.broker.view import BrokerView
@@ -215,7 +215,7 @@ def _led(broker: "BrokerView", leading: bytes, rest: bytes) -> tuple[bytes, byte
 def _send_batch(broker: "BrokerView", call: Call[SendRequest], config: "TopicConfig", queue_id: int) -> Response:
     """Append a batch: one record per message, consecutive queue offsets, all or nothing."""
     args = call.args
-    if args.topic.startswith((RETRY_PREFIX, DLQ_PREFIX)):
+    if args.topic.startswith(RETRY_PREFIX):
         raise Refused(ResponseCode.MESSAGE_ILLEGAL, "batch request does not support retry group")
     if args.sys_flag & MessageSysFlag.TRANSACTION_MASK:
         raise Refused(ResponseCode.MESSAGE_ILLEGAL, _BATCH_HALF)
