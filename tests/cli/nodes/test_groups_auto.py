@@ -50,8 +50,9 @@ def test_the_replicas_of_all_options_count_for_the_memory(shell, monkeypatch):
 def test_groups_whose_masters_share_a_process_use_no_more_cores(shell, monkeypatch, words):
     monkeypatch.setattr(machine, "this_machine", lambda: Machine(4, 1 << 40))
     done = shell.run("cluster", "up", "--groups", "auto", *words, "--nameservers", "99", code=2)
-    share = "1 group: one process has the masters of all groups, and a process uses one CPU core"
-    assert done.stderr.splitlines()[0] == ("4 groups: 4 CPU cores, and a broker uses one" if "crosswise" in words else share)
+    shared = "1 group: one process has the masters of all groups, and a process uses one CPU core"
+    apart = "4 groups: 4 CPU cores, and a broker uses one"
+    assert done.stderr.splitlines()[0] == (apart if "crosswise" in words else shared)
 
 
 @pytest.mark.parametrize("word", ["many", "", "1.5", "AUTO"])
