@@ -309,18 +309,21 @@ def test_a_start_finds_or_rebuilds_every_batch(end, lost):
 @pytest.mark.long
 @pytest.mark.parametrize("part", range(4))
 def test_every_crash_of_a_life_with_queues_of_batches(part):
-    """The lives of `tests/store/crash`, with all topics of type BatchCQ."""
+    """As in `tests/store/crash`: single messages and inner batches of topics of type BatchCQ."""
     work = MasterWork(engine_of, store_config(consume_queue=SIZES))
     for number in range(12):
-        work.put("AB"[number % 2], 0, 150 + 40 * number)
+        if number % 3 == 2:
+            work.put("AB"[number % 2], 0, 150 + 40 * number)
+        else:
+            work.put_inner_batch("AB"[number % 2], 0, [40 * number] * (number % 4 + 1))
         work.turn()
         if number % 4 == 3:
             work.sync()
     work.run(700)
     work.cut(2)
-    work.put("A", 0, 200)
+    work.put_inner_batch("A", 0, [60, 70, 80])
     work.restart()
-    work.put("B", 0, 90)
+    work.put_inner_batch("B", 0, [90, 10])
     work.turn()
     check = work.enumerate(share=40, part=part)
     assert check.counts
