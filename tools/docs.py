@@ -11,6 +11,7 @@ if the result of `make docs` was not committed.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -96,7 +97,7 @@ def main(names: Sequence[str]) -> int:
         print(f"error: unknown page {', '.join(unknown)}; choose from {', '.join(PAGES)}", file=sys.stderr)
         return 2
     for name in write(names or PAGES):
-        print(f"docs/{name}")
+        print(os.path.normpath(f"docs/{name}"))
     return 0
 
 

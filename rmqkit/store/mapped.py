@@ -105,7 +105,7 @@ class MappedEngine:
         self.root = config.paths.store_path_root_dir
         disk, clock = ports.disk, ports.clock
         self.disk = disk
-        self.table = make_table(self.root, disk, config.consume_queue, parts, self._store_ms_at)
+        self.table = make_table(self.root, disk, config.consume_queue, parts, lambda at: self.log.record(at))
         self.log = CommitLog(
             disk=disk,
             clock=clock,

@@ -26,10 +26,14 @@ hot path of the broker.
 
 """
 
-_METHOD = """A ratio is rmqkit's figure divided by Apache's. For ms, MB, s and CPU, less is better. A figure in bold
-misses its goal. *First minute* is a broker that has been under load for {first_load_s:g} s when its first row
-begins. *Warm* is the same broker after {warm_after_s:g} s of load or more: by then Java has compiled what it
-runs.
+_METHOD = """A ratio is rmqkit's figure divided by Apache's. For ms, MB, s and CPU, less is better. A figure in
+bold misses its goal.
+
+{missed}
+The reasons are [below](#rows-below-their-goal-and-what-would-change-them).
+
+*First minute* is a broker that has been under load for {first_load_s:g} s when its first row begins. *Warm* is the
+same broker after {warm_after_s:g} s of load or more: by then Java has compiled what it runs.
 
 *CPU* is user and system time in µs per message of the measured window (rmqkit / Apache). The
 broker's column has the broker process, the client's column the Java client. CPU per message tells
@@ -95,19 +99,52 @@ def _ratio_cell(name: str, pairs: Sequence[Mapping[str, Mapping[str, Any]]], reg
     if not found:
         return "–"
     goal = row.goal_in(regime)
-    ratio = statistics.median(found)
-    shown = _marked(f"{ratio:.2f}", ratio <= goal if row.less else ratio >= goal)
+    shown = _marked(f"{statistics.median(found):.2f}", missed_ratio(name, pairs, regime) is None)
     return f"{shown} [{min(found):.2f}–{max(found):.2f}], goal {'≤' if row.less else '≥'} {goal:g}"
 
 
 def _cpu_cell(name: str, pairs: Sequence[Mapping[str, Mapping[str, Any]]]) -> str:
     """Return the broker's CPU time of both sides, and their ratio with its goal."""
-    shown = _pair_cell(pairs, "cpuMicros")
+    shown, ratio = _pair_cell(pairs, "cpuMicros"), _cpu_ratio(pairs)
     goal = ROWS[name].cpu_goal
-    if goal is None or not all("cpuMicros" in pair[side] for pair in pairs for side in (OURS, APACHE)):
+    if goal is None or ratio is None:
         return shown
-    ratio = statistics.median(ratios(pairs, "cpuMicros"))
     return f"{shown} = {_marked(f'{ratio:.2f}', ratio <= goal)}, goal ≤ {goal:g}"
+
+
+def missed_ratio(name: str, pairs: Sequence[Mapping[str, Mapping[str, Any]]], regime: str) -> float | None:
+    """Return the median ratio of a row's pairs if it misses the goal of this regime, else None."""
+    row = ROWS[name]
+    found = ratios(pairs, row.value)
+    if not found:
+        return None
+    ratio, goal = statistics.median(found), row.goal_in(regime)
+    return None if (ratio <= goal if row.less else ratio >= goal) else ratio
+
+
+def _cpu_ratio(pairs: Sequence[Mapping[str, Mapping[str, Any]]]) -> float | None:
+    """Return the median ratio of the broker's CPU times; None if not all pairs have them."""
+    if not pairs or not all("cpuMicros" in pair[side] for pair in pairs for side in (OURS, APACHE)):
+        return None
+    return statistics.median(ratios(pairs, "cpuMicros"))
+
+
+def missed_text(rows: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return a sentence with the rows that miss a goal, and by which ratio."""
+    shown = []
+    for name in ROWS:
+        known = rows.get(name, {})
+        missed = [
+            f"{regime} {ratio:.2f}"
+            for regime, key in (("first minute", FIRST), ("warm", WARM))
+            if (ratio := missed_ratio(name, known.get(key, ()), key)) is not None
+        ]
+        goal, cpu = ROWS[name].cpu_goal, _cpu_ratio(known.get(WARM) or known.get(FIRST, ()))
+        if goal is not None and cpu is not None and cpu > goal:
+            missed.append(f"CPU {cpu:.2f}")
+        if missed:
+            shown.append(f"{ROWS[name].title} ({', '.join(missed)})")
+    return f"Below a goal: {'; '.join(shown)}." if shown else "All rows reach their goals."
 
 
 def _marked(text: str, is_reached: bool) -> str:
@@ -146,7 +183,10 @@ def render(figures: Figures, sections: Path) -> str:
     text = _HEAD + "\n".join(lines) + "\n\n"
     text += wrapped_page(
         _METHOD.format(
-            machine=machine + when, first_load_s=FIRST_LOAD_S, **{**_DEFAULT_METHOD, **figures.get("method", {})}
+            machine=machine + when,
+            missed=missed_text(rows),
+            first_load_s=FIRST_LOAD_S,
+            **{**_DEFAULT_METHOD, **figures.get("method", {})},
         )
     )
     for path in sorted(sections.glob("*.md")) if sections.is_dir() else ():

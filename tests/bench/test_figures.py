@@ -33,6 +33,22 @@ def test_cpu_above_its_goal_is_marked() -> None:
     assert "| 9.3 / 6.4 = **1.45**, goal ≤ 1 |" in kept.row_line("batch", {WARM: [slow]})
 
 
+def test_the_page_names_each_row_that_misses_a_goal() -> None:
+    cheap, dear = {"perSecond": 150.0, "cpuMicros": 10.0}, {"perSecond": 150.0, "cpuMicros": 60.0}
+    apache = {"perSecond": 100.0, "cpuMicros": 100.0}
+    rows = {
+        "drain": {FIRST: [pair(120, 100)], WARM: [pair(160, 100)]},
+        "async": {FIRST: [pair(160, 100)], WARM: [{OURS: dear, APACHE: apache}]},
+        "sync-1": {FIRST: [pair(130, 100)], WARM: [{OURS: cheap, APACHE: apache}]},
+        "start-up": {FIRST: [pair(1.0, 4.0, "seconds")]},
+    }
+    assert kept.missed_text(rows) == (
+        "Below a goal: async, 1024 in flight, 1 KiB (CPU 0.60); drain of 300,000 × 1 KiB (first minute 1.20);"
+        " start-up to the first acknowledged send (first minute 0.25)."
+    )
+    assert kept.missed_text({"sync-1": rows["sync-1"]}) == "All rows reach their goals."
+
+
 def test_less_is_better_where_the_row_says_so() -> None:
     assert ROWS["start-up"].less
     line = kept.row_line("start-up", {FIRST: [pair(1.0, 4.0, "seconds")]})

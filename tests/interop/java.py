@@ -75,6 +75,7 @@ ADMIN = (
     "consume_message_directly",
 )
 BATCH_TOPICS = (
+    "batch_outer",
     "batch_inner",
     "batch_inner_consumers",
     "batch_inner_retry",
@@ -91,6 +92,7 @@ NEWER = (
     "admin_group_views",
     "sql_meaning",
     "lite_sql_filter",
+    "batch_view",
     *BATCH_TOPICS,
     "pop_push",
     "pop_push_retry",
@@ -105,7 +107,7 @@ _SHOWS = {
     "sync": ("send_sync",),
     "async": ("send_async",),
     "one-way": ("send_oneway",),
-    "batch": ("send_batch",),
+    "batch": ("send_batch", "batch_view"),
     "BatchCQ": BATCH_TOPICS,
     "ordered": ("send_to_chosen_queue", "push_orderly", "push_orderly_suspend", "push_orderly_two_members"),
     "tag": ("push_tag_filter", "pull_tag_filter"),

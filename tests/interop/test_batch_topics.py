@@ -4,6 +4,8 @@ The brokers change after SIGTERM and kill -9. The second broker serves every mes
 by time, continues the offsets, and appends. Then the first one takes its folder back. Both write
 the same bytes into `batchconsumequeue/`.
 
+A slave of either make follows a master of the other.
+
 The checks of Apache's client with such topics, those of its `BatchSendIT`, run in
 `test_java_client.py` (`driver/.../BatchChecks.java`).
 """
@@ -16,6 +18,7 @@ import pytest
 
 from rmqkit import Admin, Message, MessageQueue, Producer, PullConsumer
 from tests.interop.exchange import HANDOVERS, SharedFolder
+from tests.interop.groups import SMALL_FILES, TOPICS, Group
 from tests.interop.until import until
 
 TOPIC = "batches"
@@ -71,10 +74,14 @@ class Folder(SharedFolder):
             assert first.store_timestamp_ms == middle.store_timestamp_ms
 
     def units(self) -> list[tuple[int, ...]]:
-        """Return the units in the queue's files, without the empty rest of the last one."""
-        paths = sorted((self.store / "batchconsumequeue" / TOPIC / "0").glob("*"))
-        data = b"".join(path.read_bytes() for path in paths)
-        return [unit for unit in UNIT.iter_unpack(data[: len(data) - len(data) % UNIT.size]) if unit[1]]
+        return units_of(self.store)
+
+
+def units_of(store: Path) -> list[tuple[int, ...]]:
+    """Return the units in the queue's files, without the empty rest of the last one."""
+    paths = sorted((store / "batchconsumequeue" / TOPIC / "0").glob("*"))
+    data = b"".join(path.read_bytes() for path in paths)
+    return [unit for unit in UNIT.iter_unpack(data[: len(data) - len(data) % UNIT.size]) if unit[1]]
 
 
 @pytest.fixture
@@ -114,3 +121,30 @@ def test_the_other_broker_takes_the_folder_over(folder: Folder, giver: str, take
     folder.stop("clean")
     assert [unit[4] for unit in folder.units()] == sorted({unit[4] for unit in folder.units()})
     assert sum(unit[5] for unit in folder.units()) == folder.count
+
+
+@pytest.mark.parametrize(("master", "slave"), [("ours", "apache"), ("apache", "ours")])
+def test_a_slave_of_the_other_make_builds_the_same_queue(tmp_path: Path, master: str, slave: str) -> None:
+    """The slave knows the topic before the records: Apache's would make a plain queue otherwise."""
+    group = Group(tmp_path, master=master, slave=slave, settings={**SMALL_FILES, **SETTINGS})
+    try:
+        group.master.start()
+        with Admin(group.namesrv) as admin:
+            admin.create_topic(TOPIC, queue_nums=1, attributes={"queue.type": "BatchCQ"})
+            until("a route", lambda: len(admin.queues(TOPIC)) == 1)
+        group.slave.start()
+        until("the slave knows the topic", lambda: TOPIC in group.slave.table(TOPICS)["topicConfigTable"])
+        with Producer("batches", namesrv=group.namesrv, send_msg_timeout_ms=10_000) as producer:
+            for number in range(30):
+                result = producer.send_batch([Message(TOPIC, f"{each}") for each in range(number % 9 + 1)], queue=QUEUE)
+                assert result.is_ok
+                assert producer.send(Message(TOPIC, "single"), queue=QUEUE).is_ok
+        until("the slave has it all", group.same_end)
+        group.expect_same_logs()
+        until("its queue has it all", lambda: group.slave.offset_max(TOPIC, 0) == group.master.offset_max(TOPIC, 0) > 0)
+        until(
+            "both queues are on disk", lambda: len(units_of(group.slave.store)) == len(units_of(group.master.store)) == 60
+        )
+        assert units_of(group.slave.store) == units_of(group.master.store)
+    finally:
+        group.close()

@@ -9,12 +9,13 @@ from struct import Struct
 
 import pytest
 
+from rmqkit.broker.handlers.messages.batch_shape import of_messages
 from rmqkit.store import ENGINES
 from rmqkit.store.contract import GetStatus, StoreWriteError
 from rmqkit.store.queues.batch_queue import BatchQueue, message_count
 from rmqkit.store.queues.consume_queue import ConsumeQueue
 from rmqkit.testing import StorageEngineContract
-from rmqkit.testing.store_world import StoreWorld, put, records_of, store_config
+from rmqkit.testing.store_world import StoreWorld, put, records_of, run_of, store_config
 from rmqkit.wire.batch import BatchMessage, encode_batch
 from rmqkit.wire.codes import MessageSysFlag
 from rmqkit.wire.javahash import tags_code
@@ -308,18 +309,21 @@ def test_a_start_finds_or_rebuilds_every_batch(end, lost):
 @pytest.mark.long
 @pytest.mark.parametrize("part", range(4))
 def test_every_crash_of_a_life_with_queues_of_batches(part):
-    """The lives of `tests/store/crash`, with all topics of type BatchCQ."""
+    """As in `tests/store/crash`: single messages and inner batches of topics of type BatchCQ."""
     work = MasterWork(engine_of, store_config(consume_queue=SIZES))
     for number in range(12):
-        work.put("AB"[number % 2], 0, 150 + 40 * number)
+        if number % 3 == 2:
+            work.put("AB"[number % 2], 0, 150 + 40 * number)
+        else:
+            work.put_inner_batch("AB"[number % 2], 0, [40 * number] * (number % 4 + 1))
         work.turn()
         if number % 4 == 3:
             work.sync()
     work.run(700)
     work.cut(2)
-    work.put("A", 0, 200)
+    work.put_inner_batch("A", 0, [60, 70, 80])
     work.restart()
-    work.put("B", 0, 90)
+    work.put_inner_batch("B", 0, [90, 10])
     work.turn()
     check = work.enumerate(share=40, part=part)
     assert check.counts
@@ -409,6 +413,58 @@ def test_a_replica_builds_the_same_units(known):
     assert units_of(slave, 5) == units_of(master, 5)
     assert not [path for path in slave.folder.files if "/consumequeue/" in path]
     assert slave.engine.queue_range("T", 0) == engine.queue_range("T", 0)
+
+
+def test_a_replica_that_knew_a_plain_topic_of_that_name_builds_the_same_units():
+    """The topic was deleted and created again as a BatchCQ topic, and the records come first."""
+    master = world_of(commit_log={"mapped_file_size_commit_log": 65_536})
+    engine = master.start()
+    fill(engine, master, [4, 5, 6])
+    known = [False]
+    make = lambda parts: ENGINES["mapped"](parts._replace(is_batch_topic=lambda topic: known[0]))  # noqa: E731
+    config = store_config(consume_queue=SIZES, commit_log={"mapped_file_size_commit_log": 65_536})
+    slave = StoreWorld(make, config)
+    slave.start()
+    copy_log(engine, slave)
+    assert isinstance(slave.engine.table.by_key["T", 0], ConsumeQueue)
+    known[0] = True
+    engine.append_inner_batch(*batch(2, first=15))
+    master.turn()
+    copy_log(engine, slave)
+    for each in (engine, slave.engine):
+        each.write_queues()
+    assert units_of(slave, 4) == units_of(master, 4)
+    assert slave.engine.queue_range("T", 0) == engine.queue_range("T", 0)
+
+
+def test_a_batch_of_a_plain_topic_has_one_arrival_beside_queues_of_batches():
+    make = lambda parts: ENGINES["mapped"](parts._replace(is_batch_topic=lambda topic: topic == "T"))  # noqa: E731
+    world = StoreWorld(make, store_config(consume_queue=SIZES))
+    engine = world.start()
+    texts = [(0, b"%d" % number, b"UNIQ_KEY\x01id%04d\x02" % number) for number in range(8)]
+    uniform = of_messages(texts)
+    engine.append_inner_batch(*batch(3))
+    for topic in ("P", "T", "P"):
+        engine.append_batch(put(topic, 0), uniform)
+    arrivals = world.turn()
+    assert sorted((arrival.topic, arrival.queue_offset, arrival.record_count) for arrival in arrivals) == [
+        ("P", 0, 8),
+        ("P", 8, 8),
+        ("T", 0, 1),
+        *(("T", 3 + number, 1) for number in range(8)),
+    ]
+    assert bases(pull(engine, 0, count_max=20)) == [0, *range(3, 11)]
+
+
+def test_a_run_for_queues_of_both_kinds():
+    make = lambda parts: ENGINES["mapped"](parts._replace(is_batch_topic=lambda topic: topic == "T"))  # noqa: E731
+    world = StoreWorld(make, store_config(consume_queue=SIZES))
+    engine = world.start()
+    engine.append_inner_batch(*batch(3))
+    assert len(engine.append_run(run_of([put("PT"[number % 2], 0, b"%d" % number) for number in range(6)]))) == 6
+    world.turn()
+    assert bases(pull(engine, 0)) == [0, 3, 4, 5]
+    assert engine.queue_range("P", 0)[2:] == (0, 3)
 
 
 def test_a_slave_that_became_the_master_replaces_its_plain_queue():

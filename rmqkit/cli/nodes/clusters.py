@@ -197,7 +197,7 @@ def up(
             "log_format": log_format,
             "layout": layout_of(container, layout),
         }
-        given["groups"] = groups_of(groups, cluster, file, with_preset(preset, given).get("replicas"))
+        given["groups"] = groups_of(groups, cluster, file, with_preset(preset, given))
         wanted = with_preset(preset, given)
         check_doors(cluster, file, wanted, is_accepted=insecure)
         started = cluster.up(file=file, timeout_s=timeout, **wanted)
@@ -212,11 +212,12 @@ def up(
         print_banner(status, started, cluster)
 
 
-def groups_of(text: str | None, cluster: "Cluster", file: Path | None, replicas: int | None) -> int | None:
+def groups_of(text: str | None, cluster: "Cluster", file: Path | None, given: Mapping[str, Any]) -> int | None:
     """Return the number of groups that --groups means, None if it is not given.
 
-    With `auto` an existing cluster keeps its groups, because their queues hold its messages.
-    `replicas` are those given. Raises UsageError.
+    With `auto` an existing cluster keeps its groups, because their queues hold its messages. More
+    groups than one use no more cores if one process has all masters. `given` has the other options.
+    Raises UsageError.
     """
     if text is None:
         return None
@@ -232,7 +233,10 @@ def groups_of(text: str | None, cluster: "Cluster", file: Path | None, replicas:
         output.note(f"{output.count_text(chosen, 'group')}: those that the cluster {cluster.name} has already")
         return chosen
     known = read(file) if file else Description()
-    chosen, why = this_machine().groups_for(replicas or known.replicas)
+    if (given.get("layout") or known.layout) in ("all", "replica"):
+        chosen, why = 1, "one process has the masters of all groups, and a process uses one CPU core"
+    else:
+        chosen, why = this_machine().groups_for(given.get("replicas") or known.replicas)
     output.note(f"{output.count_text(chosen, 'group')}: {why}")
     return chosen
 

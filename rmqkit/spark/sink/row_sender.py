@@ -118,14 +118,19 @@ class Lane:
     is_alone: bool = False
 
     def take(self) -> list[_Row]:
-        """Remove and return the rows of the next request: one row, or the rows of a batch."""
+        """Remove and return the rows of the next request: one row, or the rows of a batch.
+
+        The row numbers of a batch have one number of digits, so that the messages' keys have one
+        size: brokers store messages that look alike with less CPU time.
+        """
         first = self.waiting.popleft()
         rows, size = [first], first.size
         is_single = self.is_alone or first.is_single
+        number_end = 10 ** len(str(first.number))
         while self.waiting and not is_single and len(rows) < BATCH_MESSAGES:
             following = self.waiting[0]
             size += following.size
-            if size > BATCH_BYTES or following.is_single:
+            if size > BATCH_BYTES or following.is_single or following.number >= number_end:
                 break
             rows.append(self.waiting.popleft())
         return rows

@@ -71,6 +71,11 @@ def place_of(put: Put | ColumnPut) -> tuple[int, int, int]:
     return phy_offset, phy_offset + size, store_ms
 
 
+def queues_of(put: ColumnPut) -> Iterable[ConsumeQueue]:
+    """Return the queues of the records of a put."""
+    return (put.queue,) if isinstance(put, BatchPut) else dict.fromkeys(put.queues)
+
+
 def rows_of(puts: Iterable[Put | ColumnPut]) -> list[Put]:
     """Return the puts with each batch and run in its records."""
     rows: list[Put] = []

@@ -3,21 +3,26 @@
 from collections.abc import Callable
 
 from rmqkit.config import ConsumeQueueSettings
+from rmqkit.runtime.connection import Buffer
 from rmqkit.runtime.ports import Disk
 from rmqkit.store.contract import EngineParts
 from rmqkit.store.queues.table import BatchFolder, QueueTable
 
 
 def make_table(
-    root: str, disk: Disk, settings: ConsumeQueueSettings, parts: EngineParts, store_ms_at: Callable[[int], int]
+    root: str,
+    disk: Disk,
+    settings: ConsumeQueueSettings,
+    parts: EngineParts,
+    record_at: Callable[[int], Buffer | None],
 ) -> QueueTable:
     """Return an empty table for the store folder `root`.
 
-    `store_ms_at` returns the store time in ms of the record at a physical offset, or -1.
+    `record_at` returns the record at a physical offset; None if it has left the log.
     """
     folder, file_size = f"{root}/consumequeue", settings.mapped_file_size_consume_queue
     batches = BatchFolder(
-        f"{root}/batchconsumequeue", settings.mapper_file_size_batch_consume_queue, parts.is_batch_topic, store_ms_at
+        f"{root}/batchconsumequeue", settings.mapper_file_size_batch_consume_queue, parts.is_batch_topic, record_at
     )
     if not settings.enable_consume_queue_ext:
         return QueueTable(disk, folder, file_size, batches)

@@ -28,11 +28,12 @@ from operator import add
 from struct import Struct
 from typing import NamedTuple
 
+from rmqkit.runtime.connection import Buffer
 from rmqkit.runtime.ports import Disk
 from rmqkit.store.contract import Arrival, IsBatchTopic
 from rmqkit.store.log.files import LogFiles
-from rmqkit.store.log.scan import ScanResult, is_queued
-from rmqkit.store.queues.batch_put import BatchPut, ColumnPut, Put, RunPut, rows_of
+from rmqkit.store.log.scan import ScanResult, is_queued, scan
+from rmqkit.store.queues.batch_put import BatchPut, ColumnPut, Put, RunPut, queues_of
 from rmqkit.store.queues.batch_queue import BatchQueue, message_count
 from rmqkit.store.queues.consume_queue import (
     PRE_BLANK_SIZE,
@@ -43,7 +44,6 @@ from rmqkit.store.queues.consume_queue import (
     ConsumeQueue,
     layout_of_units,
 )
-from rmqkit.store.queues.extension import ADDRESS_MAX, tags_code_at
 from rmqkit.wire.codes import MessageSysFlag
 
 #: cost of creating a file, in plain writes
@@ -60,13 +60,13 @@ _UNITS_PER_READ = 4096
 class BatchFolder(NamedTuple):
     """Where the queues of BatchCQ topics are, and which topics those are.
 
-    `store_ms_at` returns the store time in ms of the record at a physical offset, or -1.
+    `record_at` returns the record at a physical offset; None if it has left the log.
     """
 
     folder: str
     file_size: int
     is_batch_topic: IsBatchTopic
-    store_ms_at: Callable[[int], int]
+    record_at: Callable[[int], Buffer | None]
 
 
 class QueueTable:
@@ -118,21 +118,24 @@ class QueueTable:
         return ConsumeQueue(topic, queue_id, LogFiles(self.disk, f"{self.folder}/{topic}/{queue_id}", self.file_size))
 
     def batch_queue(self, plain: ConsumeQueue) -> BatchQueue:
-        """Replace a plain queue by a `BatchQueue` with the same entries. Raises OSError.
+        """Replace a plain queue by a `BatchQueue` with the same records. Raises OSError.
 
-        Entries whose records have left the log are dropped. Only a few records can arrive before
-        their topic's configuration does, so this is not done in steps.
+        Their queue offsets and numbers of messages are those of the records: the plain queue has
+        one entry even for an inner batch, which came while a deleted topic was known as a plain
+        one. Records that have left the log are dropped. Only a few records can arrive before their
+        topic's configuration does, so this is not done in steps.
         """
         key = plain.topic, plain.queue_id
         queue = self.new(*key, of_batches=True)
         assert isinstance(queue, BatchQueue)
         offset = plain.offset_min
         while offset < plain.offset_max and (units := plain.units(offset, _UNITS_PER_READ)):
-            for number, (phy_offset, size, tags_code) in enumerate(UNIT.iter_unpack(units), offset):
-                store_ms = self.batches.store_ms_at(phy_offset)
-                if size != PRE_BLANK_SIZE and store_ms >= 0:
-                    code = tags_code if tags_code > ADDRESS_MAX else tags_code_at(plain, tags_code)
-                    queue.put(number, phy_offset, size, code, store_ms)
+            for phy_offset, size, _ in UNIT.iter_unpack(units):
+                record = self.batches.record_at(phy_offset) if size != PRE_BLANK_SIZE else None
+                found = None if record is None else scan(record, 0, phy_offset, check_crc=False)
+                if found is not None:
+                    _, _, _, queue_offset, _, _, store_ms, tags_code, properties = found
+                    queue.put(queue_offset, phy_offset, size, tags_code, store_ms, message_count(properties))
             offset += len(units) // UNIT_SIZE
         queue.offset_next = max(queue.offset_next, plain.offset_next)
         if plain.listed:
@@ -182,13 +185,13 @@ class QueueTable:
 
     def extend_mixed(self, puts: Sequence[Put | ColumnPut], arrivals: list[Arrival]) -> None:
         """Like `extend`, for puts some of which stand for several records."""
-        if self.has_batches:
-            self.extend(rows_of(puts), arrivals)
-            return
         singles: list[Put] = []
         for put in puts:
             if not isinstance(put, ColumnPut):
                 singles.append(put)
+                continue
+            if self.has_batches and any(isinstance(queue, BatchQueue) for queue in queues_of(put)):
+                singles.extend(put.rows())
                 continue
             if singles:
                 self.extend(singles, arrivals)

@@ -51,6 +51,8 @@ def test_a_batch_is_one_record_with_one_id(broker):
     assert mapping == {
         "UNIQ_KEY": UNIQ[9:-1],
         "WAIT": "true",
+        "MSG_REGION": "DefaultRegion",
+        "TRACE_ON": "true",
         "CLUSTER": "DefaultCluster",
         "INNER_NUM": "10",
         "INNER_BASE": "10",
@@ -160,6 +162,50 @@ def test_messages_that_pose_as_inner_batches_are_refused(broker, topic, fields):
     batch_topic(broker, "B")
     answer = client.ask(RequestCode.SEND_MESSAGE_V2, send_fields(topic, **fields), encode_batch(messages_of(2)))
     assert answer.code == ResponseCode.MESSAGE_ILLEGAL
+
+
+@pytest.mark.parametrize(
+    ("own", "told"),
+    [
+        (b"DELAY\x013\x02", "a batch cannot be delayed"),
+        (b"a\x01b\x02TIMER_DELAY_SEC\x0130\x02", "a batch cannot be delayed"),
+        (b"TIMER_DELIVER_MS\x011760000900000\x02", "a batch cannot be delayed"),
+        (b"TRAN_MSG\x01true\x02", "a batch cannot be a transaction"),
+    ],
+)
+def test_a_message_of_a_batch_cannot_be_delayed_on_either_kind_of_topic(broker, own, told):
+    """As in records of their own: consumers would get it at once."""
+    client = with_topic(broker)
+    batch_topic(broker, "B")
+    messages = [*messages_of(3), BatchMessage(0, b"later", own)]
+    for topic in ("T", "B"):
+        answer = client.ask(RequestCode.SEND_BATCH_MESSAGE, send_fields(topic, m="true"), encode_batch(messages))
+        assert (answer.code, answer.remark[: len(told)]) == (ResponseCode.MESSAGE_ILLEGAL, told)
+
+
+def test_a_batch_may_mention_delays(broker):
+    client = batch_topic(broker)
+    texts = [b"DELAY\x013\x02", b"TIMER_DELAY_MS\x015\x02", b"TRAN_MSG\x01true\x02"]
+    messages = [BatchMessage(0, text, b"xDELAY\x013\x02n\x01DELAY\x010\x02TIMER_DELAY_MS\x02") for text in texts]
+    assert send_batch(client, messages).code == 0
+
+
+def test_a_batch_keeps_nothing_of_an_earlier_record(broker):
+    """A copied message may have a checksum, another cluster and another number of messages."""
+    client = batch_topic(broker)
+    copied = "__CRC32#\x010123456789\x02CLUSTER\x01other\x02INNER_NUM\x019\x02INNER_BASE\x017\x02MSG_REGION\x01r\x02"
+    send_batch(client, messages_of(2), i=f"{copied}TRACE_ON\x01false\x02{UNIQ}TAGS\x01A")
+    (record,) = records(pull(client))
+    assert props.decode(record.properties) == {
+        "UNIQ_KEY": UNIQ[9:-1],
+        "TAGS": "A",
+        "MSG_REGION": "DefaultRegion",
+        "TRACE_ON": "true",
+        "CLUSTER": "DefaultCluster",
+        "INNER_NUM": "2",
+        "INNER_BASE": "0",
+    }
+    assert all(record.properties.count(name) == 1 for name in (b"CLUSTER", b"INNER_NUM", b"INNER_BASE", b"TRACE_ON"))
 
 
 def test_a_batch_has_at_most_as_many_messages_as_an_entry_can_count(broker):

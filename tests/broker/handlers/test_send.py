@@ -176,6 +176,15 @@ def test_batches_of_a_topic_with_many_tags_are_marked_as_single_messages_are(bro
     assert [bool(each.sys_flag & MessageSysFlag.MULTI_TAGS) for each in found] == [True, True]
 
 
+def test_a_batch_to_dead_letters_is_a_batch_and_one_to_a_retry_topic_is_refused(broker):
+    """`SendMessageProcessor.sendBatchMessage`."""
+    body = encode_batch([BatchMessage(0, b"%d" % number, b"") for number in range(2)])
+    for topic, code in (("%DLQ%CG", 0), ("%RETRY%CG", ResponseCode.MESSAGE_ILLEGAL)):
+        client = with_topic(broker, topic)
+        answer = client.ask(RequestCode.SEND_BATCH_MESSAGE, send_fields(topic, m="true"), body)
+        assert (topic, answer.code) == (topic, code)
+
+
 def test_batch_is_decided_by_the_flag_not_the_code(broker):
     """The C++ client sends batches as 310 (SEND_MESSAGE_V2) with m=true."""
     client = with_topic(broker)

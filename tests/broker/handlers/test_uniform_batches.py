@@ -7,10 +7,11 @@ answers and all their files are the same.
 from __future__ import annotations
 
 import errno
+from collections.abc import Callable
 from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from unittest import mock
 
 import pytest
@@ -214,8 +215,13 @@ class Side:
         return {path: bytes(data) for path, data in self.script.disk.files.items() if not path.endswith(("abort", "lock"))}
 
 
-def compare(turns: list[list[Op]], *overrides: str, waits: tuple[tuple[str, int, str], ...] = ()) -> int:
-    """Send the same to both brokers, compare them, and return how many batches were uniform."""
+def compare(
+    turns: list[list[Any]], *overrides: str, waits: tuple[tuple[str, int, str], ...] = (), make: Callable[..., Any] = Side
+) -> int:
+    """Send the same to both brokers, compare them, and return how many batches were uniform.
+
+    `make` returns one of the two sides.
+    """
     taken = []
     found = batch_shape._uniform
 
@@ -226,7 +232,7 @@ def compare(turns: list[list[Op]], *overrides: str, waits: tuple[tuple[str, int,
 
     sides = []
     for is_general in (True, False):
-        side = Side(*overrides)
+        side = make(*overrides)
         with general_path() if is_general else mock.patch.object(batch_shape, "_uniform", noted):
             for wait in waits:
                 side.wait(*wait)

@@ -25,15 +25,18 @@ def test_every_code_is_explained():
 
 
 def remarks_of_nodes():
-    """Yield every remark that a node may send: literals, and f-strings without their values."""
+    """Yield every remark that a node may send: literals, constants of the module, and f-strings
+    without their values."""
     for folder in ("broker", "container", "nameserver", "runtime"):
         for path in sorted((ROOT / folder).rglob("*.py")):
-            for node in ast.walk(ast.parse(path.read_text())):
+            tree = ast.parse(path.read_text())
+            constants = {_name(node.targets[0]): node.value for node in tree.body if isinstance(node, ast.Assign)}
+            for node in ast.walk(tree):
                 if isinstance(node, ast.Call) and _name(node.func) in ANSWERS and not _is_log(node.func):
                     for argument in [*node.args, *(each.value for each in node.keywords if each.arg == "remark")]:
-                        text = _text(argument)
-                        if text is not None and sum(map(str.isalpha, text)) >= LETTERS_MIN:
-                            yield path.name, text
+                        for text in _texts(argument, constants):
+                            if sum(map(str.isalpha, text)) >= LETTERS_MIN:
+                                yield path.name, text
 
 
 def _name(func):
@@ -44,12 +47,16 @@ def _is_log(func):
     return isinstance(func, ast.Attribute) and _name(func.value) == "log"
 
 
-def _text(node):
+def _texts(node, constants):
+    if isinstance(node, ast.Name):
+        node = constants.get(node.id)
+    if isinstance(node, ast.IfExp):
+        return [text for part in (node.body, node.orelse) for text in _texts(part, constants)]
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
-        return node.value
+        return [node.value]
     if isinstance(node, ast.JoinedStr):
-        return "".join(part.value if isinstance(part, ast.Constant) else "7" for part in node.values)
-    return None
+        return ["".join(part.value if isinstance(part, ast.Constant) else "7" for part in node.values)]
+    return []
 
 
 def test_every_fixed_text_of_our_nodes_is_explained():

@@ -46,6 +46,15 @@ def test_the_replicas_of_all_options_count_for_the_memory(shell, monkeypatch):
         assert "nameservers = 99" in error
 
 
+@pytest.mark.parametrize("words", [("--container",), ("--layout", "replica"), ("--layout", "crosswise")])
+def test_groups_whose_masters_share_a_process_use_no_more_cores(shell, monkeypatch, words):
+    monkeypatch.setattr(machine, "this_machine", lambda: Machine(4, 1 << 40))
+    done = shell.run("cluster", "up", "--groups", "auto", *words, "--nameservers", "99", code=2)
+    shared = "1 group: one process has the masters of all groups, and a process uses one CPU core"
+    apart = "4 groups: 4 CPU cores, and a broker uses one"
+    assert done.stderr.splitlines()[0] == (apart if "crosswise" in words else shared)
+
+
 @pytest.mark.parametrize("word", ["many", "", "1.5", "AUTO"])
 def test_groups_must_be_a_number_or_auto(shell, word):
     assert f"--groups {word}: give a number or auto" in shell.error("cluster", "up", "--groups", word, code=2)

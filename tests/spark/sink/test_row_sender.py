@@ -1,11 +1,15 @@
 """The sink's lanes, batches, windows and retries, with a scripted producer."""
 
+from collections import deque
 from concurrent.futures import Future
 from dataclasses import replace
 
 import pytest
 
+from rmqkit.broker.handlers.messages import batch_shape
+from rmqkit.broker.handlers.messages.batch_shape import COUNT_MIN
 from rmqkit.client.message import Message, SendResult, SendStatus
+from rmqkit.client.producers.outgoing_message import Prepare
 from rmqkit.errors import InvalidMessage, NoRoute, PeerUnreachable, SendFailed
 from rmqkit.spark.options import parse
 from rmqkit.spark.sink import row_sender
@@ -13,12 +17,16 @@ from rmqkit.spark.sink.pace import SendPace
 from rmqkit.spark.sink.row_sender import (
     BATCH_BYTES,
     BATCH_MESSAGES,
+    Lane,
     RowSender,
     WorkerState,
     WriteFailed,
+    _Row,
 )
+from rmqkit.wire.batch import decode_batch
 from rmqkit.wire.codes import ResponseCode
 from rmqkit.wire.fastjson import MessageQueue
+from rmqkit.wire.uniqueids import UniqueIds
 
 QUEUES = [MessageQueue("T", broker, queue) for broker in ("broker-a", "broker-b") for queue in range(2)]
 SETTINGS = parse({"namesrv": "127.0.0.1:9876", "maxWaitForBroker": "500", "requestTimeout": "3000"}, "sink")
@@ -103,8 +111,24 @@ def test_rows_collected_during_a_request_are_sent_as_one_batch():
     producer.hold = False
     producer.release()
     work.finish()
-    assert [len(bodies) for _queue, bodies in producer.requests] == [1, BATCH_MESSAGES, BATCH_MESSAGES - 1]
+    assert [len(bodies) for _queue, bodies in producer.requests] == [1, 9, 90, BATCH_MESSAGES, 388, 24]
     assert len({queue for queue, _bodies in producer.requests}) == 1
+
+
+@pytest.mark.parametrize("lanes", [1, row_sender.LANES])
+def test_the_messages_of_a_batch_look_alike(lanes):
+    """The broker stores them as one uniform batch (`store/log/uniform_batch.py`)."""
+    prepare = Prepare(UniqueIds(bytes([127, 0, 0, 1]), 77, 5))
+    made = [Message("T", b"b" * 10, tags="A", properties={"DEDUP_KEY": f"run//3/{number}"}) for number in range(12_000)]
+    lane = Lane("T", None, deque(_Row(number, made[number], 30, False) for number in range(0, len(made), lanes)))
+    sizes = []
+    while lane.waiting:
+        rows = lane.take()
+        sizes.append(len(rows))
+        messages = decode_batch(prepare.batch([row.message for row in rows], 1_760_000_000_000).body)
+        assert len(rows) < COUNT_MIN or batch_shape.of_messages(messages) is not None
+    assert sum(sizes) == 12_000 // lanes
+    assert len([size for size in sizes if size < BATCH_MESSAGES]) <= 5
 
 
 def test_a_batch_has_a_size_and_takes_no_delayed_or_large_message():

@@ -105,6 +105,8 @@ class Known(NamedTuple):
     queue_offset: int
     body: bytes
     key: str
+    #: queue offsets that it takes: the messages of an inner batch
+    count: int = 1
 
 
 class Promise(NamedTuple):

@@ -20,6 +20,8 @@ from rmqkit.sim.folder import SimFolder
 from rmqkit.store.contract import EngineFactory, PutStatus, StoreWriteError
 from rmqkit.store.queues.batch_put import rows_of
 from rmqkit.testing.store_world import StoreWorld, put, run_of, store_config
+from rmqkit.wire.batch import BatchMessage, encode_batch
+from rmqkit.wire.codes import MessageSysFlag
 from tests.store.crash.check import CrashCheck, Flip, SlaveCheck, bytes_of, properties_of
 from tests.store.crash.images import Image, Platter, all_images
 from tests.store.crash.record import Known, Ledger, Operation, RecordingDisk
@@ -184,6 +186,17 @@ class MasterWork(_Work):
         for number, (body, key) in enumerate(made):
             at = result.phy_offsets[number], ends[number]
             self.ledger.log.append(Known(*at, topic, queue_id, result.queue_offset + number, body, key))
+
+    def put_inner_batch(self, topic: str, queue_id: int, sizes: Sequence[int]) -> None:
+        """Put a batch as one record, for a topic with `queue.type=BatchCQ`."""
+        body = encode_batch(BatchMessage(0, self._next(size)[0], b"") for size in sizes)
+        key, count = f"id{self.count:06d}", len(sizes)
+        properties = properties_of(key) + b"INNER_NUM\x01%d\x02" % count
+        bits = MessageSysFlag.INNER_BATCH | MessageSysFlag.NEED_UNWRAP
+        result = self.engine.append_inner_batch(put(topic, queue_id, body, properties=properties, sys_flag=bits), count)
+        assert result.status is PutStatus.PUT_OK, result
+        at = result.phy_offset, result.phy_offset_next
+        self.ledger.log.append(Known(*at, topic, queue_id, result.queue_offset, body, key, count))
 
     def put_run(self, sizes: Sequence[int]) -> None:
         """Put messages for two topics with two queues each, as a run."""

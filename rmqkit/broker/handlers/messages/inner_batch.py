@@ -1,14 +1,15 @@
 """Stores a batch for a BatchCQ topic as one record: its body is what the producer encoded.
 
 The record is an *inner batch*: its sysFlag has the bits INNER_BATCH and NEED_UNWRAP, and its
-properties are those of the request, plus CLUSTER, INNER_NUM and INNER_BASE (which the store adds).
-Consumers unwrap the body. The messages in it are not touched, so that their tags and keys are
-unknown to the broker: filters and the index see the properties of the batch.
+properties are those of the request, plus MSG_REGION, TRACE_ON, CLUSTER, INNER_NUM, and INNER_BASE
+(which the store adds). Consumers unwrap the body. The messages in it are not touched, so that their
+tags and keys are unknown to the broker: filters and the index see the properties of the batch.
 
 A batch without a unique id comes from a client that cannot unwrap (before 5.0). Its messages become
 records of their own, as on any topic.
 
-Source: `broker/.../SendMessageProcessor.java` (`sendBatchMessage`).
+Source: `broker/.../SendMessageProcessor.java` (`sendBatchMessage`),
+`AbstractSendMessageProcessor.java` (`buildMsgContext`).
 """
 
 from typing import TYPE_CHECKING
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
 #: limit of messages in an inner batch: queue entries have an i16 for it
 INNER_COUNT_MAX = 32_767
+#: properties of a sender that are the broker's, or wrong for the new record
+_REPLACED = (b"MSG_REGION", b"TRACE_ON", b"CLUSTER", b"INNER_NUM", b"__CRC32#")
 _BITS = MessageSysFlag.INNER_BATCH | MessageSysFlag.NEED_UNWRAP
 
 
@@ -42,8 +45,11 @@ def store(
             f"the batch has {count} messages, the limit for topics with queue.type=BatchCQ is {INNER_COUNT_MAX}",
         )
     properties = (args.properties or "").encode()
-    for name, value in (("CLUSTER", broker.config.identity.broker_cluster_name), ("INNER_NUM", str(count))):
-        properties = props.put(properties, name.encode(), value.encode())
+    for name in _REPLACED:
+        properties = props.remove(properties, name)
+    if properties[-1] != 2:
+        properties += b"\x02"
+    properties += broker.own_properties + b"INNER_NUM\x01%d\x02" % count
     put = Put(
         args.topic,
         queue_id,

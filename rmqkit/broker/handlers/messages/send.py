@@ -11,15 +11,16 @@ What is refused:
 - Half messages with a delay or a due time: the mark of the delay would overwrite the topic of the
   half. Upstream's clients remove or refuse it. Transaction bits without the property TRAN_MSG:
   upstream stores such a message and never delivers it.
-- Batches with a delay level or a due time. If single messages have one, upstream delivers these at
-  once; if the whole batch has one, it never delivers it. Upstream's clients refuse both.
+- Batches with a delay level or a due time, of either kind of topic. If single messages have one,
+  upstream delivers these at once; if the whole batch has one, it never delivers it. Upstream's
+  clients refuse delay levels.
 
 Source: `broker/.../processor/SendMessageProcessor.java`, `AbstractSendMessageProcessor.msgCheck`,
 `broker/.../util/HookUtils.java`.
 """
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
 
 from rmqkit.access.rules import PUB, on_topic
 from rmqkit.broker.handlers.admin.table_saves import handled_when_saved
@@ -46,7 +47,7 @@ from rmqkit.wire.batch import decode_batch, equal_sizes
 from rmqkit.wire.codes import MessageSysFlag, PermName, RequestCode, ResponseCode, Version
 from rmqkit.wire.javahash import tags_code_of
 from rmqkit.wire.schemas.send import SendMessageRequestV1, SendMessageRequestV2
-from rmqkit.wire.topic_names import DLQ_PREFIX, HALF_TOPIC, RETRY_PREFIX, SCHEDULE_TOPIC, SEND_FORBIDDEN
+from rmqkit.wire.topic_names import HALF_TOPIC, RETRY_PREFIX, SCHEDULE_TOPIC, SEND_FORBIDDEN
 
 if TYPE_CHECKING:
     from rmqkit.broker.view import BrokerView
@@ -66,6 +67,8 @@ _BATCH_HALF = "a batch cannot be a transaction (property TRAN_MSG): send half me
 _HALF_DELAYED = "a half message cannot be delayed (properties DELAY, TIMER_*)"
 _INNER_ALONE = "the bit INNER_BATCH of sysFlag is set by the broker, for batches to topics with queue.type=BatchCQ"
 _BITS_ALONE = "the transaction bits of sysFlag need the property TRAN_MSG=true"
+#: a batch without these texts has no message that is delayed or half
+_DELAYED = (b"DELAY\x01", b"TIMER_", b"TRAN_MSG\x01")
 #: stands for a half message in place of a delay; a due time is far below it
 HALF = -1
 #: bits of sysFlag that no single message may have
@@ -212,7 +215,7 @@ def _led(broker: "BrokerView", leading: bytes, rest: bytes) -> tuple[bytes, byte
 def _send_batch(broker: "BrokerView", call: Call[SendRequest], config: "TopicConfig", queue_id: int) -> Response:
     """Append a batch: one record per message, consecutive queue offsets, all or nothing."""
     args = call.args
-    if args.topic.startswith((RETRY_PREFIX, DLQ_PREFIX)):
+    if args.topic.startswith(RETRY_PREFIX):
         raise Refused(ResponseCode.MESSAGE_ILLEGAL, "batch request does not support retry group")
     if args.sys_flag & MessageSysFlag.TRANSACTION_MASK:
         raise Refused(ResponseCode.MESSAGE_ILLEGAL, _BATCH_HALF)
@@ -224,6 +227,7 @@ def _send_batch(broker: "BrokerView", call: Call[SendRequest], config: "TopicCon
     if config.topic_filter_type == "MULTI_TAG":
         sys_flag |= MessageSysFlag.MULTI_TAGS
     if is_inner:
+        _check_inner(broker, args, call.body, entries)
         return inner_batch.store(broker, call, queue_id, sys_flag=sys_flag, born_host=born_host, count=len(entries))
     if sys_flag & MessageSysFlag.INNER_BATCH:
         raise Refused(ResponseCode.MESSAGE_ILLEGAL, _INNER_ALONE)
@@ -301,13 +305,28 @@ def _batch_messages(
         properties = text[1:]
         if SPECIAL(text):
             properties, wait, level = _special(broker, args, properties)
-            if level:
-                raise Refused(ResponseCode.MESSAGE_ILLEGAL, _BATCH_HALF if level == HALF else _BATCH_DELAYED)
+            _check_undelayed(level)
             if not wait:
                 # Readers of a batched message see WAIT=false, as from Apache's broker.
                 properties += b"WAIT\x01false\x02"
         messages.append((flag, body, properties, tags_code_of(props.find(properties, b"TAGS"))))
     return messages
+
+
+def _check_inner(broker: "BrokerView", args: SendRequest, body: bytes, entries: Iterable[tuple[Any, ...]]) -> None:
+    """Raise Refused if a message of an inner batch is one that no batch may have.
+
+    The search costs less than a look at the properties of each message.
+    """
+    if any(text in body for text in _DELAYED):
+        for entry in entries:
+            if SPECIAL(b"\x02" + entry[2]):
+                _check_undelayed(_special(broker, args, entry[2])[2])
+
+
+def _check_undelayed(level: int) -> None:
+    if level:
+        raise Refused(ResponseCode.MESSAGE_ILLEGAL, _BATCH_HALF if level == HALF else _BATCH_DELAYED)
 
 
 def _check_bits(sys_flag: int, level: int) -> None:

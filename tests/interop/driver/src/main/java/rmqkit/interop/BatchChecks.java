@@ -34,9 +34,10 @@ import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.message.MessageQueue;
 
 /**
- * Topics with queue.type=BatchCQ: a batch is one record, which consumers unwrap.
+ * Batches, and topics with queue.type=BatchCQ: there a batch is one record, which consumers unwrap.
  *
- * <p>The facts are those of Apache's BatchSendIT. Its brokers return up to 1024 messages a pull, these return up to 32 and the
+ * <p>The facts are those of Apache's BatchSendIT, except testBatchSend_CompressionBody: client 5.5.0
+ * compresses no batches. Its brokers return up to 1024 messages a pull, these return up to 32 and the
  * rest of a batch.
  */
 @SuppressWarnings("deprecation")
@@ -47,6 +48,8 @@ final class BatchChecks {
     }
 
     static void register() {
+        Driver.add("batches", "batch_outer", BatchChecks::outer);
+        Driver.add("batches", "batch_view", BatchChecks::view);
         Driver.add("batches", "batch_inner", BatchChecks::inner);
         Driver.add("batches", "batch_inner_consumers", BatchChecks::consumers);
         Driver.add("batches", "batch_inner_retry", BatchChecks::retry);
@@ -56,7 +59,11 @@ final class BatchChecks {
     }
 
     private static void createBatchTopic(Scene scene, int queues) throws Exception {
-        scene.admin().createAndUpdateTopicConfig(scene.master(), withType(scene.topic, queues, "BatchCQ"));
+        createTopic(scene, queues, "BatchCQ");
+    }
+
+    private static void createTopic(Scene scene, int queues, String type) throws Exception {
+        scene.admin().createAndUpdateTopicConfig(scene.master(), withType(scene.topic, queues, type));
         await("route of " + scene.topic, () -> {
             try {
                 return !scene.admin().examineTopicRouteInfo(scene.topic).getQueueDatas().isEmpty();
@@ -80,6 +87,77 @@ final class BatchChecks {
             messages.add(new Message(scene.topic, utf8("m" + (first + i))));
         }
         return messages;
+    }
+
+    /** testBatchSend_SysOuterBatch: with queue.type=SimpleCQ each message is a record. */
+    private static Map<String, Object> outer(Scene scene) throws Exception {
+        createTopic(scene, 1, "SimpleCQ");
+        DefaultMQPullConsumer consumer = scene.pullConsumer();
+        MessageQueue queue = consumer.fetchSubscribeMessageQueues(scene.topic).iterator().next();
+        expectEquals(0L, consumer.minOffset(queue), "min of an empty queue");
+        expectEquals(0L, consumer.maxOffset(queue), "max of an empty queue");
+        DefaultMQProducer producer = scene.producer();
+        for (int i = 0; i < SIZE; i++) {
+            SendResult result = producer.send(batch(scene, i * SIZE), queue);
+            expectEquals(SendStatus.SEND_OK, result.getSendStatus(), "status");
+            expectEquals(queue.getQueueId(), result.getMessageQueue().getQueueId(), "queue");
+            expectEquals((long) i * SIZE, result.getQueueOffset(), "offset of a batch");
+            expectEquals(SIZE, result.getMsgId().split(",").length, "ids of a batch");
+            expectEquals(SIZE, result.getOffsetMsgId().split(",").length, "offset ids of a batch");
+        }
+        List<MessageExt> got = new ArrayList<>();
+        long next = 5;
+        while (next < SIZE * SIZE) {
+            PullResult result = consumer.pullBlockIfNotFound(queue, "*", next, SIZE * SIZE);
+            expectEquals(PullStatus.FOUND, result.getPullStatus(), "status of a pull");
+            expectEquals(0L, result.getMinOffset(), "min");
+            expectEquals((long) SIZE * SIZE, result.getMaxOffset(), "max");
+            got.addAll(result.getMsgFoundList());
+            next = result.getNextBeginOffset();
+        }
+        expectEquals(SIZE * SIZE - 5, got.size(), "messages from offset 5 on");
+        for (int i = 0; i < got.size(); i++) {
+            expectEquals((long) i + 5, got.get(i).getQueueOffset(), "offset");
+            expectEquals("m" + (i + 5), Scene.text(got.get(i).getBody()), "body");
+            expectEquals(scene.topic, got.get(i).getTopic(), "topic");
+            expectEquals(queue.getQueueId(), got.get(i).getQueueId(), "queue");
+        }
+        return detail("messages", got.size());
+    }
+
+    /** testBatchSend_ViewMessage: each message of a batch is found by both of its ids, and by its keys. */
+    private static Map<String, Object> view(Scene scene) throws Exception {
+        scene.createTopic(1);
+        List<Message> messages = new ArrayList<>();
+        for (int i = 0; i < 100; i++) {
+            messages.add(new Message(scene.topic, "TagA", String.format("key%03d all", i), utf8("m" + i)));
+        }
+        DefaultMQProducer producer = scene.producer();
+        SendResult result = producer.send(messages);
+        expectEquals(SendStatus.SEND_OK, result.getSendStatus(), "status");
+        String[] offsetIds = result.getOffsetMsgId().split(",");
+        String[] ids = result.getMsgId().split(",");
+        expectEquals(100, offsetIds.length, "offset ids");
+        expectEquals(100, ids.length, "ids");
+        await("the last message by its id", () -> {
+            try {
+                return producer.viewMessage(scene.topic, ids[99]) != null;
+            } catch (MQClientException e) {
+                return false;
+            }
+        });
+        for (int i = 0; i < 100; i++) {
+            expectEquals("m" + i, Scene.text(producer.viewMessage(scene.topic, offsetIds[i]).getBody()), "by offset id");
+            expectEquals("m" + i, Scene.text(producer.viewMessage(scene.topic, ids[i]).getBody()), "by id");
+        }
+        long end = System.currentTimeMillis() + 3_600_000;
+        for (int i = 0; i < 100; i += 33) {
+            List<MessageExt> found = producer.queryMessage(scene.topic, String.format("key%03d", i), 9, 0, end).getMessageList();
+            expectEquals(1, found.size(), "messages of a key");
+            expectEquals("m" + i, Scene.text(found.get(0).getBody()), "by key");
+        }
+        expectEquals(64, producer.queryMessage(scene.topic, "all", 64, 0, end).getMessageList().size(), "messages of the shared key");
+        return detail("views", 200);
     }
 
     private static Map<String, Object> inner(Scene scene) throws Exception {
