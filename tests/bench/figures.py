@@ -30,7 +30,7 @@ _METHOD = """A ratio is rmqkit's figure divided by Apache's. For ms, MB, s and C
 bold misses its goal.
 
 {missed}
-The reasons are [below](#rows-below-their-goal-and-what-would-change-them).
+[What limits the slower rows](#what-limits-the-slower-rows) has the reasons.
 
 *First minute* is a broker that has been under load for {first_load_s:g} s when its first row begins. *Warm* is the
 same broker after {warm_after_s:g} s of load or more: by then Java has compiled what it runs.
