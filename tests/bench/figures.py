@@ -33,7 +33,7 @@ bold misses its goal.
 [What limits the slower rows](#what-limits-the-slower-rows) has the reasons.
 
 *First minute* is a broker that has been under load for {first_load_s:g} s when its first row begins. *Warm* is the
-same broker after {warm_after_s:g} s of load or more: by then Java has compiled what it runs.
+same broker after {warm_after_s:g} s of load or more. Java has compiled its hot code by then.
 
 *CPU* is user and system time in µs per message of the measured window (rmqkit / Apache). The
 broker's column has the broker process, the client's column the Java client. CPU per message tells

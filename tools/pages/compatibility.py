@@ -60,17 +60,9 @@ DIFFERENCES = (
     ("send: transaction bits without `TRAN_MSG`", "stored, never delivered", "MESSAGE_ILLEGAL (13)"),
     ("send: property `WAIT`", "stored", "obeyed, stored only in a batch, and there only if false"),
     ("batch: a message has DELAY, TIMER_* or TRAN_MSG", "stored, delivered at once", "MESSAGE_ILLEGAL (13)"),
-    (
-        "batch: a message has INNER_NUM, and the topic is no BatchCQ topic",
-        "stored",
-        "MESSAGE_ILLEGAL (13)",
-    ),
+    ("batch: a message has INNER_NUM, and the topic is no BatchCQ topic", "stored", "MESSAGE_ILLEGAL (13)"),
     ("batch: a message has CLUSTER, MSG_REGION, TRACE_ON, POP_CK or `__CRC32#`", "stored", "stored without them"),
-    (
-        "batch to a BatchCQ topic: transaction bits",
-        "success, never delivered",
-        "MESSAGE_ILLEGAL (13)",
-    ),
+    ("batch to a BatchCQ topic: transaction bits", "success, never delivered", "MESSAGE_ILLEGAL (13)"),
     ("batch: the body is torn", "SYSTEM_ERROR (1)", "MESSAGE_ILLEGAL (13)"),
     (
         "send to `rmq_sys_wheel_timer`, the topic of the timers",

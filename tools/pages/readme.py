@@ -91,14 +91,12 @@ def tables() -> dict[str, str]:
 
 
 def _line(line: Line) -> str:
-    ours, theirs = (
-        [statistics.median(pair[side][cell.value] for pair in cell.pairs()) for cell in line.cells]
-        for side in (OURS, APACHE)
-    )
-    ratios = [statistics.median(figures.ratios(cell.pairs(), cell.value)) for cell in line.cells]
+    found = [(cell.pairs(), cell.value) for cell in line.cells]
+    sides = [[statistics.median(pair[side][value] for pair in pairs) for pairs, value in found] for side in (OURS, APACHE)]
+    ratios = [statistics.median(figures.ratios(pairs, value)) for pairs, value in found]
     cells = [
         line.title,
-        *(" / ".join(figures.number(value, line.digits) for value in values) for values in (ours, theirs)),
+        *(" / ".join(figures.number(value, line.digits) for value in values) for values in sides),
         " / ".join(ratio_text(ratio, less=line.less) for ratio in ratios),
     ]
     return f"| {' | '.join(cells)} |"
