@@ -3,6 +3,7 @@
 import pytest
 
 from rmqkit.broker.special.pop import acting_pops
+from rmqkit.broker.special.pop.revive import PopRevive
 from rmqkit.runtime.calls import CallFailed
 from rmqkit.store.contract import PutStatus
 from rmqkit.wire.codes import RequestCode, ResponseCode
@@ -120,6 +121,20 @@ def test_the_acting_master_serves_pops_and_hands_them_over(lab):
     assert lab.everything(A0) == [b"m1", b"m4"], "once each, after their invisible times"
     assert lab.retried(B0) == []
     assert len(lab.duty(A0).unlogged) == len(lab.duty(A1).unlogged) == 0
+
+
+def test_an_answer_from_before_the_takeover_takes_nothing_from_the_acting_master(lab):
+    lab.send(3)
+    lab.world.run_for(1_000)
+    before = lab.duty(A0).snapshot()
+    lab.take_over()
+    found = lab.popped(A1)
+    lab.world.call(A1, lambda broker: broker.special.find(PopRevive).merge(before))
+    lab.ack(A1, found[0])
+    lab.world.call(A1, lambda broker: broker.special.find(PopRevive).merge(before))
+    lab.come_back()
+    assert lab.popped(A0) == [], "what is hidden at the acting master stays hidden"
+    assert lab.everything(A0) == [b"m1", b"m2"]
 
 
 @pytest.mark.long

@@ -17,8 +17,9 @@ checkpoint may be both in its log and here:
   done (`_finished`), and the next return finds the record and marks it.
 
 Marks stay here until all records
-before them are finished. Each period of acting has a number, its era. A slave forgets its state
-when the master's progress names the era; without that, `KEEP_MS` after it has stopped to act.
+before them are finished. Each period of acting has a number, its era. A slave that has stopped to
+act forgets its state when the master's progress names the era; without that, `KEEP_MS` later. While
+it acts, it ignores the master's progress: it may get an answer that was sent before the takeover.
 
 Losing the state loses no message: the committed offset of a queue stays before the first message
 that was popped here and is not acked (`PopOffsets`). It only costs redeliveries.
@@ -93,6 +94,7 @@ class ActingPops:
         self._eras: list[int] = []
         #: called once a checkpoint has no open message, by key
         self._ends: dict[Key, Callable[[], None]] = {}
+        self._is_acting = False
         #: when this broker acted last, or loaded its state (monotonic ms); -1: never in this life
         self._acted_ms = -1
         self._is_dirty = False
@@ -140,10 +142,13 @@ class ActingPops:
 
     def begin(self, wall_ms: int) -> None:
         """Begin an era."""
+        self._is_acting = True
         self._eras = [*self._eras[1 - ERAS_MAX :], wall_ms]
         self._is_dirty = True
 
     def end(self) -> None:
+        """End the era that `begin` has begun."""
+        self._is_acting = False
         self._acted_ms = self._clock.mono_ms
 
     def add(self, pending: Pending, ended: Callable[[], None]) -> None:
@@ -233,11 +238,11 @@ class ActingPops:
     def follow(self, told: PopProgress) -> bool:
         """Replace the state by the master's, at a slave. Return whether it has changed.
 
-        It is kept while the master has not taken it and still may.
+        It is kept while this broker acts, and while the master has not taken it and still may.
         """
         is_taken = not self._eras or self._eras[-1] in told.eras
         is_old = self._acted_ms < 0 or self._clock.mono_ms - self._acted_ms > KEEP_MS
-        if not is_taken and not is_old:
+        if self._is_acting or (not is_taken and not is_old):
             return False
         before = self.fill(PopProgress())
         self._clear()
