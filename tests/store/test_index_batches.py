@@ -68,7 +68,7 @@ def test_batches_give_the_file_that_entries_one_by_one_give(batches, blocks):
             pass
     slots, entries = written_one_by_one(rows)
     assert [file.entry(number) for number in range(1, file.count)] == entries
-    table = np.concatenate([np.frombuffer(file.block(number), ">i4") for number in range(file.block_count)])
+    table = np.frombuffer(file.blocks(0, file.block_count), ">i4")
     assert {int(slot): int(table[slot]) for slot in np.flatnonzero(table)} == slots
     assert file.used_slots == len(slots)
     # A repair computes the same table, and finds an entry whose link is wrong.
@@ -88,7 +88,7 @@ def test_a_slot_that_points_beyond_the_entries_counts_as_empty():
     """A crash after the slots of a batch, and before its entries, leaves such slots."""
     files = IndexFiles(ScriptDisk(), "index", slot_count=SLOT_COUNT, count_max=10_000)
     file = files.open_last(NOW_MS)
-    file.write_block(0, np.array([0, 2, 1], ">i4").tobytes() + bytes(4 * 4093))
+    file.write_blocks(0, np.array([0, 2, 1], ">i4").tobytes() + bytes(4 * 4093))
     files.add(Entries(np.array([1, 1]), np.array([0, 100]), np.full(2, NOW_MS)))
     while files.apply_some(BLOCKS_PER_STEP):
         pass

@@ -26,6 +26,9 @@ another `BACK_MS`, because nobody asks it yet.) Otherwise the successor must kno
 predecessor held a second before the end of the last interval of at least `TOGETHER_MS` in which
 neither of them was broken.
 
+A member that was isolated may resume at its old offset and commit that, as with Apache's brokers.
+If the driver saw the predecessor accept such a commit (`by_member`), the lower offset counts.
+
 After a power cut or a lost disk the messages may be gone too, and other messages may have their
 offsets. Then rollbacks are only counted.
 """
@@ -121,6 +124,14 @@ class OffsetPolls:
         number = bisect_right(self._times.get(place, ()), at_ms)
         return self._rows[place][number - 1].offset if number else -1
 
+    def least(self, node: str, kept: Kept, at_ms: int, end_ms: int) -> int:
+        """Return what `at` returns, or less if a member set the offset back until `end_ms`."""
+        place = (node, *kept)
+        times = self._times.get(place, ())
+        later = self._rows.get(place, [])[bisect_right(times, at_ms) : bisect_right(times, end_ms)]
+        lowered = [row.offset for row in later if row.extra.get("by_member")]
+        return min([self.at(node, kept, at_ms), *lowered])
+
     def soon(self, node: str, kept: Kept, at_ms: int) -> int | None:
         """Return the offset that the node held at `at_ms`, by the polls before and after it.
 
@@ -168,7 +179,7 @@ class ProgressForward:
                 if begins is None:
                     continue
                 facts += 1
-                least = polls.at(change.before.node, kept, sure_ms)
+                least = polls.least(change.before.node, kept, sure_ms, change.before.end_ms)
                 last = polls.at(change.before.node, kept, change.before.end_ms)
                 sure[change][kept] = least
                 counts[f"given back at {change.what}"] += max(0, last - begins)

@@ -92,13 +92,16 @@ class EntryBatch:
         first, last = bounds[0], bounds[-1]
         part = SlotOrder(self._order.slots[first:last], self._order.positions[first:last])
         numbers = part.slots[np.array(bounds[:-1]) - first] // SLOTS_PER_BLOCK
-        table = np.frombuffer(bytearray().join([file.block(number) for number in numbers.tolist()]), SLOT_TYPE)
+        runs = [(int(run[0]), len(run)) for run in np.split(numbers, np.flatnonzero(np.diff(numbers) > 1) + 1)]
+        content = bytearray().join([file.blocks(*run) for run in runs])
         # Only the last block of a file is smaller than the others, and it comes last here too.
         begins = np.repeat(np.arange(len(numbers)) - numbers, np.diff(bounds)) * SLOTS_PER_BLOCK
-        used = chain(SlotOrder(part.slots + begins, part.positions), file.count, table, self._previous)
-        content = table.tobytes()
-        for at, number in enumerate(numbers.tolist()):
-            file.write_block(number, content[at * BLOCK_SIZE : (at + 1) * BLOCK_SIZE])
+        slots = SlotOrder(part.slots + begins, part.positions)
+        used = chain(slots, file.count, np.frombuffer(content, SLOT_TYPE), self._previous)
+        left = memoryview(content)
+        for number, count in runs:
+            file.write_blocks(number, left[: count * BLOCK_SIZE])
+            left = left[count * BLOCK_SIZE :]
         self.used_slots += used
         self._blocks_done += len(numbers)
         return last < self.size

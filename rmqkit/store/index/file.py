@@ -20,6 +20,7 @@ import errno
 from collections.abc import Iterator
 from struct import Struct
 
+from rmqkit.runtime.connection import Buffer
 from rmqkit.runtime.ports import Disk
 
 HEADER = Struct(">4q2i")
@@ -96,12 +97,13 @@ class IndexFile:
 
     # --- slots ------------------------------------------------------------------------------------
 
-    def block(self, number: int) -> bytes:
-        size = min(BLOCK_SIZE, self.slot_count * SLOT_SIZE - number * BLOCK_SIZE)
-        return self.disk.read(self.path, HEADER.size + number * BLOCK_SIZE, size)
+    def blocks(self, first: int, count: int) -> Buffer:
+        """Return the bytes of neighbouring blocks. Only the last block of the table is smaller."""
+        begin, end = first * BLOCK_SIZE, min((first + count) * BLOCK_SIZE, self.slot_count * SLOT_SIZE)
+        return self.disk.view(self.path, HEADER.size + begin, end - begin)
 
-    def write_block(self, number: int, content: bytes) -> None:
-        self.disk.write(self.path, HEADER.size + number * BLOCK_SIZE, [content])
+    def write_blocks(self, first: int, content: Buffer) -> None:
+        self.disk.write(self.path, HEADER.size + first * BLOCK_SIZE, [content])
 
     @property
     def block_count(self) -> int:

@@ -7,7 +7,8 @@
 - Only then do the counts change, so lookups see whole batches.
 
 A slot table has 20 MB, and a batch touches scattered parts of it. Reading and writing blocks of 16
-KiB makes this affordable without holding the table in memory.
+KiB makes this affordable without holding the table in memory. A large batch touches nearly all
+blocks: neighbouring ones are read and written with one call.
 
 A header is written only after the entries and slots that it covers are synced, and after the header
 of the previous file (`sync_due`). So after a crash every header is true. Slots that point beyond
@@ -290,8 +291,8 @@ class Repair:
         if self._number < file.count:
             return self._read_entries()
         content = self._newest[self._block * SLOTS_PER_BLOCK : (self._block + 1) * SLOTS_PER_BLOCK].tobytes()
-        if content and file.block(self._block) != content:
-            file.write_block(self._block, content)
+        if content and file.blocks(self._block, 1) != content:
+            file.write_blocks(self._block, content)
         self._block += 1
         if self._block < file.block_count:
             return None

@@ -312,6 +312,14 @@ def test_less_than_was_held_a_second_before_is_told():
     assert "return: " in told[0]
 
 
+def test_an_offset_that_a_member_set_back_counts_at_the_return():
+    """Seed 1361: a member that had been isolated committed where it had stopped."""
+    kept("progress-forward", progress(at_return=2).committed(2, 1_500, node=SLAVE, by_member=True))
+    told = wrong("progress-forward", progress(at_return=1).committed(2, 1_500, node=SLAVE, by_member=True))
+    assert "broker-a-1 held 2" in told[0]
+    wrong("progress-forward", progress(at_return=2).committed(2, 1_500, node=SLAVE, by_member=False))
+
+
 def test_an_acting_master_without_a_groups_offsets_has_lost_them():
     hand = Hand().fault().takeover().committed(3, -200).committed(3, 900).committed(3, QUIET_MS, boot="2")
     assert "with offset -1 of group g" in wrong("progress-forward", hand)[0]
