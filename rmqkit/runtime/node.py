@@ -6,7 +6,7 @@ One **turn** is the same in the shell and in the simulator:
               -> outbox flushed
 
 - `done` delivers completions of the disk; the default calls the completion that was passed in.
-- `received` gets at most 64 KiB of one connection per turn.
+- `received` gets at most 256 KiB of one connection per turn.
 - `settle` ends the turn. It writes all appends of the turn in one write, extends the queues, and
   finishes the calls that depend on that write. No message may be acknowledged as stored before.
 - `due_ms` tells the driver when the next turn is needed if nothing else happens.

@@ -5,8 +5,8 @@ A turn runs these steps, in the order of the node contract:
     wait for events or the next due time
     set the clock
     run functions posted by other threads, deliver completions of the disks
-    deliver `closed` and `drained` calls of the last flush, then socket events (one read of at most
-        64 KiB each), then driver timers
+    deliver `closed` and `drained` calls of the last flush, then socket events (one read
+        each), then driver timers
     for each node: run what is due, settle, flush the outbox
 
 The clock is constant within a turn, unless a step takes `STALL_NS` or more. The process may have
@@ -123,6 +123,8 @@ class Loop:
         self.tls: dict[Node, NodeTls] = {}
         #: bytes pending in all connections, because their peers read more slowly than they request
         self.unsent_bytes = 0
+        #: the number of descriptors with events in this turn, at least 1
+        self.ready_count = 1
         #: items that are not connections
         self._fixed_count = 1
         #: nodes that may fail to start: the function is called with the error, and `run` continues
@@ -315,6 +317,7 @@ class Loop:
         if self._node_calls:
             self._run_node_calls()
         items = self.items
+        self.ready_count = len(events) or 1
         item: Item | None = None
         try:
             for fd, mask in events:

@@ -5,6 +5,8 @@ side. With TLS a `TlsStream` (`tls_stream.py`) stands in for the `Stream`. Each 
 loop, found by its descriptor. `ready(mask)` handles its events, and `scan(now_ms)` is the idle
 check.
 
+- A stream reads once per turn: `READ_SIZE` bytes, or more if a backlog waits. Larger reads make
+  fewer turns, whose fixed part the messages share.
 - A stream writes at the end of the turn. It asks for write events only while bytes are `pending`.
   The connection's own list is always empty between turns, so data that a node sends later marks
   the connection dirty again and is counted.
@@ -38,7 +40,11 @@ if TYPE_CHECKING:
     from rmqkit.shell.loop import Loop
     from rmqkit.tls.node_tls import NodeTls
 
-READ_SIZE_MAX = 65_536
+#: bytes of one read
+READ_SIZE = 65_536
+#: bytes of one read while the peer sends faster than the node reads; the connections of a turn
+#: share it
+READ_SIZE_MAX = 262_144
 #: bytes up to which joining buffers is cheaper than a vectored call
 JOIN_SIZE_MAX = 16_384
 #: bytes; smaller buffers of a vectored call are joined with their neighbours
@@ -59,6 +65,7 @@ class Stream:
         "active_ms",
         "conn",
         "fd",
+        "has_backlog",
         "interest",
         "loop",
         "node",
@@ -78,6 +85,8 @@ class Stream:
         #: True from the high-water mark of pending bytes until the low-water mark is reached
         self.paused = False
         self.interest = READ
+        #: whether the last read was full; not if its answers are larger than the requests
+        self.has_backlog = False
         self.active_ms = loop.clock.mono_ms
         #: bytes of `pending` that `Loop.unsent_bytes` includes
         self.unsent = 0
@@ -102,7 +111,7 @@ class Stream:
                     return
             else:
                 try:
-                    data = self._recv(READ_SIZE_MAX)
+                    data = self._recv(self._read_size() if self.has_backlog else READ_SIZE)
                 except (BlockingIOError, InterruptedError):
                     pass
                 except OSError as error:
@@ -114,6 +123,7 @@ class Stream:
                         return
                     self.active_ms = self.loop.clock.mono_ms
                     self.node.received(self.conn, data)
+                    self.has_backlog = len(data) >= READ_SIZE and self.conn.out_size <= len(data)
         if mask & WRITE and self.pending:
             self._write(self.pending)
 
@@ -188,6 +198,9 @@ class Stream:
             self._write(self.pending)
 
     # --- inside -----------------------------------------------------------------------------------
+
+    def _read_size(self) -> int:
+        return max(READ_SIZE, READ_SIZE_MAX // self.loop.ready_count)
 
     def _write(self, out: list[Buffer]) -> None:
         """Make one send call. `out` is the connection's list or `pending`.
@@ -305,7 +318,7 @@ class LingeringSocket:
 
     def ready(self, mask: int) -> None:
         try:
-            if self.sock.recv(READ_SIZE_MAX):
+            if self.sock.recv(READ_SIZE):
                 return
         except (BlockingIOError, InterruptedError):
             return

@@ -13,7 +13,7 @@ from rmqkit.runtime.connection import Address, Connection
 from rmqkit.runtime.node import BaseNode
 from rmqkit.runtime.ports import Completion, Ports
 
-READ_SIZE_MAX = 65_536
+READ_SIZE_MAX = 262_144
 #: phases of a turn, in order
 _DONE, _NETWORK, _DUES = range(3)
 

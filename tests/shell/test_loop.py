@@ -200,6 +200,42 @@ def test_a_closed_connection_lingers_for_a_moment_only(lab: LoopLab):
         lab.run_until(lambda: lab.loop.stream_count == 0)
 
 
+class Larger(Toy):
+    """Answers with more than it has received."""
+
+    def on_received(self, conn: Connection, data: bytes) -> None:
+        self.outbox.send(conn, data + b"!")
+
+
+@pytest.mark.parametrize(
+    ("make", "count", "sizes"),
+    [
+        (Toy, 1, [1_000, 4_000, 4_000, 500]),
+        (Echo, 1, [1_000, 4_000, 4_000, 500]),
+        (Toy, 2, [1_000, 2_000, 2_000, 2_000, 2_000, 500]),
+        (Larger, 1, [1_000] * 9 + [500]),
+    ],
+)
+def test_a_backlog_is_read_in_larger_pieces(
+    lab: LoopLab, monkeypatch: pytest.MonkeyPatch, make: type[Toy], count: int, sizes: list[int]
+):
+    """The connections of a turn share the size. Not if answers are larger than requests."""
+    monkeypatch.setattr(streams, "READ_SIZE", 1_000)
+    monkeypatch.setattr(streams, "READ_SIZE_MAX", 4_000)
+    node = lab.host(make)
+    port = lab.loop.listen(node, "toy", "127.0.0.1", 0)
+    peers = [connect(port) for _ in range(count)]
+    lab.run_until(lambda: len(node.opens) == count)
+    for peer in peers:
+        peer.sendall(pattern(9_500))
+    while any(len(conn.driver.sock.recv(10_000, socket.MSG_PEEK)) < 9_500 for conn in node.opens):
+        time.sleep(0.001)
+    lab.run_until(lambda: all(len(node.got(conn)) == 9_500 for conn in node.opens))
+    assert node.chunk_sizes == [size for size in sizes for _ in peers]
+    for peer in peers:
+        peer.close()
+
+
 def test_a_slow_reader_gets_everything_in_order(lab: LoopLab):
     node = lab.host(Toy)
     port = lab.loop.listen(node, "toy", "127.0.0.1", 0)
