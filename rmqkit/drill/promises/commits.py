@@ -8,7 +8,9 @@ from each other. Two cases may lower it:
   Time in which the node was broken does not count, because a broken node writes nothing.
 - A node that lost its disk starts from zero (`disk` in the row counts the lost disks).
 
-At the end, once nothing changes any more, all replicas must hold the same offsets.
+At the end, once nothing changes any more, all replicas must hold the same offsets. A slave that
+may be ahead of its master (`allowed_ahead`) has messages that the master has lost, so it may hold
+a higher offset.
 
 Each poll has the run of the node to which it belongs (`boot`). A group member that was isolated and
 resumes at its old offset may overwrite what another member has committed meanwhile, as with
@@ -22,6 +24,7 @@ from itertools import pairwise
 from rmqkit.drill.history import LOAD_ENDS, OK, History, HistoryRow
 from rmqkit.drill.plan import Plan
 from rmqkit.drill.promises.contract import Broken, Finding, judged
+from rmqkit.drill.promises.facts import allowed_ahead
 from rmqkit.drill.promises.heads import broken_times
 
 FLUSH_CONSUMER_OFFSET_MS = 5000
@@ -53,7 +56,7 @@ class CommitsForward:
             rolled_back += back
             broken += wrong
         end_ms = history.event_ms(LOAD_ENDS)
-        broken += _disagreeing(held, end_ms) if end_ms is not None else []
+        broken += _disagreeing(held, end_ms, allowed_ahead(history, plan)) if end_ms is not None else []
         facts = sum(map(len, held.values()))
         counts = {"looks": facts, "queues": len({place[2:] for place in held}), "given back by a restart": rolled_back}
         return judged(facts, broken, counts, lacking="" if facts else "no broker reported an offset of the groups")
@@ -94,15 +97,19 @@ def _steps(looks: Sequence[HistoryRow], saved_ms: int, broken_at: Sequence[tuple
     return given_back, broken
 
 
-def _disagreeing(held: Mapping[Held, Sequence[HistoryRow]], end_ms: int) -> list[Broken]:
-    """Return a violation for each queue on which replicas hold different offsets in the end."""
+def _disagreeing(held: Mapping[Held, Sequence[HistoryRow]], end_ms: int, ahead: Sequence[str]) -> list[Broken]:
+    """Return a violation for each queue on which replicas hold different offsets in the end.
+
+    The slaves in `ahead` may hold more than the others.
+    """
     last: dict[tuple[str, str, int], list[HistoryRow]] = {}
     for (_node, _disk, group, broker, queue), looks in held.items():
         if looks[-1].complete_ms >= end_ms and looks[-1].extra.get("final"):
             last.setdefault((group, broker, queue), []).append(looks[-1])
     broken = []
     for (group, broker, queue), rows in sorted(last.items()):
-        if len({row.offset for row in rows}) > 1:
+        least = min(row.offset for row in rows)
+        if any(row.offset > least and row.client not in ahead for row in rows):
             told = ", ".join(f"{row.client} {row.offset}" for row in rows)
             broken.append(Broken("", f"group {group}, {broker} queue {queue}: the replicas hold different offsets: {told}"))
     return broken

@@ -247,6 +247,18 @@ def test_replicas_that_hold_different_offsets_in_the_end_are_found():
     assert f"{MASTER} 6, {SLAVE} 4" in found.broken[0].what
 
 
+def test_a_slave_that_is_ahead_may_hold_a_higher_offset_in_the_end():
+    """Seed 1232: its master has lost the message behind that offset."""
+
+    def ends(node):
+        hand = whole().fault().in_sync(QUIET_MS, None, node=SLAVE, state="ahead", final=True)
+        return hand.committed(6, QUIET_MS + 1, node=node, final=True)
+
+    assert check("commits-forward", ends(SLAVE)).judgement is BROKEN, "a killed master has lost nothing"
+    assert check("commits-forward", ends(SLAVE), in_mode("quorum+pool")).judgement is VALID
+    assert check("commits-forward", ends(MASTER), in_mode("quorum+pool")).judgement is BROKEN
+
+
 # --- logs
 
 
