@@ -9,6 +9,10 @@ A new master's tables get the epoch as their state version. So they are newer th
 name servers believe the registration of the newer master. A topic that the log has messages of, and
 the table does not know, is created: its creation had not been copied when the old master died.
 Otherwise the old master would delete it, with its messages, when it copies the newer table.
+
+A master that becomes a slave forgets the queue locks that it has granted: from now on another
+broker grants them. If it were elected again with the old ones, it would refuse the members that
+have locked the queues meanwhile.
 """
 
 from collections.abc import Callable, Mapping
@@ -107,6 +111,8 @@ class RoleSwitch:
         self._take(BrokerRole.SLAVE, broker_id)
         if was_master:
             self._replication.stop_leading(why)
+            if self._tables.leases is not None:
+                self._tables.leases.adopt((), self._context.clock.mono_ms)
         self._replication.follow_master(master)
         self._roles.assign(Role.SLAVE, Online.ONLINE, why)
         self._registration.hurry()

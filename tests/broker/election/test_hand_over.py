@@ -3,6 +3,7 @@
 import pytest
 
 from rmqkit.wire.codes import RequestCode, ResponseCode
+from rmqkit.wire.fastjson import MessageQueue
 from rmqkit.wire.msgid import RecallHandle
 from rmqkit.wire.schemas.offsets import QueryConsumerOffsetRequest, UpdateConsumerOffsetRequest
 from rmqkit.wire.schemas.pull import PullMessageRequest
@@ -191,3 +192,29 @@ def test_a_clean_stop_hands_over_at_once():
     group.world.stop(old)
     group.until(lambda: new in [each for each in group.hosts if group.world.is_alive(each)] and new in group.master_names())
     assert group.world.now_ms - began_ms < 1000
+
+
+def test_a_master_that_is_elected_again_has_forgotten_its_locks():
+    """Until they had run out, no member of the group could have consumed in order (seed 1734)."""
+    group = ElectedGroup()
+    first = group.settled()
+    second = group.other(first)
+    queue = MessageQueue("T", "broker-a", 0)
+
+    def lock(name: str, client_id: str) -> list[MessageQueue] | None:
+        broker = group.node(name)
+        return broker.view.leases.lock("CG", client_id, [queue], broker.clock.mono_ms)
+
+    def elect(name: str) -> None:
+        address = str(group.node(name).context.address)
+        number = next(each for each, known in group.data.addresses.items() if known == address)
+        group.until(lambda: sorted(group.data.in_sync) == [1, 2])
+        group.world.call("ctl", lambda controller: controller.elect(number))
+        group.until(lambda: group.master_names() == [name])
+
+    assert lock(first, "one") == [queue]
+    assert lock(first, "two") == []
+    elect(second)
+    assert lock(second, "two") == [queue]
+    elect(first)
+    assert lock(first, "two") == [queue]
