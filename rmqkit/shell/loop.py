@@ -5,8 +5,8 @@ A turn runs these steps, in the order of the node contract:
     wait for events or the next due time
     set the clock
     run functions posted by other threads, deliver completions of the disks
-    deliver `closed` and `drained` calls of the last flush, then socket events (one read
-        each), then driver timers
+    deliver `closed` and `drained` calls of the last flush, then socket events (one read each),
+        then driver timers
     for each node: run what is due, settle, flush the outbox
 
 The clock is constant within a turn, unless a step takes `STALL_NS` or more. The process may have
