@@ -6,7 +6,7 @@ net              listeners, dials, and the links between nodes
 ends             the two ends of one TCP connection
 tls_ends         the same with TLS
 disk             the disk port in virtual time
-folder           a node's files: what is written, and which of it would survive a power cut
+folder           a node's files: their content, and the part that survives a power cut
 cluster          name servers, brokers and clients in one world, with two workloads
 elected_cluster  a cluster whose controllers elect the master
 users            the users of a cluster with access control

@@ -92,7 +92,7 @@ class EntryBatch:
         first, last = bounds[0], bounds[-1]
         part = SlotOrder(self._order.slots[first:last], self._order.positions[first:last])
         numbers = part.slots[np.array(bounds[:-1]) - first] // SLOTS_PER_BLOCK
-        runs = [(int(run[0]), len(run)) for run in np.split(numbers, np.flatnonzero(np.diff(numbers) > 1) + 1)]
+        runs = _runs(numbers)
         content = bytearray().join([file.blocks(*run) for run in runs])
         # Only the last block of a file is smaller than the others, and it comes last here too.
         begins = np.repeat(np.arange(len(numbers)) - numbers, np.diff(bounds)) * SLOTS_PER_BLOCK
@@ -144,6 +144,13 @@ def chain(order: SlotOrder, first: int, table: NDArray[np.int32], previous: Numb
     previous[positions[1:][is_same]] = positions[:-1][is_same] + first
     table[slots[is_newest]] = positions[is_newest] + first
     return len(before) - int(np.count_nonzero(is_valid))
+
+
+def _runs(numbers: Numbers) -> list[tuple[int, int]]:
+    """Return the first number and the length of each run of neighbouring numbers."""
+    heads = np.flatnonzero(np.diff(numbers, prepend=-2) > 1)
+    sizes = np.diff(heads, append=len(numbers))
+    return list(zip(numbers[heads].tolist(), sizes.tolist(), strict=True))
 
 
 def _seconds(begin_ms: int, times_ms: Numbers) -> Numbers:

@@ -116,7 +116,7 @@ def test_the_acting_master_serves_pops_and_hands_them_over(lab):
     lab.ack(A1, third[0])
     assert lab.cluster.broker(A1).offsets.query("CG", "T", 0) == 1, "before the first message without an ack"
     lab.come_back()
-    assert bodies(lab.popped(A0)) == [b"m4"], "what is hidden at the acting master stays hidden"
+    assert bodies(lab.popped(A0)) == [b"m4"], "messages that were popped at the acting master are hidden"
     lab.ack(A0, first[0])
     assert lab.everything(A0) == [b"m1", b"m4"], "once each, after their invisible times"
     assert lab.retried(B0) == []
@@ -133,7 +133,7 @@ def test_an_answer_from_before_the_takeover_takes_nothing_from_the_acting_master
     lab.ack(A1, found[0])
     lab.world.call(A1, lambda broker: broker.special.find(PopRevive).merge(before))
     lab.come_back()
-    assert lab.popped(A0) == [], "what is hidden at the acting master stays hidden"
+    assert lab.popped(A0) == [], "messages that were popped at the acting master are hidden"
     assert lab.everything(A0) == [b"m1", b"m2"]
 
 

@@ -94,7 +94,6 @@ class ActingPops:
         self._eras: list[int] = []
         #: called once a checkpoint has no open message, by key
         self._ends: dict[Key, Callable[[], None]] = {}
-        self._is_acting = False
         #: when this broker acted last, or loaded its state (monotonic ms); -1: never in this life
         self._acted_ms = -1
         self._is_dirty = False
@@ -142,13 +141,11 @@ class ActingPops:
 
     def begin(self, wall_ms: int) -> None:
         """Begin an era."""
-        self._is_acting = True
         self._eras = [*self._eras[1 - ERAS_MAX :], wall_ms]
         self._is_dirty = True
 
     def end(self) -> None:
         """End the era that `begin` has begun."""
-        self._is_acting = False
         self._acted_ms = self._clock.mono_ms
 
     def add(self, pending: Pending, ended: Callable[[], None]) -> None:
@@ -236,13 +233,14 @@ class ActingPops:
         self._is_dirty = True
 
     def follow(self, told: PopProgress) -> bool:
-        """Replace the state by the master's, at a slave. Return whether it has changed.
+        """Replace the state by the master's. Return whether it has changed.
 
-        It is kept while this broker acts, and while the master has not taken it and still may.
+        Only for a slave that does not act. The state is kept while the master has not taken it and
+        still may.
         """
         is_taken = not self._eras or self._eras[-1] in told.eras
         is_old = self._acted_ms < 0 or self._clock.mono_ms - self._acted_ms > KEEP_MS
-        if self._is_acting or (not is_taken and not is_old):
+        if not is_taken and not is_old:
             return False
         before = self.fill(PopProgress())
         self._clear()

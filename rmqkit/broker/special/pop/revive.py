@@ -340,7 +340,7 @@ class PopRevive:
         self.progress.merge(snapshot.offsets)
         if not self._topics.is_copy:
             self.unlogged.merge(snapshot)
-        elif self.unlogged.follow(snapshot):
+        elif not self.is_on and self.unlogged.follow(snapshot):  # a slave whose duty is on acts
             self.on_replaced()
 
     def truncate(self, limit: PopProgress | None) -> None:
