@@ -349,12 +349,13 @@ class PushConsumer(User):
         delivered.
         """
         self._check()
-        self._io.post(lambda: setattr(self._core, "suspended", True))
+        # Not posted: a runner that calls this in the I/O thread stops the next request with it.
+        self._core.suspended = True
 
     def resume(self) -> None:
         """Continue pulling after `suspend`."""
         self._check()
-        self._io.post(lambda: setattr(self._core, "suspended", False))
+        self._core.suspended = False
 
     @property
     def traces_dropped(self) -> int:

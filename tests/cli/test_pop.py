@@ -26,6 +26,7 @@ def test_consume_pops_prints_and_acks(up, namesrv):
     send(namesrv, "one", "two", "three")
     pop = ("consume", TOPIC, "--group", GROUP, "--pop", "--format", "body")
     assert up.run(*pop, "--max", "2").stdout.split() == ["one", "two"]
+    assert up.json("group", "pop", GROUP)["total"] == 0, "the third message was popped as well"
     assert up.run(*pop, "--max", "1", "--invisible", "10s").stdout.split() == ["three"]
     assert up.json("group", "pop", GROUP) == {"group": GROUP, "total": 0, "messages": []}
     assert "no popped message" in up.run("group", "pop", GROUP).stderr

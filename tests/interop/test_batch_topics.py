@@ -24,6 +24,8 @@ from tests.interop.until import until
 TOPIC = "batches"
 QUEUE = MessageQueue(TOPIC, "broker-a", 0)
 UNIT = Struct(">qiqqqhii")
+#: Apache's slave copies the tables 60 to 63 s after its start, and every 60 s after that.
+FIRST_COPY_S = 180.0
 SETTINGS = {
     "mappedFileSizeCommitLog": str(64 * 1024),
     "mapperFileSizeBatchConsumeQueue": str(46 * 20),
@@ -133,7 +135,11 @@ def test_a_slave_of_the_other_make_builds_the_same_queue(tmp_path: Path, master:
             admin.create_topic(TOPIC, queue_nums=1, attributes={"queue.type": "BatchCQ"})
             until("a route", lambda: len(admin.queues(TOPIC)) == 1)
         group.slave.start()
-        until("the slave knows the topic", lambda: TOPIC in group.slave.table(TOPICS)["topicConfigTable"])
+        until(
+            "the slave knows the topic",
+            lambda: TOPIC in group.slave.table(TOPICS)["topicConfigTable"],
+            deadline_s=FIRST_COPY_S,
+        )
         with Producer("batches", namesrv=group.namesrv, send_msg_timeout_ms=10_000) as producer:
             for number in range(30):
                 result = producer.send_batch([Message(TOPIC, f"{each}") for each in range(number % 9 + 1)], queue=QUEUE)

@@ -1,7 +1,8 @@
 """`rmqkit consume --pop`: pops the messages of a topic, prints them, and acks them.
 
 It shares every queue with the other members of the group. A message is acked after it was printed
-and flushed. What was popped and not printed is visible to others 1 s after the end.
+and flushed. It pops no more once it holds as many as it may print. What was popped all the same,
+from another broker or with the last request, is visible to others 1 s after the end.
 
 Messages come to `PrintQueue` in the I/O thread, and are printed in the main thread. So a closed
 pipe and Ctrl-C end the command like any other.
@@ -35,6 +36,9 @@ HELD_MAX = 32
 class PrintSink(Protocol):
     """Prints messages: `rmqkit.cli.data.consume.Sink`."""
 
+    #: The number of messages to print in all; None: no limit.
+    most: int | None
+
     @property
     def room(self) -> int:
         """The number of messages to pop next; 0 at the end."""
@@ -46,13 +50,23 @@ class PrintSink(Protocol):
 class PrintQueue:
     """The runner of a consumer: keeps calls until the main thread asks for them."""
 
-    def __init__(self, consumer: PushConsumer) -> None:
+    def __init__(self, consumer: PushConsumer, most: int | None) -> None:
         self._consumer = consumer
+        self._most = most
         self._waiting: SimpleQueue[ListenerCall] = SimpleQueue()
+        #: Counts of messages. The I/O thread writes the first one, the main thread the second one.
+        self._kept_count = self._discarded_count = 0
+
+    @property
+    def _is_full(self) -> bool:
+        return self._most is not None and self._kept_count - self._discarded_count >= self._most
 
     def submit(self, batch: ListenerCall) -> None:
         """Keep a call. The I/O thread calls this."""
         self._waiting.put(batch)
+        self._kept_count += len(batch.messages)
+        if self._is_full:
+            self._consumer.suspend()
 
     def print_next(self, sink: PrintSink) -> bool:
         """Print and ack the next message. Return whether one came within 100 ms."""
@@ -62,6 +76,9 @@ class PrintQueue:
             return False
         if not batch.may_begin(time.monotonic_ns() // 1_000_000):
             self._consumer.discard(batch)
+            self._discarded_count += len(batch.messages)
+            if not self._is_full:
+                self._consumer.resume()
             return True
         self._consumer.began(batch)
         sink.take(batch.messages)
@@ -110,7 +127,7 @@ def pop_messages(
         raise UsageError(f"--invisible {invisible}: {error}") from None
     with consumer:
         consumer.subscribe(topic, expression)
-        waiting = PrintQueue(consumer)
+        waiting = PrintQueue(consumer, sink.most)
         consumer.start_with(waiting)
         last_s = time.monotonic()
         while sink.room and (follow or time.monotonic() - last_s < QUIET_S):
