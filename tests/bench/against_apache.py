@@ -159,8 +159,19 @@ def machine() -> str:
     cores, memory_gb = psutil.cpu_count(), psutil.virtual_memory().total / 1e9
     return (
         f"{cores} cores shared by broker, name server and client, {memory_gb:.0f} GB, {platform.system()}"
-        f" {platform.release().split('-')[0]}, Python {platform.python_version()}, Java {_java_version()}."
+        f" {platform.release().split('-')[0]}, {python()}, Java {_java_version()}."
     )
+
+
+def python() -> str:
+    """Return the version of the interpreter; for the system's own one, also whose package it is.
+
+    Systems compile theirs with profile-guided optimization. Others may lack it.
+    """
+    version = f"Python {platform.python_version()}"
+    if sys.base_prefix != "/usr":
+        return version
+    return f"{version} of {platform.freedesktop_os_release()['PRETTY_NAME']}"
 
 
 def _java_version() -> str:
