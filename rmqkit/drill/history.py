@@ -78,7 +78,9 @@ import json
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
+
+T = TypeVar("T")
 
 OK, FAIL, UNKNOWN = "ok", "fail", "unknown"
 #: kinds of timers, transactions and pop
@@ -183,10 +185,9 @@ class History:
     def __init__(self, rows: Iterable[HistoryRow] = ()) -> None:
         self.rows = list(rows)
         self._guard = threading.Lock()
-        self._kinds: dict[str, list[HistoryRow]] = {}
-        self._kinds_of = -1
-        self._messages: dict[str, list[HistoryRow]] = {}
-        self._messages_of = -1
+        #: what `view` has computed from the first `_viewed` rows, by its function
+        self._views: dict[Callable[[History], Any], Any] = {}
+        self._viewed = 0
         #: called with each new row, in the thread that adds it
         self.on_row: Callable[[HistoryRow], None] | None = None
 
@@ -221,16 +222,23 @@ class History:
 
     # --- views: computed on access, and computed again if rows were added since
 
+    def view(self, make: Callable[["History"], T]) -> T:
+        """Return `make(self)`, computed once for the present rows.
+
+        The caller must not change it.
+        """
+        if self._viewed != len(self.rows):
+            self._views, self._viewed = {}, len(self.rows)
+        views = self._views  # if a row is added meanwhile, the next access finds other ones
+        if make not in views:
+            views[make] = make(self)
+        found: T = views[make]
+        return found
+
     @property
     def by_kind(self) -> Mapping[str, list[HistoryRow]]:
         """Return kind → rows. Every kind of `KINDS` is a key."""
-        if self._kinds_of != len(self.rows):
-            rows = self.rows[:]
-            self._kinds = {kind: [] for kind in KINDS}
-            for row in rows:
-                self._kinds.setdefault(row.kind, []).append(row)
-            self._kinds_of = len(rows)
-        return self._kinds
+        return self.view(_by_kind)
 
     @property
     def sends(self) -> list[HistoryRow]:
@@ -250,29 +258,43 @@ class History:
 
     @property
     def events(self) -> list[HistoryRow]:
-        return sorted(self.by_kind["event"], key=lambda row: row.invoke_ms)
+        return self.view(_events)
 
     @property
     def last_ms(self) -> int:
         """Return when the last row was completed, in ms; 0 without rows."""
-        return max((row.complete_ms for row in self.rows), default=0)
+        return self.view(_last_ms)
 
     def event_ms(self, key: str) -> int | None:
         """Return the time of the first event with this name, in ms; None if there is none."""
         return next((row.invoke_ms for row in self.events if row.key == key), None)
 
-    def _by_message(self) -> Mapping[str, list[HistoryRow]]:
-        if self._messages_of != len(self.rows):
-            self._messages = {}
-            for kind in OF_MESSAGES:
-                for row in self.by_kind[kind]:
-                    self._messages.setdefault(row.key, []).append(row)
-            self._messages_of = len(self.rows)
-        return self._messages
-
     def story(self, key: str) -> list[HistoryRow]:
         """Return all rows about a message and all events of the timeline, in order of time."""
-        return sorted((*self._by_message().get(key, ()), *self.events), key=lambda row: (row.complete_ms, row.op))
+        return sorted((*self.view(_by_message).get(key, ()), *self.events), key=lambda row: (row.complete_ms, row.op))
+
+
+def _by_kind(history: History) -> dict[str, list[HistoryRow]]:
+    kinds: dict[str, list[HistoryRow]] = {kind: [] for kind in KINDS}
+    for row in history.rows[:]:
+        kinds.setdefault(row.kind, []).append(row)
+    return kinds
+
+
+def _by_message(history: History) -> dict[str, list[HistoryRow]]:
+    messages: dict[str, list[HistoryRow]] = {}
+    for kind in OF_MESSAGES:
+        for row in history.by_kind[kind]:
+            messages.setdefault(row.key, []).append(row)
+    return messages
+
+
+def _events(history: History) -> list[HistoryRow]:
+    return sorted(history.by_kind["event"], key=lambda row: row.invoke_ms)
+
+
+def _last_ms(history: History) -> int:
+    return max([row.complete_ms for row in history.rows], default=0)
 
 
 # --- files

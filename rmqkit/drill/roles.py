@@ -36,8 +36,8 @@ class RoleRows:
 
     def __init__(self, history: History) -> None:
         self._history = history
-        #: node → broker name, its last poll, whether that poll has a row
-        self._last: dict[str, tuple[str, _Poll, bool]] = {}
+        #: node → broker name, its last poll, whether that poll has a row, its state
+        self._last: dict[str, tuple[str, _Poll, bool, tuple[object, ...]]] = {}
 
     def told(
         self,
@@ -87,19 +87,19 @@ class RoleRows:
 
     def flush(self) -> None:
         """Write the last poll of each node that has no row yet."""
-        for node, (broker, look, written) in list(self._last.items()):
+        for node, (broker, look, written, state) in list(self._last.items()):
             if not written:
                 self._write(node, broker, look)
-                self._last[node] = (broker, look, True)
+                self._last[node] = (broker, look, True, state)
 
     def _add(self, node: str, broker: str, look: _Poll) -> None:
-        known = self._last.get(node)
-        is_new = known is None or known[1].state != look.state
+        known, state = self._last.get(node), look.state
+        is_new = known is None or known[3] != state
         if is_new:
             if known is not None and not known[2]:
                 self._write(node, broker, known[1])
             self._write(node, broker, look)
-        self._last[node] = (broker, look, is_new)
+        self._last[node] = (broker, look, is_new, state)
 
     def _write(self, node: str, broker: str, look: _Poll) -> None:
         self._history.add(

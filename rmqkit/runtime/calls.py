@@ -29,7 +29,7 @@ from rmqkit.errors import RmqkitError
 from rmqkit.runtime.connection import Address, Buffer, Connection
 from rmqkit.wire.codes import OwnRequestCode, RequestCode, ResponseCode
 from rmqkit.wire.remoting.frames import CODEC_JSON
-from rmqkit.wire.remoting.headers import RequestDecoder
+from rmqkit.wire.remoting.headers import RequestDecoder, decoder_of
 from rmqkit.wire.schema import Ext, from_ext
 
 if TYPE_CHECKING:
@@ -237,7 +237,7 @@ class Handlers:
             )
 
         def register(function: Handler) -> Handler:
-            self._add(HandlerRow(int(code), RequestDecoder(schema), function, code_name(code), access))
+            self._add(HandlerRow(int(code), decoder_of(schema), function, code_name(code), access))
             return function
 
         return register

@@ -5,10 +5,11 @@ fastjson deviates from JSON in two ways:
 - integer keys have no quotes: `{0:"a"}`;
 - the keys of a map may be objects: `{{"brokerName":"b","queueId":1,"topic":"T"}:6}`.
 
-Reading: msgspec decodes the text unchanged. If it fails, `to_strict` puts both kinds of keys into
-quotes in one pass and msgspec decodes the result. So a key is always text: the digits of a number,
-or the text of an object (fastjson 1.2 accepts such a quoted object as a key, too). `read_queue`
-turns the latter into a queue. `"@type"` is treated as an ordinary name: it never selects a class.
+Reading: msgspec decodes the text unchanged. Only if that fails, `to_strict` puts both kinds of keys
+into quotes in one pass and msgspec decodes the result. So a key is always text: the digits of a
+number, or the text of an object (fastjson 1.2 accepts such a quoted object as a key, too).
+`read_queue` turns the latter into a queue. `"@type"` is treated as an ordinary name: it never
+selects a class.
 
 Writing:
 
@@ -104,12 +105,19 @@ def load_as(schema: type[T], text: bytes | str, *, size_max: int = TEXT_SIZE_MAX
                 return read
             except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
                 pass
-        plain = _tidied(_decoder(Any).decode(to_strict(data)), has_queues)
+        plain = _tidied(_decode_plain(data), has_queues)
         return msgspec.convert(plain, schema, strict=False)
     except RecursionError:
         raise RemoteProtocolError(f"{_name(schema)}: nested too deep") from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise RemoteProtocolError(f"{_name(schema)}: {error}") from None
+
+
+def _decode_plain(data: bytes) -> Any:
+    try:
+        return _decoder(Any).decode(data)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        return _decoder(Any).decode(to_strict(data))
 
 
 def _name(schema: Any) -> str:

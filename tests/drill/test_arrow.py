@@ -49,7 +49,10 @@ def test_a_stored_history_gives_the_rows_of_each_kind(stored, monkeypatch):
     assert (len(found), found.last_ms) == (len(history), history.last_ms)
     assert {kind: found.by_kind[kind] for kind in KINDS} == history.by_kind
     assert found.rows == history.rows
+    events = found.events
+    assert found.events is events
     found.release()
+    assert found.events is not events
     assert found.story("b") == history.story("b")
 
 

@@ -74,3 +74,31 @@ def test_without_a_fault_there_are_no_moments():
     history.add("send", key="a", invoke_ms=BEGIN_MS, outcome="fail")
     derive(history)
     assert not history.events
+
+
+def test_views_are_computed_once_until_a_row_is_added():
+    history = History()
+    history.add("event", key="first", invoke_ms=1)
+    calls = []
+
+    def keys(history):
+        calls.append(len(history))
+        return [row.key for row in history.events]
+
+    assert [history.view(keys), history.view(keys)] == [["first"], ["first"]]
+    assert (history.last_ms, calls) == (1, [1])
+    history.add("event", key="second", invoke_ms=2)
+    assert (history.view(keys), history.last_ms, calls) == (["first", "second"], 2, [1, 2])
+
+
+def test_a_row_that_is_added_during_a_view_belongs_to_the_next_one():
+    history = History()
+
+    def count(history):
+        counted = len(history.rows)
+        if not counted:
+            history.add("event", key="late", invoke_ms=1)
+            assert history.view(count) == 1
+        return counted
+
+    assert [history.view(count), history.view(count)] == [0, 1]

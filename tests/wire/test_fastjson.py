@@ -214,3 +214,9 @@ def test_any_bytes_give_a_value_or_the_remote_error(data: bytes) -> None:
         loads(data)
     except RemoteProtocolError:
         pass
+
+
+def test_a_text_with_quoted_keys_is_not_scanned_for_other_ones(monkeypatch):
+    monkeypatch.setattr(fastjson, "to_strict", lambda data: pytest.fail("scanned"))
+    text = b'[{"brokerName":"b","queueId":1,"topic":"T"}]'
+    assert fastjson.load_as(list[fastjson.MessageQueue], text, has_queues=True) == [("T", "b", 1)]

@@ -4,13 +4,13 @@ A row takes up to 900 bytes as Python objects, and about 10 in a Parquet file. A
 for the rows of some kinds gets those, and `release` forgets them again.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from rmqkit.drill.arrow.rows import rows_of
-from rmqkit.drill.history import History, HistoryRow
+from rmqkit.drill.history import History, HistoryRow, T
 from rmqkit.errors import RmqkitError
 
 #: rows that a process may hold as objects at the same time: about 10 GB
@@ -50,8 +50,7 @@ class StoredHistory(History):
         """Forget all rows that were read."""
         self._stored = _Kinds(self)
         self._held = 0
-        self._messages_of = -1
-        self._messages = {}
+        self._views.clear()
         self.__dict__.pop("rows", None)
 
     def read(self, wanted: ds.Expression | None = None) -> list[HistoryRow]:
@@ -69,6 +68,12 @@ class StoredHistory(History):
 
     def __len__(self) -> int:
         return int(self._data.count_rows())
+
+    def view(self, make: Callable[[History], T]) -> T:
+        if make not in self._views:
+            self._views[make] = make(self)
+        found: T = self._views[make]
+        return found
 
     @property
     def by_kind(self) -> Mapping[str, list[HistoryRow]]:

@@ -106,7 +106,7 @@ def lost_of(history: History, plan: Plan, missing: Iterable[tuple[HistoryRow, in
     """
     fault = fault_of(history)
     end_ms = history.event_ms(LOAD_ENDS)
-    in_sync = Copies(history)
+    in_sync = history.view(Copies)
     lost = []
     excused = 0
     for row, due_ms in missing:

@@ -40,6 +40,10 @@ def fault_of(history: History) -> Hit | None:
     Return None if there is no fault in the timeline, or one whose harm the table does not know. If
     there are several (in the simulator), return the worst one, with the `begin_ms` of the first.
     """
+    return history.view(_fault_of)
+
+
+def _fault_of(history: History) -> Hit | None:
     hits: list[Hit] = []
     for row in history.events:
         if row.key == FAULT_BEGINS:
@@ -124,7 +128,7 @@ def given_up(history: History, plan: Plan) -> set[str]:
         return set()
     masters, _slaves = nodes_of(history)
     there = {row.key for row in history.reads if row.outcome == OK and row.client in masters}
-    copies = Copies(history)
+    copies = history.view(Copies)
     found = set()
     for row in history.sends:
         if row.outcome != FAIL and row.key not in there and fault.hits(row.broker):

@@ -31,7 +31,7 @@ class Survival:
         lacking = unfinished(history, masters) if masters else "no master was read"
         at_master = _keys(history, masters)
         at_slave = _keys(history, slaves)
-        copies = Copies(history)
+        copies = history.view(Copies)
         lost: list[tuple[HistoryRow, str]] = []
         counts = {"acknowledged": 0, "promised": 0, "lost where nothing is promised": 0, "only on a slave": 0}
         for row in history.acknowledged:

@@ -5,9 +5,12 @@ held before (`file.py`). `chain` computes both for many entries at once: it sort
 entries of one slot are then next to each other, oldest first. Only the oldest one of a slot needs
 the slot table.
 
-numpy does the work for whole columns. A loop over the entries takes ten times as long.
+numpy does the work for whole columns. A loop over the entries takes ten times as long. Blocks of
+slots are few: there a loop takes less time than numpy.
 """
 
+from collections.abc import Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -44,6 +47,11 @@ class SlotOrder(NamedTuple):
     positions: Numbers
 
 
+_NONE: Numbers = np.empty(0, np.int64)
+_NO_ENTRIES = Entries(_NONE, _NONE, _NONE)
+_NO_ORDER = SlotOrder(_NONE, _NONE)
+
+
 class EntryBatch:
     """Entries for one file, which are written together.
 
@@ -58,11 +66,11 @@ class EntryBatch:
         self.used_slots = 0
         self._slot_count = slot_count
         self._parts: list[Entries] = []
-        self.entries = Entries(*[np.empty(0, np.int64)] * 3)
-        self._order = SlotOrder(*[np.empty(0, np.int64)] * 2)
+        self.entries = _NO_ENTRIES
+        self._order = _NO_ORDER
         #: where the entries of each block of slots begin in `_order`, and one past the last entry
         self._bounds: list[int] = []
-        self._previous = np.empty(0, np.int64)
+        self._previous = _NONE
         self._blocks_done = 0
 
     @property
@@ -80,7 +88,7 @@ class EntryBatch:
         self.entries = Entries(*map(np.concatenate, zip(*self._parts, strict=True)))
         self._order = in_order(self.entries.hashes % self._slot_count)
         blocks = self._order.slots // SLOTS_PER_BLOCK
-        self._bounds = [0, *(np.flatnonzero(np.diff(blocks)) + 1).tolist(), self.size]
+        self._bounds = [0, *((blocks[1:] != blocks[:-1]).nonzero()[0] + 1).tolist(), self.size]
         self._previous = np.zeros(self.size, np.int64)
 
     def change_slots(self, file: IndexFile, block_count: int) -> bool:
@@ -91,12 +99,13 @@ class EntryBatch:
         bounds = self._bounds[self._blocks_done : self._blocks_done + block_count + 1]
         first, last = bounds[0], bounds[-1]
         part = SlotOrder(self._order.slots[first:last], self._order.positions[first:last])
-        numbers = part.slots[np.array(bounds[:-1]) - first] // SLOTS_PER_BLOCK
+        numbers: list[int] = (part.slots[np.array(bounds[:-1]) - first] // SLOTS_PER_BLOCK).tolist()
         runs = _runs(numbers)
         content = bytearray().join([file.blocks(*run) for run in runs])
         # Only the last block of a file is smaller than the others, and it comes last here too.
-        begins = np.repeat(np.arange(len(numbers)) - numbers, np.diff(bounds)) * SLOTS_PER_BLOCK
-        slots = SlotOrder(part.slots + begins, part.positions)
+        begins = [(at - number) * SLOTS_PER_BLOCK for at, number in enumerate(numbers)]
+        sizes = [end - begin for begin, end in pairwise(bounds)]
+        slots = SlotOrder(part.slots + np.repeat(begins, sizes), part.positions)
         used = chain(slots, file.count, np.frombuffer(content, SLOT_TYPE), self._previous)
         left = memoryview(content)
         for number, count in runs:
@@ -135,9 +144,9 @@ def chain(order: SlotOrder, first: int, table: NDArray[np.int32], previous: Numb
     leftover of a crash and counts as empty.
     """
     slots, positions = order
-    is_same = slots[1:] == slots[:-1]
-    is_oldest = np.concatenate(([True], ~is_same))
-    is_newest = np.concatenate((~is_same, [True]))
+    is_edge = np.ones(len(slots) + 1, bool)
+    np.not_equal(slots[1:], slots[:-1], out=is_edge[1:-1])
+    is_oldest, is_newest, is_same = is_edge[:-1], is_edge[1:], ~is_edge[1:-1]
     before = table[slots[is_oldest]]
     is_valid = (before > 0) & (before < first)
     previous[positions[is_oldest]] = np.where(is_valid, before, 0)
@@ -146,15 +155,19 @@ def chain(order: SlotOrder, first: int, table: NDArray[np.int32], previous: Numb
     return len(before) - int(np.count_nonzero(is_valid))
 
 
-def _runs(numbers: Numbers) -> list[tuple[int, int]]:
+def _runs(numbers: Sequence[int]) -> list[tuple[int, int]]:
     """Return the first number and the length of each run of neighbouring numbers."""
-    heads = np.flatnonzero(np.diff(numbers, prepend=-2) > 1)
-    sizes = np.diff(heads, append=len(numbers))
-    return list(zip(numbers[heads].tolist(), sizes.tolist(), strict=True))
+    runs: list[tuple[int, int]] = []
+    for number in numbers:
+        if runs and sum(runs[-1]) == number:
+            runs[-1] = runs[-1][0], runs[-1][1] + 1
+        else:
+            runs.append((number, 1))
+    return runs
 
 
 def _seconds(begin_ms: int, times_ms: Numbers) -> Numbers:
     """Return the time fields of entries: seconds since `begin_ms`."""
     if begin_ms <= 0:
         return np.zeros(len(times_ms), np.int64)
-    return np.clip((times_ms - begin_ms) // 1000, 0, _SECONDS_MAX)
+    return np.minimum(np.maximum((times_ms - begin_ms) // 1000, 0), _SECONDS_MAX)

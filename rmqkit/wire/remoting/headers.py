@@ -20,7 +20,7 @@ Source: `remoting/.../protocol/RemotingCommand.java`,
 """
 
 from collections.abc import Callable, Mapping
-from functools import lru_cache
+from functools import cache, lru_cache
 from struct import Struct as Packer
 from struct import error as PackError
 from typing import Any, Generic, TypeVar
@@ -193,6 +193,12 @@ class RequestDecoder(Generic[E]):
         except RemoteProtocolError as error:
             raise BadHeader(head, str(error)) from None
         return TypedHead(head.code, ext, head.flag, head.opaque, head.version, head.language)
+
+
+@cache
+def decoder_of(schema: type[E]) -> RequestDecoder[E]:
+    """Return the decoder of a schema. Request codes without fields share one."""
+    return RequestDecoder(schema)
 
 
 def _decode_rocketmq(frame: Frame) -> Head:

@@ -68,6 +68,20 @@ def test_the_same_seed_does_the_same_in_another_process():
     assert simulation.simulate(seed).hash == other.stdout.strip()
 
 
+def test_a_seed_leaves_nothing_of_its_world():
+    # In a process of its own: the fixture `valid_flows` keeps the flows of each test.
+    program = """
+import gc
+from rmqkit.drill.simulation import simulate
+from rmqkit.sim.world import World
+gc.disable()
+simulate(2)
+print(sum(type(each) is World for each in gc.get_objects()))
+"""
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == "0"
+
+
 def test_a_mode_wins_over_the_drawn_one():
     assert plan_of_seed(3, mode="sync+sync-flush").mode == Mode.parse("sync+sync-flush")
 

@@ -91,7 +91,7 @@ def _ignored(
 
     Return the violations, and how many more the mode allows.
     """
-    in_sync = Copies(history)
+    in_sync = history.view(Copies)
     windows = list(allowed)
     broken = []
     excused = 0
