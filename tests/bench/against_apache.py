@@ -120,6 +120,14 @@ def add_pair(known: Known, sides: Mapping[str, SessionFigures]) -> None:
         known.setdefault(key, []).append({side: figures[key] for side, figures in sides.items()})
 
 
+def by_row(known: Known) -> dict[str, dict[str, list[dict[str, Mapping[str, Any]]]]]:
+    """Return row -> regime -> pairs."""
+    found: dict[str, dict[str, list[dict[str, Mapping[str, Any]]]]] = {}
+    for (name, regime), pairs in known.items():
+        found.setdefault(name, {})[regime] = pairs
+    return found
+
+
 def _keep(known: Known, chosen: argparse.Namespace) -> None:
     method = {
         "warm_after_s": chosen.warm_after,
@@ -137,8 +145,7 @@ def store(path: Path, known: Known, method: Mapping[str, Any]) -> None:
     now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     figures["machine"] = machine()
     figures["method"] = method
-    for name in {name for name, _ in known}:
-        passes = {regime: pairs for (row, regime), pairs in known.items() if row == name}
+    for name, passes in by_row(known).items():
         figures["rows"][name] = {"at": now, **passes}
     kept.save(path, figures)
 
