@@ -51,6 +51,7 @@ from tests.bench.rows import (
     measure_rows,
 )
 from tests.interop import apache
+from tests.interop.acting import ActingCluster
 from tests.interop.groups import Group, Member
 
 KEPT = DOCS / "performance" / "replicas.json"
@@ -64,10 +65,14 @@ _TIMEOUT_S = 120.0
 _POLL_S = 0.02
 
 
+#: a running master and its slave
+Pair = Group | ActingCluster
+
+
 class Replicated:
     """A running group, used like `brokers.Running`; CPU time is of master and slave together."""
 
-    def __init__(self, name: str, group: Group) -> None:
+    def __init__(self, name: str, group: Pair) -> None:
         self.name, self.group = name, group
         self.namesrv, self.broker = group.namesrv, group.master.address
 
@@ -139,7 +144,7 @@ def slave_acked(master: Member) -> int:
     return max((int(link["slaveAckOffset"]) for link in links), default=-1)
 
 
-def until_copied(group: Group) -> None:
+def until_copied(group: Pair) -> None:
     """Wait until the slave has the whole log of its master. Raises TimeoutError."""
     deadline_s = time.monotonic() + _TIMEOUT_S
     while slave_acked(group.master) != group.master.log_end():
@@ -148,7 +153,7 @@ def until_copied(group: Group) -> None:
         time.sleep(_POLL_S)
 
 
-def until_readable(group: Group, topic: str) -> None:
+def until_readable(group: Pair, topic: str) -> None:
     """Wait until the slave's queues end where the master's do; they lag behind the log.
 
     Raises TimeoutError.
