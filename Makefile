@@ -97,7 +97,7 @@ bench-apache: $(STAMP)
 bench-latency: $(STAMP)
 	$(BIN)/python -m tests.bench.open_loop $(ARGS)
 
-# its section on masters that wait for a slave, about 12 minutes; prints alone without ARGS="--write"
+# its section on masters that wait for a slave, in the first minute and warm, about 20 minutes; prints alone without ARGS="--write"
 bench-replicas: $(STAMP)
 	$(BIN)/python -m tests.bench.sync_master $(ARGS)
 
@@ -105,6 +105,7 @@ bench-replicas: $(STAMP)
 bench-services: $(STAMP)
 	$(BIN)/python -m tests.bench.services $(ARGS)
 
+# docs/failover/timings.md: takeovers in the first minute and warm, about 30 minutes; prints alone without ARGS="--write"
 bench-failover: $(STAMP)
 	$(BIN)/python -m tests.bench.failover $(ARGS)
 

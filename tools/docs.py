@@ -64,6 +64,7 @@ PAGES: Mapping[str, Callable[[str], str]] = {
     "cli.md": whole(cli.page),
     "compatibility.md": whole(compatibility.page),
     "drills.md": with_tables(drills.tables),
+    "failover.md": with_tables(performance.failover_tables),
     "failover/timings.md": whole(performance.failover_section),
     "metrics.md": whole(metrics.page),
     "mqadmin.md": whole(mqadmin.page),

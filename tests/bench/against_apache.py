@@ -31,15 +31,15 @@ from tests.bench.load import Load
 from tests.bench.rows import (
     ASYNC_FLUSH,
     FIRST,
-    FIRST_LOAD_S,
     NOTHING,
     QUEUES,
     ROWS,
     SYNC_FLUSH,
-    WARM,
     WARM_AFTER_S,
     Session,
-    put_under_load,
+    SessionFigures,
+    measure_rows,
+    tell,
 )
 from tests.interop import apache
 
@@ -47,10 +47,6 @@ DOCS = Path(__file__).parents[2] / "docs"
 FIGURES = DOCS / "performance" / "figures.json"
 PAGE = DOCS / "performance.md"
 
-#: least time of load between the two passes of a session
-WARM_LOAD_S = 10.0
-#: (row, regime) -> the figures of a side
-SessionFigures = dict[tuple[str, str], Mapping[str, Any]]
 #: (row, regime) -> pairs: side -> its figures
 Known = dict[tuple[str, str], list[dict[str, Mapping[str, Any]]]]
 
@@ -69,7 +65,7 @@ def main(arguments: Sequence[str]) -> int:
     chosen.page.write_text(kept.render(figures, chosen.figures.parent))
     for name in ROWS:
         if name in figures["rows"]:
-            print(kept.row_line(name, figures["rows"][name]))
+            print(kept.row_line(ROWS[name], figures["rows"][name]))
     return 0
 
 
@@ -97,8 +93,7 @@ def measure(chosen: argparse.Namespace) -> None:
             for flush in (ASYNC_FLUSH, SYNC_FLUSH, NOTHING):
                 names = [name for name in ROWS if name in chosen.rows and ROWS[name].flush == flush]
                 sides = {side: _session(side, flush, names, load, chosen) for side in order if names}
-                for key in sides.get(OURS, {}):
-                    known.setdefault(key, []).append({side: figures[key] for side, figures in sides.items()})
+                add_pair(known, sides)
             _keep(known, chosen)
             print(f"pair {number + 1} of {chosen.pairs}: {time.monotonic() - began_s:.0f} s", file=sys.stderr, flush=True)
 
@@ -107,52 +102,52 @@ def _session(side: str, flush: str, names: Sequence[str], load: Load, chosen: ar
     """Measure the rows of one side that share a broker."""
     if flush == NOTHING:
         load.page_cache.fill()
-        return {(name, FIRST): _told(side, name, {"seconds": start_up_s(side, chosen.jvm)}, 0.0) for name in names}
-    done: SessionFigures = {}
+        return {(name, FIRST): _start_up(side, name, chosen.jvm) for name in names}
     with candidates(chosen.jvm)[side]({"flushDiskType": flush}) as running, load.session(running.namesrv):
-        began_s = time.monotonic()
         session = Session(running, load, chosen.lead, chosen.seconds, chosen.scale)
-        put_under_load(session, FIRST_LOAD_S)
-        _pass(session, names, done)
-        session.regime = WARM
-        put_under_load(session, max(WARM_LOAD_S, chosen.warm_after - (time.monotonic() - began_s)))
-        _pass(session, names, done)
-    return done
+        return measure_rows(session, ROWS, names, chosen.warm_after)
 
 
-def _pass(session: Session, names: Sequence[str], done: SessionFigures) -> None:
-    """Measure the rows in the session's regime."""
-    for name in names:
-        if ROWS[name].regime in ("", session.regime):
-            began_s = time.monotonic()
-            figure = ROWS[name].run(session)
-            done[name, session.regime] = _told(session.running.name, name, figure, time.monotonic() - began_s)
-
-
-def _told(side: str, name: str, figure: Mapping[str, Any], took_s: float) -> Mapping[str, Any]:
-    value, cpu = figure[ROWS[name].value], figure.get("cpuMicros")
-    with_cpu = "" if cpu is None else f", {cpu:.1f} µs CPU a message"
-    failed = f", {figure['failed']} FAILED ({figure['firstFailure']})" if figure.get("failed") else ""
-    line = f"{side:>7} {name:>9}: {value:,.2f} {ROWS[name].unit}{with_cpu}{failed}"
-    print(f"{line}  [{took_s:.0f} s]", file=sys.stderr, flush=True)
+def _start_up(side: str, name: str, jvm: str) -> Mapping[str, Any]:
+    figure = {"seconds": start_up_s(side, jvm)}
+    tell(side, name, ROWS[name], figure, figure["seconds"])
     return figure
 
 
+def add_pair(known: Known, sides: Mapping[str, SessionFigures]) -> None:
+    """Add the figures of two sessions to the pairs."""
+    for key in sides.get(OURS, {}):
+        known.setdefault(key, []).append({side: figures[key] for side, figures in sides.items()})
+
+
+def by_row(known: Known) -> dict[str, dict[str, list[dict[str, Mapping[str, Any]]]]]:
+    """Return row -> regime -> pairs."""
+    found: dict[str, dict[str, list[dict[str, Mapping[str, Any]]]]] = {}
+    for (name, regime), pairs in known.items():
+        found.setdefault(name, {})[regime] = pairs
+    return found
+
+
 def _keep(known: Known, chosen: argparse.Namespace) -> None:
-    figures = kept.load(chosen.figures)
-    now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-    figures["machine"] = machine()
-    figures["method"] = {
+    method = {
         "warm_after_s": chosen.warm_after,
         "lead_s": chosen.lead,
         "seconds": chosen.seconds,
         "queues": QUEUES,
         "jvm": "-Xms{0}m -Xmx{0}m {1}".format(*JVMS[chosen.jvm]).strip(),
     }
-    for name in {name for name, _ in known}:
-        passes = {regime: pairs for (row, regime), pairs in known.items() if row == name}
+    store(chosen.figures, known, method)
+
+
+def store(path: Path, known: Known, method: Mapping[str, Any]) -> None:
+    """Replace the stored figures of the measured rows."""
+    figures = kept.load(path)
+    now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    figures["machine"] = machine()
+    figures["method"] = method
+    for name, passes in by_row(known).items():
         figures["rows"][name] = {"at": now, **passes}
-    kept.save(chosen.figures, figures)
+    kept.save(path, figures)
 
 
 def machine() -> str:

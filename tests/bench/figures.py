@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from tests.bench.brokers import APACHE, OURS
-from tests.bench.rows import FIRST, FIRST_LOAD_S, ROWS, WARM, WARM_AFTER_S
+from tests.bench.rows import FIRST, FIRST_LOAD_S, ROWS, WARM, WARM_AFTER_S, Row
 
 Figures = dict[str, Any]
-_DEFAULT_METHOD = {"warm_after_s": WARM_AFTER_S, "lead_s": 1.0, "seconds": 4.0, "queues": 8, "jvm": ""}
+DEFAULT_METHOD = {"warm_after_s": WARM_AFTER_S, "lead_s": 1.0, "seconds": 4.0, "queues": 8, "jvm": ""}
 
 _HEAD = """# Performance
 
@@ -83,38 +83,52 @@ def ratios(pairs: Sequence[Mapping[str, Mapping[str, Any]]], value: str) -> list
     return [pair[OURS][value] / pair[APACHE][value] for pair in pairs if pair[APACHE][value]]
 
 
-def row_line(name: str, known: Mapping[str, Any]) -> str:
+def table(rows: Mapping[str, Row], known: Mapping[str, Mapping[str, Any]], cpu_title: str) -> list[str]:
+    """Return the table of the rows that have figures of a regime.
+
+    `cpu_title` is the title of the column of the brokers' CPU.
+    """
+    return [
+        f"| load | | rmqkit | Apache | ratio, first minute | ratio, warm | {cpu_title} | client's CPU, µs | pairs |",
+        "|---|---|---:|---:|---|---|---|---:|---:|",
+        *(row_line(row, known[name]) for name, row in rows.items() if has_regime(known.get(name, {}))),
+    ]
+
+
+def has_regime(known: Mapping[str, Any]) -> bool:
+    """Return whether a row's figures belong to a regime; older benches stored them without."""
+    return FIRST in known or WARM in known
+
+
+def row_line(row: Row, known: Mapping[str, Any]) -> str:
     """Return one line of the table. `known` has the pairs by regime."""
-    row = ROWS[name]
     pairs = known.get(WARM) or known[FIRST]
     values = (number(_median(pairs, side, row.value)) for side in (OURS, APACHE))
-    ratios_of = (_ratio_cell(name, known.get(regime, ()), regime) for regime in (FIRST, WARM))
-    cells = (row.title, row.unit, *values, *ratios_of, _cpu_cell(name, pairs), _pair_cell(pairs, "clientMicros"))
+    ratios_of = (_ratio_cell(row, known.get(regime, ()), regime) for regime in (FIRST, WARM))
+    cells = (row.title, row.unit, *values, *ratios_of, _cpu_cell(row, pairs), _pair_cell(pairs, "clientMicros"))
     return f"| {' | '.join(cells)} | {len(pairs)} |"
 
 
-def _ratio_cell(name: str, pairs: Sequence[Mapping[str, Mapping[str, Any]]], regime: str) -> str:
-    row = ROWS[name]
+def _ratio_cell(row: Row, pairs: Sequence[Mapping[str, Mapping[str, Any]]], regime: str) -> str:
     found = ratios(pairs, row.value)
     if not found:
         return "–"
     goal = row.goal_in(regime)
-    shown = _marked(f"{statistics.median(found):.2f}", missed_ratio(name, pairs, regime) is None)
+    shown = _marked(f"{statistics.median(found):.2f}", missed_ratio(row, pairs, regime) is None)
     return f"{shown} [{min(found):.2f}–{max(found):.2f}], goal {'≤' if row.less else '≥'} {goal:g}"
 
 
-def _cpu_cell(name: str, pairs: Sequence[Mapping[str, Mapping[str, Any]]]) -> str:
+def _cpu_cell(row: Row, pairs: Sequence[Mapping[str, Mapping[str, Any]]]) -> str:
     """Return the broker's CPU time of both sides, and their ratio with its goal."""
     shown, ratio = _pair_cell(pairs, "cpuMicros"), _cpu_ratio(pairs)
-    goal = ROWS[name].cpu_goal
+    goal = row.cpu_goal
     if goal is None or ratio is None:
         return shown
     return f"{shown} = {_marked(f'{ratio:.2f}', ratio <= goal)}, goal ≤ {goal:g}"
 
 
-def missed_ratio(name: str, pairs: Sequence[Mapping[str, Mapping[str, Any]]], regime: str) -> float | None:
+def missed_ratio(row: Row, pairs: Sequence[Mapping[str, Mapping[str, Any]]], regime: str) -> float | None:
     """Return the median ratio of a row's pairs if it misses the goal of this regime, else None."""
-    row = ROWS[name]
     found = ratios(pairs, row.value)
     if not found:
         return None
@@ -129,21 +143,21 @@ def _cpu_ratio(pairs: Sequence[Mapping[str, Mapping[str, Any]]]) -> float | None
     return statistics.median(ratios(pairs, "cpuMicros"))
 
 
-def missed_text(rows: Mapping[str, Mapping[str, Any]]) -> str:
+def missed_text(rows: Mapping[str, Row], known_rows: Mapping[str, Mapping[str, Any]]) -> str:
     """Return a sentence with the rows that miss a goal, and by which ratio."""
     shown = []
-    for name in ROWS:
-        known = rows.get(name, {})
+    for name, row in rows.items():
+        known = known_rows.get(name, {})
         missed = [
             f"{regime} {ratio:.2f}"
             for regime, key in (("first minute", FIRST), ("warm", WARM))
-            if (ratio := missed_ratio(name, known.get(key, ()), key)) is not None
+            if (ratio := missed_ratio(row, known.get(key, ()), key)) is not None
         ]
-        goal, cpu = ROWS[name].cpu_goal, _cpu_ratio(known.get(WARM) or known.get(FIRST, ()))
+        goal, cpu = row.cpu_goal, _cpu_ratio(known.get(WARM) or known.get(FIRST, ()))
         if goal is not None and cpu is not None and cpu > goal:
             missed.append(f"CPU {cpu:.2f}")
         if missed:
-            shown.append(f"{ROWS[name].title} ({', '.join(missed)})")
+            shown.append(f"{row.title} ({', '.join(missed)})")
     return f"Below a goal: {'; '.join(shown)}." if shown else "All rows reach their goals."
 
 
@@ -171,12 +185,8 @@ def number(value: float | None, digits: int | None = None) -> str:
 
 def render(figures: Figures, sections: Path) -> str:
     """Return the page: the table, the method, and the texts in the folder `sections`."""
-    lines = [
-        "| load | | rmqkit | Apache | ratio, first minute | ratio, warm | broker's CPU, µs | client's CPU, µs | pairs |",
-        "|---|---|---:|---:|---|---|---|---:|---:|",
-    ]
     rows = figures["rows"]
-    lines += [row_line(name, rows[name]) for name in ROWS if name in rows]
+    lines = table(ROWS, rows, "broker's CPU, µs")
     times = sorted(row["at"] for row in rows.values())
     machine = figures.get("machine", "")
     when = f" Rows of {times[0][:10]}" + (f" to {times[-1][:10]}." if times[0][:10] != times[-1][:10] else ".")
@@ -184,9 +194,9 @@ def render(figures: Figures, sections: Path) -> str:
     text += wrapped_page(
         _METHOD.format(
             machine=machine + when,
-            missed=missed_text(rows),
+            missed=missed_text(ROWS, rows),
             first_load_s=FIRST_LOAD_S,
-            **{**_DEFAULT_METHOD, **figures.get("method", {})},
+            **{**DEFAULT_METHOD, **figures.get("method", {})},
         )
     )
     for path in sorted(sections.glob("*.md")) if sections.is_dir() else ():

@@ -1,13 +1,16 @@
 """The rows of the comparison with Apache's broker: the load of each row and the ratio to reach.
 
+`measure_rows` measures rows of any table in both regimes; `bench-replicas` has a table of its own.
+
 A **session** is one freshly started broker and the load's JVM. Its rows run one after another, each
 on its own topic, twice: in the first minute of the broker, and when it is warm. After each row the
 broker is asked how much it has stored. A row's figure is a rate (more is better), or a time or size
 (less is better). The goals apply to our figure divided by Apache's.
 """
 
+import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -25,6 +28,10 @@ WARM_AFTER_S = 60.0
 FIRST, WARM = "first", "warm"
 #: load before the first measured row
 FIRST_LOAD_S = 3.0
+#: least time of load between the two passes of a session
+WARM_LOAD_S = 10.0
+#: (row, regime) -> the figures of a side
+SessionFigures = dict[tuple[str, str], Mapping[str, Any]]
 
 
 class CountsDiffer(RuntimeError):
@@ -36,6 +43,7 @@ class Session:
     """One broker under load. `scale` shortens counted loads for a trial run.
 
     `regime` is part of the topics' names, so that a row can run again on an empty topic.
+    `began_s` is when the youngest process under load was started.
     """
 
     running: Running
@@ -45,6 +53,7 @@ class Session:
     scale: float = 1.0
     acknowledged: int = 0
     regime: str = FIRST
+    began_s: float = field(default_factory=time.monotonic)
     _at_window: list[tuple[float, float]] = field(default_factory=list)
 
     def name(self, row: str) -> str:
@@ -217,3 +226,32 @@ def put_under_load(session: Session, seconds: float) -> None:
         topic = session.topic(row)
         run_ms = int(seconds * share * 1000)
         session.counted(topic, session.do(command, topic, leadMs=0, runMs=run_ms, **load))
+
+
+def measure_rows(session: Session, rows: Mapping[str, Row], names: Sequence[str], warm_after_s: float) -> SessionFigures:
+    """Measure rows in the first minute of a fresh broker, and again once it is warm."""
+    done: SessionFigures = {}
+    put_under_load(session, FIRST_LOAD_S)
+    _pass(session, rows, names, done)
+    session.regime = WARM
+    put_under_load(session, max(WARM_LOAD_S, warm_after_s - (time.monotonic() - session.began_s)))
+    _pass(session, rows, names, done)
+    return done
+
+
+def _pass(session: Session, rows: Mapping[str, Row], names: Sequence[str], done: SessionFigures) -> None:
+    """Measure the rows in the session's regime."""
+    for name in names:
+        if rows[name].regime in ("", session.regime):
+            began_s = time.monotonic()
+            figure = done[name, session.regime] = rows[name].run(session)
+            tell(session.running.name, session.name(name), rows[name], figure, time.monotonic() - began_s)
+
+
+def tell(side: str, name: str, row: Row, figure: Mapping[str, Any], took_s: float) -> None:
+    """Print a figure as progress."""
+    cpu = figure.get("cpuMicros")
+    with_cpu = "" if cpu is None else f", {cpu:.1f} µs CPU a message"
+    failed = f", {figure['failed']} FAILED ({figure['firstFailure']})" if figure.get("failed") else ""
+    line = f"{side:>7} {name:>13}: {figure[row.value]:,.2f} {row.unit}{with_cpu}{failed}"
+    print(f"{line}  [{took_s:.0f} s]", file=sys.stderr, flush=True)

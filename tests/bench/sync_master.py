@@ -1,17 +1,20 @@
 """Compares SYNC_MASTER with one slave, ours and Apache's: `make bench-replicas ARGS="..."`.
 
-    python -m tests.bench.sync_master [--rows sync-1 sync-64 catch-up] [--pairs 5] [--seconds 6]
+    python -m tests.bench.sync_master [--rows sync-1 sync-64 catch-up] [--pairs 4] [--seconds 6]
                                       [--write]
 
 A side is a name server, a master that waits for two copies (`inSyncReplicas=2`) and its slave, all
 of one make. Both sides have the same configuration files and the default file sizes of the store. A
 pair is a session of ours and one of Apache's, one after the other, never at the same time. The
-order alternates from pair to pair. After each row the slave's log must be as long as the master's,
-and all acknowledged messages must be stored.
+order alternates from pair to pair. A session measures its rows in both regimes, as `bench-apache`
+does (`rows.measure_rows`). After each row the slave's log must be as long as the master's, and all
+acknowledged messages must be stored.
 
 Catch-up: the slave is stopped, its store is removed, and it is started again. The rate is that of
-its reports to the master (code 907), from the first one to the one at the end of the log. The log
-is one file, so that Apache's slave also copies all of it.
+its reports to the master (code 907), from the first one to the one at the end of the log. The row
+belongs to the first minute. By then the log is one file; later it has several, and an Apache master
+sends only the last one to an empty slave. Until the group is warm, the load counts from the start
+of this slave.
 
 Without `--write` the figures are only printed. With it, they are stored in
 docs/performance/replicas.json and the page is regenerated. Needs Java 17 and Maven, like the
@@ -19,7 +22,6 @@ interop tests.
 """
 
 import argparse
-import datetime
 import shutil
 import statistics
 import sys
@@ -28,17 +30,28 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import psutil
 
 from rmqkit.wire import fastjson
 from tests.bench import figures as kept
-from tests.bench.against_apache import DOCS, FIGURES, PAGE, machine
+from tests.bench.against_apache import DOCS, FIGURES, PAGE, Known, add_pair, by_row, store
 from tests.bench.brokers import APACHE, DEFAULT_FILES, OURS
 from tests.bench.load import Load
-from tests.bench.rows import QUEUES, Session, put_under_load
+from tests.bench.rows import (
+    ASYNC_FLUSH,
+    FIRST,
+    FIRST_LOAD_S,
+    QUEUES,
+    WARM_AFTER_S,
+    Row,
+    Session,
+    SessionFigures,
+    measure_rows,
+)
 from tests.interop import apache
+from tests.interop.acting import ActingCluster
 from tests.interop.groups import Group, Member
 
 KEPT = DOCS / "performance" / "replicas.json"
@@ -52,10 +65,14 @@ _TIMEOUT_S = 120.0
 _POLL_S = 0.02
 
 
+#: a running master and its slave
+Pair = Group | ActingCluster
+
+
 class Replicated:
     """A running group, used like `brokers.Running`; CPU time is of master and slave together."""
 
-    def __init__(self, name: str, group: Group) -> None:
+    def __init__(self, name: str, group: Pair) -> None:
         self.name, self.group = name, group
         self.namesrv, self.broker = group.namesrv, group.master.address
 
@@ -66,13 +83,6 @@ class Replicated:
 def cpu_of(member: Member) -> float:
     times = psutil.Process(member.pid).cpu_times()
     return times.user + times.system
-
-
-class Row(NamedTuple):
-    title: str
-    unit: str
-    goal: float
-    run: Callable[[Session], Mapping[str, Any]]
 
 
 def _threads(name: str, threads: int) -> Callable[[Session], Mapping[str, Any]]:
@@ -94,6 +104,7 @@ def _catch_up(session: Session) -> Mapping[str, Any]:
     began_s = time.monotonic()
     before_s = cpu_of(group.master)
     group.slave.start()
+    session.began_s = time.monotonic()
     reports = watch(group, end)
     (first_s, first), (last_s, last) = reports[0], reports[-1]
     until_readable(group, "catch-up")
@@ -133,7 +144,7 @@ def slave_acked(master: Member) -> int:
     return max((int(link["slaveAckOffset"]) for link in links), default=-1)
 
 
-def until_copied(group: Group) -> None:
+def until_copied(group: Pair) -> None:
     """Wait until the slave has the whole log of its master. Raises TimeoutError."""
     deadline_s = time.monotonic() + _TIMEOUT_S
     while slave_acked(group.master) != group.master.log_end():
@@ -142,7 +153,7 @@ def until_copied(group: Group) -> None:
         time.sleep(_POLL_S)
 
 
-def until_readable(group: Group, topic: str) -> None:
+def until_readable(group: Pair, topic: str) -> None:
     """Wait until the slave's queues end where the master's do; they lag behind the log.
 
     Raises TimeoutError.
@@ -157,9 +168,9 @@ def until_readable(group: Group, topic: str) -> None:
 
 
 ROWS: dict[str, Row] = {
-    "sync-1": Row("1 thread, 1 KiB, two copies", "msg/s", 1.0, _threads("sync-1", 1)),
-    "sync-64": Row("64 threads, 1 KiB, two copies", "msg/s", 1.0, _threads("sync-64", 64)),
-    "catch-up": Row("a wiped slave catches up", "MB/s", 1.0, _catch_up),
+    "sync-1": Row("1 thread, 1 KiB, two copies", "msg/s", 1.0, ASYNC_FLUSH, _threads("sync-1", 1)),
+    "sync-64": Row("64 threads, 1 KiB, two copies", "msg/s", 1.0, ASYNC_FLUSH, _threads("sync-64", 64)),
+    "catch-up": Row("a wiped slave catches up", "MB/s", 1.0, ASYNC_FLUSH, _catch_up, regime=FIRST),
 }
 
 
@@ -182,44 +193,29 @@ def replicated(side: str) -> Iterator[Replicated]:
             group.close()
 
 
-def measure(chosen: argparse.Namespace) -> dict[str, list[dict[str, Mapping[str, Any]]]]:
-    known: dict[str, list[dict[str, Mapping[str, Any]]]] = {name: [] for name in ROWS if name in chosen.rows}
+def measure(chosen: argparse.Namespace) -> Known:
+    """Measure all pairs; with `--write` the figures are stored after each pair."""
+    began_s = time.monotonic()
+    known: Known = {}
+    names = [name for name in ROWS if name in chosen.rows]
+    method = {"warm_after_s": chosen.warm_after, "lead_s": chosen.lead, "seconds": chosen.seconds, "queues": QUEUES}
     with Load() as load:
         for number in range(chosen.pairs):
-            pair: dict[str, dict[str, Mapping[str, Any]]] = {name: {} for name in known}
-            for side in (OURS, APACHE) if number % 2 == 0 else (APACHE, OURS):
-                for name, figure in _session(side, list(known), load, chosen).items():
-                    pair[name][side] = figure
-            for name in known:
-                known[name].append(pair[name])
+            order = (OURS, APACHE) if number % 2 == 0 else (APACHE, OURS)
+            add_pair(known, {side: _session(side, names, load, chosen) for side in order})
             if chosen.write:
-                _keep(known, chosen)
+                store(KEPT, known, method)
+            print(f"pair {number + 1} of {chosen.pairs}: {time.monotonic() - began_s:.0f} s", file=sys.stderr, flush=True)
     return known
 
 
-def _session(side: str, names: Sequence[str], load: Load, chosen: argparse.Namespace) -> dict[str, Mapping[str, Any]]:
-    done: dict[str, Mapping[str, Any]] = {}
+def _session(side: str, names: Sequence[str], load: Load, chosen: argparse.Namespace) -> SessionFigures:
     with replicated(side) as running, load.session(running.namesrv):
         session = Session(running, load, chosen.lead, chosen.seconds, chosen.scale)
-        put_under_load(session, chosen.warm)
-        for name in names:
-            figure = done[name] = ROWS[name].run(session)
-            cpu = f", {figure['cpuMicros']:.1f} µs CPU a message" if "cpuMicros" in figure else ""
-            failed = f", {figure['failed']} FAILED ({figure['firstFailure']})" if figure.get("failed") else ""
-            print(f"{side:>7} {name:>9}: {figure['perSecond']:,.1f} {ROWS[name].unit}{cpu}{failed}", file=sys.stderr)
-    return done
+        return measure_rows(session, ROWS, names, chosen.warm_after)
 
 
-def _keep(known: Mapping[str, Sequence[Mapping[str, Mapping[str, Any]]]], chosen: argparse.Namespace) -> None:
-    figures = kept.load(KEPT)
-    now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-    figures["machine"] = machine()
-    figures["method"] = {"warm_s": chosen.warm, "lead_s": chosen.lead, "seconds": chosen.seconds, "queues": QUEUES}
-    for name, pairs in known.items():
-        figures["rows"][name] = {"at": now, "pairs": list(pairs)}
-    kept.save(KEPT, figures)
-
-
+_OUTDATED = "Rows without a regime are left out ({}): run `make bench-replicas ARGS=--write`."
 _TEXT = """# Replicas: a master that waits for its slave
 
 The table compares masters that wait for their slave: rmqkit's and Apache's. It is for operators who
@@ -227,34 +223,30 @@ choose between ASYNC_MASTER and SYNC_MASTER.
 
 {table}
 
+A ratio is rmqkit's figure divided by Apache's: the median of the pairs, with the smallest and the
+largest. A ratio in bold misses its goal. {remark}
+
 {machine}
 
 `make bench-replicas` starts a name server, a SYNC_MASTER with `inSyncReplicas=2` and its slave. All
 of them are rmqkit's or all are Apache's, on the same cores as the client. The master replies to a
-send when the slave has acknowledged it. There are {pairs} pairs. Each row runs {seconds:g} s after {warm_s:g} s of
-warm-up. The ratio is the median of the pairs, with the smallest and the largest. CPU is that of
-master and slave together, in µs per message (rmqkit / Apache).
+send when the slave has acknowledged it. *First minute* and *warm* are the regimes of `make bench-apache`:
+the first row begins after {first_load_s:g} s of load, and the rows are measured again after {warm_after_s:g} s of
+load or more. Each row runs for {lead_s:g} s before the measured window of {seconds:g} s. CPU is user and system
+time in µs per message of the window (rmqkit / Apache). Rates and CPU are those of the warm group.
 
 Catch-up: the benchmark removes the slave's store and starts the slave again. The rate is that of
 the slave's reports, from its first report to the one that names the end of the log ({megabytes:,.0f} MB). The
-times count from the start of the slave's process:
+row has no warm figure: the slave is a new process by nature, and its master is in its first minute.
+After a minute of load the log would have several files, and Apache's master sends only the last one
+to an empty slave. The warm rows follow after {warm_after_s:g} s of load of the new slave. The times count from
+the start of its process:
 
 | until | time |
 |---|---|
 | the slave has the whole log | {whole} |
 | all messages can be read from the slave's queues | {readable} |
 """
-
-
-def row_line(name: str, known: Mapping[str, Any]) -> str:
-    row, pairs = ROWS[name], known["pairs"]
-    found = kept.ratios(pairs, "perSecond")
-    ratio = statistics.median(found)
-    mark = "yes" if ratio >= row.goal else "**no**"
-    ours, theirs = (f"{median(pairs, side, 'perSecond'):,.0f}" for side in (OURS, APACHE))
-    both = " / ".join(f"{median(pairs, side, 'cpuMicros'):.1f}" for side in (OURS, APACHE)) if name != "catch-up" else "–"
-    span = f"{ratio:.2f} [{min(found):.2f}–{max(found):.2f}]"
-    return f"| {row.title} | {row.unit} | {ours} | {theirs} | {span} | ≥ {row.goal:g} | {mark} | {both} | {len(found)} |"
 
 
 def median(pairs: Sequence[Mapping[str, Mapping[str, Any]]], side: str, value: str) -> float:
@@ -264,34 +256,33 @@ def median(pairs: Sequence[Mapping[str, Mapping[str, Any]]], side: str, value: s
 def section(figures: Mapping[str, Any]) -> str:
     """Return the section of the page."""
     rows = figures["rows"]
-    lines = [
-        "| load | | rmqkit | Apache | ratio, median [min–max] | goal | reached | CPU | pairs |",
-        "|---|---|---:|---:|---:|---:|---|---:|---:|",
-        *(row_line(name, rows[name]) for name in ROWS if name in rows),
-    ]
-    caught = rows.get("catch-up", {"pairs": []})["pairs"]
+    caught = rows.get("catch-up", {}).get(FIRST, ())
     whole, readable = (
         " and ".join(f"{median(caught, side, value):.1f} s ({side})" for side in (OURS, APACHE)) if caught else "–"
         for value in ("wholeSeconds", "readableSeconds")
     )
-    return _TEXT.format(
-        table="\n".join(lines),
-        machine=kept.wrapped(f"{figures['machine']} {max(row['at'] for row in rows.values())[:10]}."),
-        pairs=max(len(row["pairs"]) for row in rows.values()),
-        megabytes=median(caught, OURS, "megabytes") if caught else 0,
-        whole=whole,
-        readable=readable,
-        **{key: figures["method"][key] for key in ("seconds", "warm_s")},
+    outdated = [ROWS[name].title for name in ROWS if name in rows and not kept.has_regime(rows[name])]
+    return kept.wrapped_page(
+        _TEXT.format(
+            table="\n".join(kept.table(ROWS, rows, "CPU of master and slave, µs")),
+            remark=_OUTDATED.format("; ".join(outdated)) if outdated else kept.missed_text(ROWS, rows),
+            machine=f"{figures['machine']} {max(row['at'] for row in rows.values())[:10]}.",
+            megabytes=median(caught, OURS, "megabytes") if caught else 0,
+            whole=whole,
+            readable=readable,
+            first_load_s=FIRST_LOAD_S,
+            **{**kept.DEFAULT_METHOD, **figures["method"]},
+        )
     )
 
 
 def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="make bench-replicas", description="Masters that wait for a slave, in pairs.")
     parser.add_argument("--rows", nargs="+", choices=list(ROWS), default=list(ROWS), metavar="ROW", help=", ".join(ROWS))
-    parser.add_argument("--pairs", type=int, default=5)
+    parser.add_argument("--pairs", type=int, default=4)
     parser.add_argument("--seconds", type=float, default=6.0, help="measured seconds of each load (6)")
     parser.add_argument("--lead", type=float, default=1.0, help="unmeasured seconds before them (1)")
-    parser.add_argument("--warm", type=float, default=10.0, help="seconds of warm-up of each session (10)")
+    parser.add_argument("--warm-after", type=float, default=WARM_AFTER_S, help="a group is warm after these seconds (60)")
     parser.add_argument("--scale", type=float, default=1.0, help="fraction of the messages of catch-up, for a trial (1)")
     parser.add_argument("--write", action="store_true", help="store the figures and regenerate the page")
     chosen = parser.parse_args(arguments)
@@ -303,8 +294,8 @@ def main(arguments: Sequence[str]) -> int:
     if chosen.write:
         SECTION.write_text(section(kept.load(KEPT)))
         PAGE.write_text(kept.render(kept.load(FIGURES), FIGURES.parent))
-    for name, pairs in known.items():
-        print(row_line(name, {"pairs": pairs}))
+    for name, passes in by_row(known).items():
+        print(kept.row_line(ROWS[name], passes))
     return 0
 
 

@@ -100,9 +100,14 @@ class ActingCluster:
         self._nameserver.start_nameserver()
 
     def start(self) -> None:
+        """Start the brokers and create the topics. Return once the slave knows the topics."""
+        self.start_brokers()
+        self.await_slave()
+
+    def start_brokers(self) -> None:
         """Start all three brokers at once and create both topics on both groups.
 
-        Return once every broker can be written to and the slave knows the topics.
+        Return once both groups can be written to.
         """
         with ThreadPoolExecutor(3) as pool:
             list(pool.map(Member.start, (self.master, self.slave, self.other)))
@@ -112,6 +117,10 @@ class ActingCluster:
                 admin.create_topic(topic, queue_nums=QUEUES)
         for topic in (TOPIC, DELAYED):
             until(f"a route of {topic}", lambda topic=topic: self._writable(topic) == 2)
+
+    def await_slave(self) -> None:
+        """Wait until the slave knows the topics. An acting master serves no other topic."""
+        for topic in (TOPIC, DELAYED):
             until(f"the slave knows {topic}", lambda topic=topic: self.slave_knows(topic), deadline_s=COPY_S)
 
     def _writable(self, topic: str) -> int:
