@@ -7,6 +7,7 @@ import pytest
 from rmqkit.config import BrokerRole
 from rmqkit.store import ENGINES
 from rmqkit.store.contract import PutStatus, StoreWriteError
+from rmqkit.store.queues import flush as queue_flush
 from rmqkit.testing.store_world import StoreWorld, drain, put, store_config
 
 LOG = "/store/commitlog/00000000000000000000"
@@ -142,6 +143,27 @@ def test_the_checkpoint_never_runs_ahead_of_the_queues():
     last = engine.table.by_key["T", 3].unit(4)[0]
     assert engine.checkpoint.logics_phy_offset == last
     assert engine.checkpoint.confirm_phy_offset == engine.offset_written
+
+
+def test_a_log_that_grows_fast_is_vouched_for_before_the_interval_has_passed(monkeypatch):
+    """A recovery reads the log from there on. Without growth the interval counts."""
+    monkeypatch.setattr(queue_flush, "ROUND_SIZE", 1500)
+    world = StoreWorld(ENGINES["mapped"], store_config(flush={"flush_consume_queue_thorough_interval_ms": 60_000}))
+    engine = world.start()
+    for _ in range(20):
+        engine.append(put())
+    world.settle()
+    grown = engine.offset_written
+    assert 1500 <= grown < 3000
+    world.run(4500)
+    assert engine.checkpoint.logics_phy_offset == 0
+    world.run(2000)
+    vouched = engine.checkpoint.logics_phy_offset
+    assert engine.table.by_key["T", 0].unit(19)[0] == vouched
+    engine.append(put())
+    world.settle()
+    world.run(20_000)
+    assert engine.checkpoint.logics_phy_offset == vouched
 
 
 # --- the transient store pool
