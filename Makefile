@@ -105,7 +105,7 @@ bench-replicas: $(STAMP)
 bench-services: $(STAMP)
 	$(BIN)/python -m tests.bench.services $(ARGS)
 
-# docs/failover/timings.md: takeovers in the first minute and warm, about 30 minutes; prints alone without ARGS="--write"
+# docs/failover/timings.md: takeovers in the first minute and warm, about 12 minutes a pair; prints alone without ARGS="--write"
 bench-failover: $(STAMP)
 	$(BIN)/python -m tests.bench.failover $(ARGS)
 
