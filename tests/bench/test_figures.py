@@ -53,7 +53,8 @@ def test_less_is_better_where_the_row_says_so() -> None:
     assert ROWS["start-up"].less
     line = kept.row_line(ROWS["start-up"], {FIRST: [pair(1.0, 4.0, "seconds")]})
     assert "| **0.25** [0.25–0.25], goal ≤ 0.2 | – |" in line
-    assert "| 0.20 [0.20–0.20], goal ≤ 0.2 | – |" in kept.row_line(ROWS["start-up"], {FIRST: [pair(1.0, 5.0, "seconds")]})
+    line = kept.row_line(ROWS["start-up"], {FIRST: [pair(1.0, 5.0, "seconds")]})
+    assert "| 0.20 [0.20–0.20], goal ≤ 0.2 | – |" in line
 
 
 def test_rows_are_kept_one_by_one_and_the_page_has_all_of_them(tmp_path: Path) -> None:

@@ -159,8 +159,9 @@ def _runs(numbers: Sequence[int]) -> list[tuple[int, int]]:
     """Return the first number and the length of each run of neighbouring numbers."""
     runs: list[tuple[int, int]] = []
     for number in numbers:
-        if runs and sum(runs[-1]) == number:
-            runs[-1] = runs[-1][0], runs[-1][1] + 1
+        first, count = runs[-1] if runs else (-1, 0)
+        if first + count == number:
+            runs[-1] = first, count + 1
         else:
             runs.append((number, 1))
     return runs
