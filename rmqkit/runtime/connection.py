@@ -64,6 +64,8 @@ class Connection:
     out: list[Buffer] = field(default_factory=list)
     out_size: int = 0
     driver: Any = None
+    #: frames that the last read completed; the node sets it, 0 for protocols without frames
+    frame_count: int = 0
 
     def __post_init__(self) -> None:
         self.is_open = not self.dialled

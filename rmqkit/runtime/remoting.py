@@ -208,6 +208,7 @@ class Remoting:
         peer.received_count += 1
         buffer = peer.frames
         frames = buffer.feed(data)
+        conn.frame_count = len(frames)
         if self.express is None:
             for each in frames:
                 self._take(conn, peer, each)

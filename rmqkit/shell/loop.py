@@ -125,6 +125,8 @@ class Loop:
         self.unsent_bytes = 0
         #: the number of descriptors with events in this turn, at least 1
         self.ready_count = 1
+        #: the number of frames that connections have completed in this turn
+        self.frame_count = 0
         #: items that are not connections
         self._fixed_count = 1
         #: nodes that may fail to start: the function is called with the error, and `run` continues
@@ -298,7 +300,8 @@ class Loop:
 
     def turn(self, timeout_ms: int | None = 0) -> None:
         """Take one turn. Wait up to `timeout_ms` for an event (None: without a timeout)."""
-        events = self.poller.poll(timeout_ms, self._slow.took_ns)
+        events = self.poller.poll(timeout_ms, self._slow.took_ns, self.frame_count)
+        self.frame_count = 0
         started_ns = time.monotonic_ns()
         clock = self.clock
         clock.mono_ms = started_ns // 1_000_000

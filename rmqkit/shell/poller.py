@@ -25,18 +25,23 @@ CREDIT_MAX = 16
 TRY_AGAIN = 16
 #: ns; after a longer turn a node does not spin, because many messages share the next wake-up
 SPIN_TURN_NS_MAX = 100_000
+#: a node that receives this many frames per turn on average does not spin
+SPIN_FRAMES_MAX = 2
+#: the number of turns whose frames count for that average
+FRAMES_WINDOW = 32
 
 
 class Poller(Protocol):
     """Waits for events on descriptors. `poll(None)` waits without a timeout.
 
-    A wake-up ends the wait or prevents it. `turn_ns` is the time that the last turn took.
+    A wake-up ends the wait or prevents it. `turn_ns` is the time that the last turn took, and
+    `frame_count` the number of frames that it received.
     """
 
     def add(self, fd: int, mask: int) -> None: ...
     def change(self, fd: int, mask: int) -> None: ...
     def remove(self, fd: int) -> None: ...
-    def poll(self, timeout_ms: int | None, turn_ns: int = 0) -> list[tuple[int, int]]: ...
+    def poll(self, timeout_ms: int | None, turn_ns: int = 0, frame_count: int = 0) -> list[tuple[int, int]]: ...
     def close(self) -> None: ...
 
 
@@ -54,6 +59,10 @@ class EpollPoller:
     is such a node: its report goes to the master, the reply to a client, and the next message comes
     back only after the spin has ended. So a spin that finds an event earns one credit, and one that
     finds none costs one. A node without credit sleeps at once, except in every `TRY_AGAIN`th turn.
+
+    Several senders keep a node busy without spins. While it sleeps, more of their requests arrive,
+    and they share the fixed cost of a turn. So a node sleeps at once if its last turns had several
+    frames each.
     """
 
     def __init__(self, wakeup: Wakeup, spin_polls: int = 0) -> None:
@@ -63,17 +72,20 @@ class EpollPoller:
         self._spins = 0
         self._credit = CREDIT_MAX
         self._slept = 0
+        self._frames_per_turn = 1.0
         self.add = self._epoll.register
         self.change = self._epoll.modify
         self.remove = self._epoll.unregister
         self.close = self._epoll.close
 
-    def poll(self, timeout_ms: int | None, turn_ns: int = 0) -> list[tuple[int, int]]:
+    def poll(self, timeout_ms: int | None, turn_ns: int = 0, frame_count: int = 0) -> list[tuple[int, int]]:
         poll = self._epoll.poll
         wakeup = self._wakeup
+        if frame_count:
+            self._frames_per_turn += (frame_count - self._frames_per_turn) / FRAMES_WINDOW
         if timeout_ms == 0 or wakeup.is_set:
             return poll(0, EVENTS_MAX)
-        if self._spins and turn_ns <= SPIN_TURN_NS_MAX:
+        if self._spins and turn_ns <= SPIN_TURN_NS_MAX and self._frames_per_turn < SPIN_FRAMES_MAX:
             for _ in range(self._spins):
                 events = poll(0, EVENTS_MAX)
                 if events or wakeup.is_set:
@@ -125,7 +137,7 @@ class SelectorPoller:
         if self._masks.pop(fd):
             self._selector.unregister(fd)
 
-    def poll(self, timeout_ms: int | None, turn_ns: int = 0) -> list[tuple[int, int]]:
+    def poll(self, timeout_ms: int | None, turn_ns: int = 0, frame_count: int = 0) -> list[tuple[int, int]]:
         self._wakeup.is_asleep = True
         if self._wakeup.is_set:
             timeout_ms = 0

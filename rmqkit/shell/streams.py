@@ -123,6 +123,7 @@ class Stream:
                         return
                     self.active_ms = self.loop.clock.mono_ms
                     self.node.received(self.conn, data)
+                    self.loop.frame_count += self.conn.frame_count
                     self.has_backlog = len(data) >= READ_SIZE and self.conn.out_size <= len(data)
         if mask & WRITE and self.pending:
             self._write(self.pending)

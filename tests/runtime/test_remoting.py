@@ -168,3 +168,14 @@ def test_requests_to_a_peer_that_connected_to_us_are_not_signed(script):
     script.turn(lambda: node.remoting.oneway(client.conn, 40, {"consumerGroup": "g"}))
     script.turn(lambda: node.remoting.call(client.conn, 307, timeout_ms=1000, then=node.ended.append))
     assert [each.ext for each in client.take()] == [{"consumerGroup": "g"}, {}]
+
+
+def test_a_connection_tells_the_driver_how_many_frames_a_read_completed(script):
+    peer = script.connect()
+    request = write_command(105, {"topic": "T"}, flag=2)
+    peer.send(request + request + request[:10])
+    assert peer.conn.frame_count == 2
+    peer.send(request[10:20])
+    assert peer.conn.frame_count == 0
+    peer.send(request[20:])
+    assert peer.conn.frame_count == 1

@@ -496,6 +496,35 @@ def test_ports_of_two_nodes_share_clock_and_disk_thread(tmp_path: Any):
         loop.close()
 
 
+# --- the poller
+
+
+class FrameToy(Toy):
+    """Counts each byte as a frame."""
+
+    def received(self, conn: Connection, data: bytes) -> None:
+        super().received(conn, data)
+        conn.frame_count = len(data)
+
+
+def test_the_poller_learns_how_many_frames_each_turn_had(lab: LoopLab, monkeypatch: pytest.MonkeyPatch):
+    counts: list[int] = []
+    node, poll = lab.host(FrameToy), lab.loop.poller.poll
+
+    def record(timeout_ms: int | None, turn_ns: int, frame_count: int) -> list[tuple[int, int]]:
+        counts.append(frame_count)
+        return poll(timeout_ms, turn_ns, frame_count)
+
+    monkeypatch.setattr(lab.loop.poller, "poll", record)
+    with connect(lab.loop.listen(node, "toy", "127.0.0.1", 0)) as one:
+        one.sendall(b"abc")
+        lab.run_until(lambda: node.data)
+        lab.loop.turn()
+        lab.loop.turn()
+    assert [count for count in counts if count] == [3]
+    assert counts[-1] == 0
+
+
 # --- the other poller
 
 

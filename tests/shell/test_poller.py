@@ -6,7 +6,16 @@ import threading
 
 import pytest
 
-from rmqkit.shell.poller import CREDIT_MAX, READ, SPIN_TURN_NS_MAX, TRY_AGAIN, EpollPoller, SelectorPoller
+from rmqkit.shell.poller import (
+    CREDIT_MAX,
+    FRAMES_WINDOW,
+    READ,
+    SPIN_FRAMES_MAX,
+    SPIN_TURN_NS_MAX,
+    TRY_AGAIN,
+    EpollPoller,
+    SelectorPoller,
+)
 from rmqkit.shell.wakeup import Wakeup
 
 pytestmark = pytest.mark.skipif(not hasattr(select, "epoll"), reason="epoll is Linux's")
@@ -110,6 +119,25 @@ def test_after_a_long_turn_it_sleeps_at_once(monkeypatch):
     assert polled.poll(1000)
     assert not polled.poll(1000, SPIN_TURN_NS_MAX + 1)
     assert epoll.timeouts == [1.0, 1.0]
+
+
+def test_a_node_with_several_frames_per_turn_sleeps_at_once_and_one_sender_brings_the_spins_back(monkeypatch):
+    epoll = Always()
+    epoll.helps = True
+    polled = poller(monkeypatch, epoll)  # type: ignore[arg-type]
+    for _ in range(4 * FRAMES_WINDOW):
+        polled.poll(1000, 0, SPIN_FRAMES_MAX + 1)
+    epoll.looks = 0
+    for _ in range(10):
+        polled.poll(1000, 0, 0)
+        polled.poll(1000, 0, SPIN_FRAMES_MAX + 1)
+    assert epoll.looks == 0, "a turn without frames, such as one for a finished sync, does not count"
+    for _ in range(4 * FRAMES_WINDOW):
+        polled.poll(1000, 0, 1)
+    epoll.looks = 0
+    for _ in range(10):
+        polled.poll(1000, 0, 1)
+    assert epoll.looks == 10
 
 
 class WokenAt:

@@ -187,8 +187,8 @@ class MaskingPoller:
         if held is None or held.told:
             self.inner.remove(fd)
 
-    def poll(self, timeout_ms: int | None, turn_ns: int = 0) -> list[tuple[int, int]]:
-        events = self.inner.poll(timeout_ms, turn_ns)
+    def poll(self, timeout_ms: int | None, turn_ns: int = 0, frame_count: int = 0) -> list[tuple[int, int]]:
+        events = self.inner.poll(timeout_ms, turn_ns, frame_count)
         if not any(fd in self._masks for fd, _ in events):
             return events
         told = []
