@@ -164,7 +164,7 @@ class NetworkLimits:
     spin_polls: int = key(
         "spinPolls",
         400,
-        "polls for more work before a node sleeps (0.7 µs each; none with one processor, or if polls do not help)",
+        "polls for more work before a node sleeps (0.7 µs each; none with one processor or several senders)",
         low=0,
         high=100_000,
     )
