@@ -68,8 +68,9 @@ BROKER_PORT = 10911
 VIP_PORT = BROKER_PORT - 2
 HA_PORT = BROKER_PORT + 1
 LOG_PIECE = 1024 * 1024
-#: file sizes so small that a simulated hour fills several files
-SMALL_FILES = {"mappedFileSizeCommitLog": 1024 * 1024, "mappedFileSizeConsumeQueue": 20 * 500}
+#: File sizes so small that a simulated hour fills several files. Slots of the index: two blocks
+#: instead of 1,221, which each start after a crash builds again.
+SMALL_FILES = {"mappedFileSizeCommitLog": 1024 * 1024, "mappedFileSizeConsumeQueue": 20 * 500, "maxHashSlotNum": 5000}
 
 #: settings of a group with more than one broker; `totalReplicas` and `inSyncReplicas` are added
 GROUP_DEFAULTS = {
