@@ -28,8 +28,9 @@ def environment(monkeypatch):
 
 @pytest.fixture(scope="module")
 def small():
-    """Packages without pyarrow, which is large."""
+    """Packages without pyarrow, which is large, and compressed quickly."""
     with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(package, "LEVEL", 1)
         patched.setattr(package, "NEEDED", ("msgspec",))
         patched.setattr(package, "OPTIONAL", ("no-such-distribution",))
         yield
