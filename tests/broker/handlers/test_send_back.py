@@ -116,7 +116,8 @@ def test_at_the_limit_it_is_dead(broker, times, changes, is_dead):
     send(client, j=times)
     assert send_back(client, pulled(client), **changes).code == 0
     assert (DLQ in broker.node.topics.by_name) is is_dead
-    broker.advance(2 * 3_600_000)
+    if not is_dead:
+        broker.advance(2 * 3_600_000)
     topic = DLQ if is_dead else RETRY
     again = pulled(client, topic)
     assert again.reconsume_times == min(int(times) + 1, 2**31 - 1)
