@@ -21,8 +21,17 @@ def rmqkit(tmp_path):
     return run
 
 
-@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&-", "<&- >&- 2>&-"])
-@pytest.mark.parametrize(("words", "code"), [("plugin list", 0), ("--help", 0), ("cluster down x", 3)])
+ALL, OTHERS = [">&-", "2>&-", "<&-", "<&- >&- 2>&-"], [("--help", 0), ("cluster down x", 3)]
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "closed"),
+    [
+        *[("plugin list", 0, closed) for closed in ALL],
+        *[(*other, ">&-") for other in OTHERS],
+        *[pytest.param(*other, closed, marks=pytest.mark.long) for other in OTHERS for closed in ALL[1:]],
+    ],
+)
 def test_a_closed_stream_changes_nothing_else(rmqkit, words, code, closed):
     done = rmqkit(f"rmqkit {words} {closed}")
     assert done.returncode == code

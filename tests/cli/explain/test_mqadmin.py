@@ -35,4 +35,8 @@ def test_each_command_of_mqadmin_is_listed_once():
     ],
 )
 def test_a_name_of_mqadmin_is_answered_with_ours(shell, name, answer):
-    assert answer in shell.outside.error(name, code=2)
+    assert answer in shell.error(name, code=2)
+
+
+def test_a_process_answers_a_name_of_mqadmin(shell):
+    assert "here it is `rmqkit topic list`" in shell.outside.error("TOPICLIST", code=2)

@@ -16,6 +16,8 @@ from tests.helpers.ports import free_base
 
 NAME, CLUSTER = "broker-a", "DefaultCluster"
 ASK_S = 30
+#: between two polls, so that they leave the processor to the nodes
+POLL_S = 0.05
 
 
 class Brokers:
@@ -131,6 +133,7 @@ def test_a_dead_master_is_replaced(shell, at, brokers):
     deadline_s = time.monotonic() + ASK_S
     while (row := shell.json("controller", "status", NAME, "-a", at)["sets"][0])["master_id"] != 2:
         assert time.monotonic() < deadline_s, row
+        time.sleep(POLL_S)
     assert (row["master_epoch"], row["in_sync"], row["others"], row["dead"]) == (2, [2], [1], [1])
 
 
@@ -177,6 +180,7 @@ class Group:
             if len(leaders) == 1:
                 return int(leaders[0].rpartition(":")[2])
             assert time.monotonic() < deadline_s, (found.stdout, found.stderr)
+            time.sleep(POLL_S)
 
     def close(self) -> None:
         for port in list(self._processes):
@@ -212,6 +216,7 @@ def test_three_controllers_survive_their_leader(shell):
         deadline_s = time.monotonic() + ASK_S
         while sorted(group.states().values()) != ["follower", "follower", "leader"]:
             assert time.monotonic() < deadline_s, group.states()
+            time.sleep(POLL_S)
     finally:
         group.close()
 
