@@ -2,7 +2,8 @@
 
 During a turn, records are only appended to a list (`extend`). A duty processes the list in batches.
 One step hashes `RECORDS_PER_STEP` records, or `COLUMN_GAIN` times as many by column, or changes
-`BLOCKS_PER_STEP` blocks of the slot table. It takes about a millisecond. A query first processes
+`BLOCKS_PER_STEP` blocks of the slot table. It takes about a millisecond. A batch of at most
+`BLOCKS_PER_STEP` keys is applied in the step that hashes its last record. A query first processes
 the whole list, so it finds every record that was readable before it.
 
 So no caller waits for the duty. But the senders of a burst wait for the broker while the duty runs.
