@@ -19,7 +19,7 @@ from tests.broker.replica_group import PORT
 
 #: the first ones, and seeds that once failed
 SEEDS = (*range(1, 10), 180, 362, 462, 748)
-MORE = range(10, 41)
+MORE = range(10, 21)
 STEPS = 25
 
 
