@@ -48,7 +48,8 @@ class Address(NamedTuple):
 class Connection:
     """One TCP connection.
 
-    The node may read the fields up to `state`; the rest belongs to the driver.
+    The node may read the fields up to `state`, and sets `frame_count`; the rest belongs to the
+    driver.
     """
 
     id: int
@@ -64,7 +65,7 @@ class Connection:
     out: list[Buffer] = field(default_factory=list)
     out_size: int = 0
     driver: Any = None
-    #: frames that the last read completed; the node sets it, 0 for protocols without frames
+    #: frames that the last read completed; 0 for protocols without frames
     frame_count: int = 0
 
     def __post_init__(self) -> None:
