@@ -215,15 +215,12 @@ def _write(value: Any, out: list[str], quote: str, line: str = "") -> None:
             if item is None:
                 continue
             kind = item.__class__
-            name = _text(key) if key.__class__ is str else _key(key, quote, deeper)
             if kind is int:
-                out.append(f"{mark}{name}:{item}")
+                out.append(f"{mark}{_key(key, quote, deeper)}:{item}")
             elif kind is str:
-                out.append(f"{mark}{name}:{_text(item)}")
-            elif kind is bool:
-                out.append(f"{mark}{name}:{'true' if item else 'false'}")
+                out.append(f"{mark}{_key(key, quote, deeper)}:{_text(item)}")
             else:
-                out.append(f"{mark}{name}:")
+                out.append(f"{mark}{_key(key, quote, deeper)}:")
                 _write(item, out, quote, deeper)
             mark = comma
         out.append(line + "}" if mark is comma else "{}")
@@ -246,8 +243,12 @@ def _items(value: dict[Any, Any]) -> Any:
 
 
 def _key(key: Any, quote: str, line: str) -> str:
-    """Return the text of a key that is a number or a queue."""
-    return f"{quote}{key}{quote}" if key.__class__ is int else _queue(key, line)
+    kind = key.__class__
+    if kind is str:
+        return _text(key)
+    if kind is int:
+        return f"{quote}{key}{quote}"
+    return _queue(key, line)
 
 
 def _text(text: str) -> str:
