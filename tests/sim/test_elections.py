@@ -18,8 +18,7 @@ from tests.broker.elected_group import ElectedGroup
 from tests.broker.replica_group import PORT
 
 #: the first ones, and seeds that once failed
-SEEDS = (*range(1, 10), 180, 362, 462, 748)
-MORE = range(10, 21)
+SEEDS = (*range(1, 21), 180, 362, 462, 748)
 STEPS = 25
 
 
@@ -130,7 +129,7 @@ class Chaos:
             assert self.group.node(name).store.queue_range("T", 0).offset_max == len(offsets), name
 
 
-@pytest.mark.parametrize("seed", [*SEEDS, *[pytest.param(seed, marks=pytest.mark.long) for seed in MORE]])
+@pytest.mark.parametrize("seed", SEEDS)
 def test_what_was_acknowledged_survives(seed: int):
     chaos = Chaos(seed, brokers=2 + seed % 2, power=seed % 3 == 0)
     chaos.run()

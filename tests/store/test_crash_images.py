@@ -1,6 +1,6 @@
 """Loses power after every disk operation of a store's life, for every image the disk may leave.
 
-`make test` checks every 89th image, `make test-long` every 29th, and `make crash`
+`make test` checks every 59th image, `make test-long` every 29th, and `make crash`
 (RMQKIT_CRASH_SHARE=1) all of them, on all cores.
 """
 
@@ -13,7 +13,7 @@ import pytest
 
 from tests.store.crash.lives import LIVES
 
-SHARES = [int(os.environ.get("RMQKIT_CRASH_SHARE", "89")), pytest.param(29, marks=pytest.mark.long)]
+SHARES = [int(os.environ.get("RMQKIT_CRASH_SHARE", "59")), pytest.param(29, marks=pytest.mark.long)]
 MASTER_MIN = {"synced": 80, "pages": 1900, "stale": 380, "names": 240, "torn": 110, "changes": 8, "flip": 3500, "kill": 40}
 #: life -> kind -> least number of images; fewer mean that the enumeration lost its cases
 IMAGES_MIN = {

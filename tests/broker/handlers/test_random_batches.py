@@ -164,7 +164,7 @@ LIVES = (
 )
 
 
-@settings(max_examples=max(8, settings().max_examples // 5))
+@settings(max_examples=max(15, settings().max_examples // 4))
 @given(*LIVES)
 def test_both_paths_write_the_same(turns, overrides, make, waits):
     compare(turns, *overrides, make=make, waits=waits)

@@ -11,8 +11,8 @@ from tools.drills.raft.defects import DEFECTS, FIND_WITHIN
 from tools.drills.raft.simulation import Simulation, run_seed
 
 #: seeds of every run, in parts that the workers share; the others are for `make test-long`
-SEEDS, PARTS = 24, 4
-LONG_SEEDS, LONG_PARTS = 624, 12
+SEEDS, PARTS = 40, 4
+LONG_SEEDS, LONG_PARTS = 600, 12
 #: defects that one of the first seeds finds
 EARLY = (
     "vote-for-any-log",
