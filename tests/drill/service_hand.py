@@ -56,8 +56,15 @@ class ServiceHand:
     def decide(self, key="x", *, at_ms=1_100, value="commit", by="end", outcome="ok"):
         return self._add("decide", key, at_ms, value=value, outcome=outcome, by=by)
 
-    def visible(self, key="x", *, at_ms=1_200, offset=0, broker=BROKER, value=None):
-        return self._add("visible", key, at_ms, offset=offset, broker=broker, value=value, stored_ms=at_ms)
+    def visible(self, key="x", *, at_ms=1_200, offset=0, broker=BROKER, value=None, **extra):
+        return self._add("visible", key, at_ms, offset=offset, broker=broker, value=value, stored_ms=at_ms, **extra)
+
+    def acts(self, since_ms, until_ms):
+        """Let the slave act as master meanwhile."""
+        told = {"broker": BROKER, "broker_id": 1, "members": [1], "since": since_ms}
+        for at_ms in (since_ms, until_ms):
+            self.history.add("role", client="broker-a-1", value="acting/online", invoke_ms=at_ms, **told)
+        return self
 
     # --- pop
 

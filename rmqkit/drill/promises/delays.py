@@ -20,7 +20,7 @@ A group of one broker reads its progress from its own file (`flushDelayOffsetInt
 second release breaks the promise, including that of an escaped message.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from itertools import pairwise
 
 from rmqkit.drill.history import FAULT_BEGINS, LOAD_ENDS, OK, STEP_ENDS, UNKNOWN, History, HistoryRow
@@ -128,23 +128,26 @@ def lost_of(history: History, plan: Plan, missing: Iterable[tuple[HistoryRow, in
 
 
 def released_again(
-    copies: Mapping[str, Mapping[Place, HistoryRow]], allowed: Iterable[tuple[int, int]]
+    copies: Mapping[str, Mapping[Place, HistoryRow]],
+    allowed: Iterable[tuple[int, int]],
+    excuse: Callable[[HistoryRow, HistoryRow], bool] = lambda _before, _row: False,
 ) -> tuple[dict[str, int], list[Broken]]:
     """Find messages with copies at several places.
 
-    `copies` has the first delivery of each copy, `allowed` the result of `allowed_again`. Return
-    counts by the kind of broker that released them again, and the releases without explanation.
+    `copies` has the first delivery of each copy, `allowed` the result of `allowed_again`. `excuse`
+    returns whether the second of two releases has another explanation. Return counts by the kind of
+    broker that released them again, and the releases without explanation.
     """
     allowed = list(allowed)
     counts: dict[str, int] = {}
     broken = []
     for key, places in copies.items():
-        rows = sorted(places.values(), key=_stored_ms)
+        rows = sorted(places.values(), key=stored_ms)
         for before, row in pairwise(rows):
             how = "released twice, by an acting master" if row.extra.get("escaped_by") else "released twice, by a master"
             counts[how] = counts.get(how, 0) + 1
-            at_ms = _stored_ms(before)
-            if not any(since <= at_ms <= until for since, until in allowed):
+            at_ms = stored_ms(before)
+            if not any(since <= at_ms <= until for since, until in allowed) and not excuse(before, row):
                 what = f"released {_by(before)} and again {_by(row)}; no fault or takeover explains the second release"
                 broken.append(Broken(key, what))
     return counts, broken
@@ -152,10 +155,11 @@ def released_again(
 
 def _by(row: HistoryRow) -> str:
     by = row.extra.get("escaped_by")
-    return f"at {_stored_ms(row)} ms to {row.broker} queue {row.queue}" + (f" by {by}" if by else "")
+    return f"at {stored_ms(row)} ms to {row.broker} queue {row.queue}" + (f" by {by}" if by else "")
 
 
-def _stored_ms(row: HistoryRow) -> int:
+def stored_ms(row: HistoryRow) -> int:
+    """Return when a message was stored where it was delivered from, in ms."""
     return int(row.extra.get("stored_ms", row.complete_ms))
 
 

@@ -3,7 +3,7 @@
 Several checkers derive these from the `role` rows of a history.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from rmqkit.drill.history import FAULT_BEGINS, FAULT_ENDS, OK, STEP_ENDS, History, HistoryRow
@@ -40,6 +40,22 @@ def spans(history: History) -> list[RoleInterval]:
     """Return the role intervals of all nodes, in order of time."""
     found = (span for rows in _by_node(history).values() for span in _of_node(rows))
     return sorted(found, key=lambda span: span.begin_ms)
+
+
+def overlaps(seen: Iterable[RoleInterval]) -> Iterator[tuple[RoleInterval, RoleInterval, int]]:
+    """Yield (earlier, later, end in ms) for intervals in which two nodes of a group serve at once.
+
+    `seen` is in order of time. The overlap begins with the later interval.
+    """
+    open_: list[RoleInterval] = []
+    for span in seen:
+        if not (span.appends or span.acts):
+            continue
+        open_ = [other for other in open_ if other.end_ms > span.begin_ms]
+        for other in open_:
+            if other.broker == span.broker and other.node != span.node:
+                yield other, span, min(other.end_ms, span.end_ms)
+        open_.append(span)
 
 
 def _by_node(history: History) -> dict[str, list[HistoryRow]]:

@@ -30,7 +30,7 @@ from rmqkit.drill.history import FAULT_BEGINS, FAULT_BITES, FAULT_ENDS, OK, Hist
 from rmqkit.drill.plan import Plan, ReplicationMode
 from rmqkit.drill.promises.contract import Broken, Finding, judged
 from rmqkit.drill.promises.facts import fault_of
-from rmqkit.drill.promises.heads import RoleInterval, fault_windows, outside, spans
+from rmqkit.drill.promises.heads import RoleInterval, fault_windows, outside, overlaps, spans
 from rmqkit.drill.promises.table import Harm
 
 MASTER = "master"
@@ -78,28 +78,20 @@ def _overlaps(seen: list[RoleInterval], history: History, most_ms: int) -> tuple
     broken: list[Broken] = []
     both_ms = 0
     alone: dict[tuple[str, str], int] = {}
-    serving = [span for span in seen if span.appends or span.acts]
-    open_: list[RoleInterval] = []
-    for span in serving:  # in order of their start
-        open_ = [other for other in open_ if other.end_ms > span.begin_ms]
-        for other in open_:
-            if other.broker != span.broker or other.node == span.node:
-                continue
-            until_ms = min(other.end_ms, span.end_ms)
-            if span.appends and other.appends:
-                what = f"{other.node} and {span.node} both append from {span.begin_ms} to {until_ms} ms"
-                broken.append(Broken("", what))
-                continue
-            if span.acts and other.acts:
-                what = f"{other.node} and {span.node} both act as master"
-            else:
-                what = f"{other.node} is {other.role} and {span.node} is {span.role}"
-            both_ms += until_ms - span.begin_ms
-            pair = (min(other.node, span.node), max(other.node, span.node))
-            alone[pair] = alone.get(pair, 0) + outside(span.begin_ms, until_ms, windows)
-            if alone[pair] > most_ms:
-                broken.append(Broken("", f"{what}, for {alone[pair]} ms that no fault explains"))
-        open_.append(span)
+    for other, span, until_ms in overlaps(seen):
+        if span.appends and other.appends:
+            what = f"{other.node} and {span.node} both append from {span.begin_ms} to {until_ms} ms"
+            broken.append(Broken("", what))
+            continue
+        if span.acts and other.acts:
+            what = f"{other.node} and {span.node} both act as master"
+        else:
+            what = f"{other.node} is {other.role} and {span.node} is {span.role}"
+        both_ms += until_ms - span.begin_ms
+        pair = (min(other.node, span.node), max(other.node, span.node))
+        alone[pair] = alone.get(pair, 0) + outside(span.begin_ms, until_ms, windows)
+        if alone[pair] > most_ms:
+            broken.append(Broken("", f"{what}, for {alone[pair]} ms that no fault explains"))
     return broken, both_ms, sum(alone.values())
 
 

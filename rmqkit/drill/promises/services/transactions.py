@@ -15,15 +15,21 @@ A committed message may be released a second time where no broker can avoid it: 
 recorded in the last second before a takeover or a return, in the windows of `allowed_again`. The
 successor then has the half but not its commit, asks again, and is told to commit. If the only fault
 is an isolation, the last second shrinks to `COPIED_MS`: the log, unlike tables, is copied at once.
-Such releases are counted.
+
+A master that returns quickly may be online before its slave hears that it was gone. Then both serve
+until the slave asks again which members are alive (the promise `one-master` limits that time). If
+the slave moves a half to another group meanwhile, the master does not know, and both groups ask.
+So the message may be released twice if its half was undecided while both served. Releases of these
+two kinds are counted.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from rmqkit.drill.history import OK, UNKNOWN, History, HistoryRow
 from rmqkit.drill.plan import TRANSACTIONS, Plan
 from rmqkit.drill.promises.contract import Broken, Finding, judged
-from rmqkit.drill.promises.delays import Place, allowed_again, escaped_to, lost_of, released_again
+from rmqkit.drill.promises.delays import Place, allowed_again, escaped_to, lost_of, released_again, stored_ms
+from rmqkit.drill.promises.heads import overlaps, spans
 from rmqkit.drill.services.scripts import ASK_LATER, COMMIT, DIES, ROLLBACK
 
 #: how often a broker writes the progress of the half queue: `flushConsumerOffsetInterval`
@@ -58,7 +64,7 @@ class TransactionAtomic:
         lost = [each._replace(what=each.what.replace("delivered", _wanted(halves[each.key]))) for each in lost]
         save_ms = plan.setting("flushConsumerOffsetInterval", FLUSH_MS)
         allowed = allowed_again(history, plan, save_ms, copied_ms=COPIED_MS)
-        again, unexplained = released_again(copies, allowed)
+        again, unexplained = released_again(copies, allowed, _moved_in_overlap(history, halves))
         silent = [row.key for row in halves.values() if row.extra["local"] in (ASK_LATER, DIES) and row.outcome == OK]
         counts = {
             "acknowledged": sum(row.outcome == OK for row in halves.values()),
@@ -98,6 +104,22 @@ def _copies(
         else:
             copies.setdefault(row.key, {}).setdefault((row.broker, row.queue, row.offset), row)
     return broken, copies
+
+
+def _moved_in_overlap(history: History, halves: Mapping[str, HistoryRow]) -> Callable[[HistoryRow, HistoryRow], bool]:
+    """Return a test of two releases: an acting slave moved the half while another node served."""
+    both = list(overlaps(spans(history)))
+
+    def excuse(before: HistoryRow, row: HistoryRow) -> bool:
+        movers = {each.extra.get("escaped_by") for each in (before, row)}
+        return any(
+            halves[row.key].invoke_ms <= end_ms
+            and later.begin_ms <= stored_ms(before)
+            and any(span.acts and f"{span.broker}:{span.broker_id}" in movers for span in (earlier, later))
+            for earlier, later, end_ms in both
+        )
+
+    return excuse
 
 
 def _unended(halves: Mapping[str, HistoryRow], copies: Mapping[str, object], reported: set[str]) -> Iterator[HistoryRow]:
