@@ -167,7 +167,8 @@ def _collecting_once() -> Iterator[None]:
     """Collect garbage once, at the end of a seed.
 
     Until then the world of the seed lives, and walking it is in vain. At the end its objects are in
-    the youngest generation. The older ones, which hold the program, are not walked.
+    the youngest generation. The oldest, which holds the program, is not walked. The first collection
+    closes the coroutines that still wait; what they hold survives it and is freed by the second.
     """
     was_enabled = gc.isenabled()
     gc.disable()
@@ -175,6 +176,7 @@ def _collecting_once() -> Iterator[None]:
         yield
     finally:
         gc.collect(0)
+        gc.collect(1)
         if was_enabled:
             gc.enable()
 

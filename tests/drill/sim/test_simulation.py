@@ -72,11 +72,13 @@ def test_a_seed_leaves_nothing_of_its_world():
     # In a process of its own: the fixture `valid_flows` keeps the flows of each test.
     program = """
 import gc
+from rmqkit.broker.node import Broker
 from rmqkit.drill.simulation import simulate
 from rmqkit.sim.world import World
 gc.disable()
 simulate(2)
-print(sum(type(each) is World for each in gc.get_objects()))
+simulate(2, family="timers")
+print(sum(type(each) in (World, Broker) for each in gc.get_objects()))
 """
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert run.stdout.strip() == "0"
