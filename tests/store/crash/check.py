@@ -78,11 +78,11 @@ class CrashCheck:
         self._make = make
         self._config = config
         self._ledger = ledger
-        self._seen: set[tuple[int, int, int]] = set()
+        self._seen: set[tuple[int, ...]] = set()
 
     def is_new(self, image: Image, promise: Promise, count_max: int) -> bool:
         """Return False if an equal image was checked before; several promises may share files."""
-        key = image.key, promise.since, count_max
+        key = image.key, promise.since, promise.durable, count_max
         if key in self._seen:
             return False
         self._seen.add(key)

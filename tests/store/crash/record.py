@@ -8,10 +8,13 @@ happened.
 `Ledger` holds the messages given to the engine, in the order of the log, and after each step a
 `Promise`: up to where the engine reported the log as durable, to where it is being cut, which
 topics were deleted. A promise names the operation it begins with, so each prefix of the operations
-has its promise.
+has its promise. What is durable is noted before each operation: the operation may write down that
+it is.
 """
 
-from collections.abc import Sequence
+from bisect import bisect
+from collections.abc import Callable, Sequence
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 from rmqkit.runtime.connection import Buffer
@@ -41,19 +44,24 @@ class RecordingDisk:
     """A disk port that records what goes to `disk`.
 
     Of a failed write it records what the disk then holds. Other failed changes are never recorded
-    as done.
+    as done. `before` is called before each operation.
     """
 
-    def __init__(self, disk: SimDisk, operations: list[Operation]) -> None:
+    def __init__(self, disk: SimDisk, operations: list[Operation], before: Callable[[], None]) -> None:
         self.operations = operations
         self._disk = disk
+        self._before = before
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._disk, name)
 
+    def _record(self, operation: Operation) -> None:
+        self._before()
+        self.operations.append(operation)
+
     def create(self, path: str, size: int) -> None:
         self._disk.create(path, size)
-        self.operations.append(Operation("create", path, size))
+        self._record(Operation("create", path, size))
 
     def write(self, path: str, position: int, buffers: Sequence[Buffer]) -> None:
         data = b"".join(buffers)
@@ -63,13 +71,13 @@ class RecordingDisk:
             # A part of the data may have been written.
             if self._disk.size(path) is not None:
                 data = self._disk.read(path, position, len(data))
-                self.operations.append(Operation("write", path, position, data))
+                self._record(Operation("write", path, position, data))
             raise
-        self.operations.append(Operation("write", path, position, data))
+        self._record(Operation("write", path, position, data))
 
     def lock(self, path: str, content: bytes) -> None:
         self._disk.lock(path, content)
-        self.operations.append(Operation("write", path, 0, content))
+        self._record(Operation("write", path, 0, content))
 
     def sync(self, path: str, then: Completion) -> None:
         self._disk.sync(path, self._noting(Operation("sync", path), then))
@@ -85,11 +93,11 @@ class RecordingDisk:
 
     def _noting(self, asked: Operation, then: Completion) -> Completion:
         number = len(self.operations)
-        self.operations.append(asked)
+        self._record(asked)
 
         def ended(error: OSError | None) -> None:
             if error is None:
-                self.operations.append(asked._replace(kind=ENDED[asked.kind], number=number))
+                self._record(asked._replace(kind=ENDED[asked.kind], number=number))
             then(error)
 
         return ended
@@ -128,9 +136,9 @@ class Promise(NamedTuple):
 class Ledger:
     """The promises of a life. Update `log`, `durable`, `cut`, `deleted`, `gone`; then `note`."""
 
-    def __init__(self, operations: list[Operation]) -> None:
+    def __init__(self, operations: list[Operation], durable: int = 0) -> None:
         self.log: list[Known] = []
-        self.durable = 0
+        self.durable = durable
         self.cut = -1
         self.deleted: dict[str, int] = {}
         self.gone: dict[str, int] = {}
@@ -138,14 +146,22 @@ class Ledger:
         #: number of operations when a put was answered with an error, and that message
         self.refused: list[tuple[int, Known]] = []
         self._operations = operations
+        #: (number of operations, durable from then on), in order
+        self._durables: list[tuple[int, int]] = []
         self.note()
 
     def note(self) -> None:
         now = len(self._operations)
+        self._durables.append((now, self.durable))
         promise = Promise(now, self.log, len(self.log), self.durable, self.cut, dict(self.deleted), dict(self.gone))
         if self.promises and self.promises[-1].since == now:
             self.promises.pop()
         self.promises.append(promise)
+
+    def note_durable(self, end: int) -> None:
+        """Note, within a step too, that the log is durable up to `end`."""
+        self.durable = max(self.durable, end)
+        self._durables.append((len(self._operations), self.durable))
 
     def begin_cut(self, end: int) -> None:
         self.cut = end
@@ -166,6 +182,7 @@ class Ledger:
         number = max(0, len(self.promises) - 1)
         while number and self.promises[number].since > count:
             number -= 1
-        promise = self.promises[number]
+        durable = self._durables[bisect(self._durables, count, key=itemgetter(0)) - 1][1]
+        promise = self.promises[number]._replace(durable=durable)
         following = self.promises[min(number + 1, len(self.promises) - 1)]
         return promise, max(promise.message_count, following.message_count if following.log is promise.log else 0)

@@ -66,12 +66,14 @@ class RecordedWorld(StoreWorld):
 
     def __init__(self, make: EngineFactory, config: NodeConfig, *, seed: int) -> None:
         self.operations: list[Operation] = []
+        #: called before each operation
+        self.before: Callable[[], None] = lambda: None
         super().__init__(make, config, seed=seed)
 
     def port(self, disk: SimDisk) -> RecordingDisk:
         # Slow enough that other work continues meanwhile.
         disk.sync_us, disk.change_us = (1500, 6000), (500, 3000)
-        return RecordingDisk(disk, self.operations)
+        return RecordingDisk(disk, self.operations, lambda: self.before())
 
 
 class _Work:
@@ -84,6 +86,7 @@ class _Work:
         self.base = SimFolder()
         self.ledger = Ledger(self.world.operations)
         self.engine = self.world.start()
+        self.world.before = self._before_operation
 
     @property
     def operations(self) -> list[Operation]:
@@ -108,6 +111,10 @@ class _Work:
         if self.engine.ready:
             self.ledger.durable = max(self.ledger.durable, self.engine.offset_synced)
         self.ledger.note()
+
+    def _before_operation(self) -> None:
+        if self.engine is self.world.engine:  # it has started; perhaps it stops now
+            self.ledger.note_durable(self.engine.offset_synced)
 
     def cut(self, back: int) -> None:
         """Cut off the last `back` messages."""
@@ -261,14 +268,14 @@ class MasterWork(_Work):
         self.world.crash()
         self.base = copy.deepcopy(self.world.folder)
         self.operations.clear()
-        self.ledger = Ledger(self.operations)
+        self.ledger = Ledger(self.operations, before.durable)
         self.ledger.deleted, self.ledger.gone = dict(before.deleted), dict(before.gone)
         self.engine = self.world.start()
         end = self.engine.offset_max
         self.ledger.log += [known for known in before.log if known.phy_offset_next <= end]
         first = self.ledger.promises[0]
         self.ledger.promises[0] = first._replace(
-            message_count=len(self.ledger.log), durable=before.durable, deleted=dict(before.deleted), gone=dict(before.gone)
+            message_count=len(self.ledger.log), deleted=dict(before.deleted), gone=dict(before.gone)
         )
         self.note()
 
