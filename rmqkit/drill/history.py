@@ -227,8 +227,8 @@ class History:
 
         The caller must not change it.
         """
-        if self._viewed != len(self.rows):
-            self._views, self._viewed = {}, len(self.rows)
+        if self._viewed != len(self):
+            self._views, self._viewed = {}, len(self)
         views = self._views  # if a row is added meanwhile, the next access finds other ones
         if make not in views:
             views[make] = make(self)

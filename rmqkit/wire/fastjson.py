@@ -215,12 +215,15 @@ def _write(value: Any, out: list[str], quote: str, line: str = "") -> None:
             if item is None:
                 continue
             kind = item.__class__
+            name = _text(key) if key.__class__ is str else _key(key, quote, deeper)
             if kind is int:
-                out.append(f"{mark}{_key(key, quote, deeper)}:{item}")
+                out.append(f"{mark}{name}:{item}")
             elif kind is str:
-                out.append(f"{mark}{_key(key, quote, deeper)}:{_text(item)}")
+                out.append(f"{mark}{name}:{_text(item)}")
+            elif kind is bool:
+                out.append(f"{mark}{name}:{'true' if item else 'false'}")
             else:
-                out.append(f"{mark}{_key(key, quote, deeper)}:")
+                out.append(f"{mark}{name}:")
                 _write(item, out, quote, deeper)
             mark = comma
         out.append(line + "}" if mark is comma else "{}")
@@ -243,12 +246,8 @@ def _items(value: dict[Any, Any]) -> Any:
 
 
 def _key(key: Any, quote: str, line: str) -> str:
-    kind = key.__class__
-    if kind is str:
-        return _text(key)
-    if kind is int:
-        return f"{quote}{key}{quote}"
-    return _queue(key, line)
+    """Return the text of a key that is a number or a queue."""
+    return f"{quote}{key}{quote}" if key.__class__ is int else _queue(key, line)
 
 
 def _text(text: str) -> str:

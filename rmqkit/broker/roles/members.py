@@ -56,7 +56,18 @@ MEMBER_TOPIC_PREFIX = "rmq_sys_SYNC_BROKER_MEMBER_"
 class MemberView:
     """What one name server has answered; times are monotonic in ms, -1 for never."""
 
-    __slots__ = ("answered_ms", "asked_ms", "failure", "is_asking", "is_old", "is_tried", "listed", "told_ms")
+    __slots__ = (
+        "answered_ms",
+        "asked_ms",
+        "body",
+        "failure",
+        "is_asking",
+        "is_old",
+        "is_tried",
+        "listed",
+        "texts",
+        "told_ms",
+    )
 
     def __init__(self) -> None:
         #: by id: the address, and when the name server listed it last
@@ -70,6 +81,9 @@ class MemberView:
         #: whether it has answered or failed since the last `seek`
         self.is_tried = False
         self.failure = ""
+        #: the last list of live members as it arrived, and the addresses by id in it
+        self.body: bytes | None = None
+        self.texts: Mapping[int, str] = {}
 
 
 class MemberPolls:
@@ -236,7 +250,7 @@ class MemberPolls:
             self._check_silence()
         self._end_seeking(now_ms)
 
-    def _read(self, view: MemberView, outcome: Outcome) -> dict[int, str] | None:
+    def _read(self, view: MemberView, outcome: Outcome) -> Mapping[int, str] | None:
         """Return the addresses by id.
 
         None if the answer has none: then `failure` says why, or `is_old` was set and the name
@@ -252,8 +266,11 @@ class MemberPolls:
                 groups = TopicRoute.decode(outcome.body).broker_datas
                 return dict(next((group.broker_addrs for group in groups if group.broker_name == name), {}))
             if outcome.is_ok:
-                group = MemberGroupBody.decode(outcome.body).broker_member_group
-                return {} if group is None else dict(group.broker_addrs)
+                # Members rarely change, and decoding costs most of a poll.
+                if outcome.body != view.body:
+                    group = MemberGroupBody.decode(outcome.body).broker_member_group
+                    view.body, view.texts = outcome.body, {} if group is None else group.broker_addrs
+                return view.texts
         except RemoteProtocolError as error:
             view.failure = f"its answer cannot be read: {error}"
             return None

@@ -4,13 +4,13 @@ A row takes up to 900 bytes as Python objects, and about 10 in a Parquet file. A
 for the rows of some kinds gets those, and `release` forgets them again.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from rmqkit.drill.arrow.rows import rows_of
-from rmqkit.drill.history import History, HistoryRow, T
+from rmqkit.drill.history import History, HistoryRow
 from rmqkit.errors import RmqkitError
 
 #: rows that a process may hold as objects at the same time: about 10 GB
@@ -43,7 +43,9 @@ class StoredHistory(History):
         del self.rows  # `__getattr__` reads them
         self._data = data
         self._held_max = held_max
-        self._last_ms = pc.max(data.to_table(columns=["complete_ms"])["complete_ms"]).as_py() or 0
+        ends_ms = data.to_table(columns=["complete_ms"])["complete_ms"]
+        self._count = len(ends_ms)
+        self._last_ms = pc.max(ends_ms).as_py() or 0
         self.release()
 
     def release(self) -> None:
@@ -67,13 +69,7 @@ class StoredHistory(History):
         return self.rows
 
     def __len__(self) -> int:
-        return int(self._data.count_rows())
-
-    def view(self, make: Callable[[History], T]) -> T:
-        if make not in self._views:
-            self._views[make] = make(self)
-        found: T = self._views[make]
-        return found
+        return self._count
 
     @property
     def by_kind(self) -> Mapping[str, list[HistoryRow]]:

@@ -108,7 +108,7 @@ class ActingLoad(SimLoad):
         self.world_ms: Callable[[str, int], int] = lambda node, wall_ms: wall_ms - cluster.world.wall_start_ms
 
     def work_ms(self, batch: ListenerBatch) -> int:
-        """Return how long the listener works: most batches end in the turn that begins them."""
+        """Return how long the listener works: on most batches not at all."""
         return 0 if batch.messages[0].queue_offset % WORKS_ONE_IN else WORK_MS
 
     def topics(self) -> list[str]:
@@ -180,27 +180,24 @@ class ActingLoad(SimLoad):
         times: dict[str, Any] = {"persist_interval_ms": COMMIT_MS, "retry_delay_ms": RETRY_MS, **self.times}
         settings = PushConsumerSettings(group=group, consume_from=ConsumeFrom.FIRST, **times)
 
-        def dispatch(batch: ListenerBatch) -> None:
-            def done() -> None:
-                (message,) = batch.messages
-                key = message.keys or ""
-                if self._fails(key) and not message.reconsume_times:
-                    self.waiting[f"{RETRY} {key}"] = self.now_ms()
-                    if message.queue.topic == self.name:
-                        table, place = self.given[RETRY], (message.broker_name, message.queue_id)
-                        table[place] = max(table.get(place, 0), message.queue_offset + 1)
-                    consumer.finished(batch, False)
-                    return
-                self.waiting.pop(f"{RETRY} {key}", None)
+        def done(batch: ListenerBatch) -> None:
+            (message,) = batch.messages
+            key = message.keys or ""
+            if self._fails(key) and not message.reconsume_times:
+                self.waiting[f"{RETRY} {key}"] = self.now_ms()
                 if message.queue.topic == self.name:
-                    self.delivered(RETRY, f"{RETRY}-0", message, any_order=True)
-                else:
-                    self._came_again(message)
-                consumer.finished(batch, True)
+                    table, place = self.given[RETRY], (message.broker_name, message.queue_id)
+                    table[place] = max(table.get(place, 0), message.queue_offset + 1)
+                consumer.finished(batch, False)
+                return
+            self.waiting.pop(f"{RETRY} {key}", None)
+            if message.queue.topic == self.name:
+                self.delivered(RETRY, f"{RETRY}-0", message, any_order=True)
+            else:
+                self._came_again(message)
+            consumer.finished(batch, True)
 
-            client.timers.after(self.work_ms(batch), done)
-
-        consumer = PushConsumerCore(client, settings, RemoteOffsets(client, group), dispatch)
+        consumer = PushConsumerCore(client, settings, RemoteOffsets(client, group), self.listener(client, done))
         consumer.subscribe(self.name, "*", "TAG")
         self.join(client, consumer)
 

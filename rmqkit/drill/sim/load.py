@@ -169,18 +169,38 @@ class SimLoad(RecordedLoad):
         times: dict[str, Any] = {"persist_interval_ms": COMMIT_MS, **self.times, **self.lock_times}
         settings = PushConsumerSettings(group=group, orderly=True, consume_from=ConsumeFrom.FIRST, **times)
 
-        def dispatch(batch: ListenerBatch) -> None:
-            def done() -> None:
-                for message in batch.messages:
-                    self.delivered(kind, name, message)
-                consumer.finished(batch, True)
+        def done(batch: ListenerBatch) -> None:
+            for message in batch.messages:
+                self.delivered(kind, name, message)
+            consumer.finished(batch, True)
 
-            client.timers.after(self.work_ms(batch), done)
-
-        consumer = PushConsumerCore(client, settings, RemoteOffsets(client, group), dispatch)
+        consumer = PushConsumerCore(client, settings, RemoteOffsets(client, group), self.listener(client, done))
         consumer.subscribe(self.name, "*", "TAG")
         self.join(client, consumer)
         return consumer
+
+    def listener(self, client: Client, done: Callable[[ListenerBatch], None]) -> Callable[[ListenerBatch], None]:
+        """Return a listener that calls `done` when its work on a batch is over.
+
+        Without work that is in the same turn, also for the batches that follow in a queue.
+        """
+        ended: list[ListenerBatch] = []
+
+        def end() -> None:
+            for batch in ended:  # `done` may add the next batch
+                done(batch)
+            ended.clear()
+
+        def dispatch(batch: ListenerBatch) -> None:
+            work_ms = self.work_ms(batch)
+            if work_ms:
+                client.timers.after(work_ms, partial(done, batch))
+                return
+            if not ended:
+                client.timers.after(0, end)
+            ended.append(batch)
+
+        return dispatch
 
     def work_ms(self, batch: ListenerBatch) -> int:
         """Return how long the listener works on a batch of one message."""

@@ -2,7 +2,8 @@
 
 During a turn, records are only appended to a list (`extend`). A duty processes the list in batches.
 One step hashes `RECORDS_PER_STEP` records, or `COLUMN_GAIN` times as many by column, or changes
-`BLOCKS_PER_STEP` blocks of the slot table. It takes about a millisecond. A query first processes
+`BLOCKS_PER_STEP` blocks of the slot table. It takes about a millisecond. A batch of at most
+`BLOCKS_PER_STEP` keys is applied in the step that hashes its last record. A query first processes
 the whole list, so it finds every record that was readable before it.
 
 So no caller waits for the duty. But the senders of a burst wait for the broker while the duty runs.
@@ -59,10 +60,9 @@ RUN_MIN = 16
 BLOCKS_PER_STEP = 64
 #: maximum steps of one query while the index catches up with an old log
 _STEPS_PER_QUERY = 400
-_INTERVAL_MS = 1000
 #: pause after the last record that ends a burst
 _QUIET_MS = 10
-#: how long the first record of a burst waits for the end of the burst
+#: how long a record waits for more of them, in a burst and in a trickle
 _WAIT_MAX_MS = 2000
 #: how long records are collected before they are written to the file
 _COLLECT_MS = 100
@@ -286,7 +286,7 @@ class Index:
             return now_ms
         # Collect a trickle of records for a while: in a small batch each record costs one block of
         # slots. Queries do not wait for the batch.
-        return now_ms + (_COLLECT_MS if self._has_work else _INTERVAL_MS)
+        return now_ms + (_COLLECT_MS if self._has_work else _WAIT_MAX_MS)
 
     def _may_wait(self, now_ms: int) -> bool:
         """Whether no batch is under way, and the records of a burst still arrive."""
@@ -337,7 +337,8 @@ class Index:
     def _line_up_some(self) -> None:
         """Add the keys of some records to the batch.
 
-        Start applying the batch once it is large enough or nothing more waits.
+        Once the batch is large enough or nothing more waits, apply it: a small one at once, a
+        larger one in the next steps.
         """
         files = self.files
         if self._rest is not None:
@@ -348,7 +349,8 @@ class Index:
             self._add_waiting(files.room(self._clock.wall_ms))
         drained = self._rest is None and not self._waiting and not self._walk_left
         if files.batch_size and (self._rest is not None or drained or files.batch_size >= BATCH_RECORDS):
-            self._is_applying = True
+            # A small batch needs no step, and so no turn, of its own.
+            self._is_applying = files.batch_size > BLOCKS_PER_STEP or files.apply_some(BLOCKS_PER_STEP)
 
     def _add_waiting(self, room: int) -> None:
         """Add the keys of the next waiting records to the batch, which has room for `room` keys."""

@@ -32,7 +32,7 @@ FOUND = {
     "slave-differs": 1,
     "skip-delivery": 1,
     "reorder": 2,
-    "lost-queue-tail": 1,
+    "lost-queue-tail": 5,
     "offsets-backwards": 3,
     "no-comeback": 5,
 }

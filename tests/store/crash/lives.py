@@ -148,7 +148,7 @@ def batches(make: EngineFactory = MAPPED) -> MasterWork:
         work.turn(1 + number * 9)
     work.fail_put("A", 100, errno.ENOSPC)
     work.sync()
-    work.run(600, 100)
+    work.run(1600, 100)
     work.put_batch("A", 0, [50] * 8, is_uniform=True)
     work.turn()
     work.cut(3)
