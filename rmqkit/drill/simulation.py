@@ -167,8 +167,9 @@ def _collecting_once() -> Iterator[None]:
     """Collect garbage once, at the end of a seed.
 
     Until then the world of the seed lives, and walking it is in vain. At the end its objects are in
-    the youngest generation. The oldest, which holds the program, is not walked. The first collection
-    closes the coroutines that still wait; what they hold survives it and is freed by the second.
+    the youngest generation. The oldest, which holds the program, is not walked. The first
+    collection closes the coroutines that still wait. What they hold survives it; the second one
+    frees that.
     """
     was_enabled = gc.isenabled()
     gc.disable()

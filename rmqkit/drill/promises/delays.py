@@ -169,7 +169,7 @@ def allowed_again(history: History, plan: Plan, save_ms: int | None = None, copi
     `save_ms` is how often a broker saves its progress; by default, that of the delay levels.
     `copied_ms` is how long before an isolation the record of a release may be unknown to the slave.
     """
-    isolated_ms = _only_isolated_ms(history)
+    isolated_ms = only_isolated_ms(history)
     if isolated_ms is not None:
         return [(isolated_ms - copied_ms, isolated_ms + ISOLATED_MS)]
     save_ms = plan.setting("flushDelayOffsetInterval", FLUSH_DELAY_OFFSET_MS) if save_ms is None else save_ms
@@ -197,7 +197,7 @@ def allowed_again(history: History, plan: Plan, save_ms: int | None = None, copi
     return allowed
 
 
-def _only_isolated_ms(history: History) -> int | None:
+def only_isolated_ms(history: History) -> int | None:
     """Return when a node was isolated, if that was the only fault; else None.
 
     A fault of another group matters too: an escape may be stored there without an answer.

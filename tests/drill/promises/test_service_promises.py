@@ -137,12 +137,12 @@ def test_a_commit_of_the_moment_of_an_isolation_may_not_have_reached_the_slave()
 
 
 def test_a_half_that_an_acting_slave_moved_while_its_master_served_may_be_committed_twice():
-    def hand(by="broker-a:1", sent_ms=ENDS_MS + 20):
-        made = ServiceHand().acts(ENDS_MS + 50, ENDS_MS + 450).half(at_ms=sent_ms)
+    def hand(by="broker-a:1", sent_ms=ENDS_MS + 20, harm="kill"):
+        made = ServiceHand(harm).acts(ENDS_MS + 50, ENDS_MS + 450).half(at_ms=sent_ms)
         return made.visible(at_ms=20_000).visible(at_ms=20_400, broker=OTHER, escaped_by=by)
 
     assert transactions(hand())["released twice, by an acting master"] == 1
-    for other in (hand(by="broker-b:1"), hand(sent_ms=ENDS_MS + 460), hand(by="")):
+    for other in (hand(by="broker-b:1"), hand(sent_ms=ENDS_MS + 460), hand(by=""), hand(harm="isolate")):
         assert "no fault or takeover explains" in wrong("transaction-atomic", other)
 
 

@@ -19,8 +19,8 @@ is an isolation, the last second shrinks to `COPIED_MS`: the log, unlike tables,
 A master that returns quickly may be online before its slave hears that it was gone. Then both serve
 until the slave asks again which members are alive (the promise `one-master` limits that time). If
 the slave moves a half to another group meanwhile, the master does not know, and both groups ask.
-So the message may be released twice if its half was undecided while both served. Releases of these
-two kinds are counted.
+So the message may be released twice if its half was undecided while both served, except if the only
+fault is an isolation. Releases of these two kinds are counted.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -28,8 +28,16 @@ from collections.abc import Callable, Iterator, Mapping
 from rmqkit.drill.history import OK, UNKNOWN, History, HistoryRow
 from rmqkit.drill.plan import TRANSACTIONS, Plan
 from rmqkit.drill.promises.contract import Broken, Finding, judged
-from rmqkit.drill.promises.delays import Place, allowed_again, escaped_to, lost_of, released_again, stored_ms
-from rmqkit.drill.promises.heads import overlaps, spans
+from rmqkit.drill.promises.delays import (
+    Place,
+    allowed_again,
+    escaped_to,
+    lost_of,
+    only_isolated_ms,
+    released_again,
+    stored_ms,
+)
+from rmqkit.drill.promises.heads import RoleInterval, broken_times, overlaps, spans
 from rmqkit.drill.services.scripts import ASK_LATER, COMMIT, DIES, ROLLBACK
 
 #: how often a broker writes the progress of the half queue: `flushConsumerOffsetInterval`
@@ -107,8 +115,11 @@ def _copies(
 
 
 def _moved_in_overlap(history: History, halves: Mapping[str, HistoryRow]) -> Callable[[HistoryRow, HistoryRow], bool]:
-    """Return a test of two releases: an acting slave moved the half while another node served."""
-    both = list(overlaps(spans(history)))
+    """Return a test of two releases: an acting slave moved the half while another node served.
+
+    If the only fault is an isolation, the successor knows what was moved.
+    """
+    both = list(_overlaps(history)) if only_isolated_ms(history) is None else []
 
     def excuse(before: HistoryRow, row: HistoryRow) -> bool:
         movers = {each.extra.get("escaped_by") for each in (before, row)}
@@ -120,6 +131,15 @@ def _moved_in_overlap(history: History, halves: Mapping[str, HistoryRow]) -> Cal
         )
 
     return excuse
+
+
+def _overlaps(history: History) -> Iterator[tuple[RoleInterval, RoleInterval, int]]:
+    """Yield the overlaps of two serving nodes (`heads.overlaps`) that no fault of either ends."""
+    broken = broken_times(history)
+    for earlier, later, end_ms in overlaps(spans(history)):
+        times = [*broken.get(earlier.node, ()), *broken.get(later.node, ())]
+        if not any(since <= end_ms <= until for since, until in times):
+            yield earlier, later, end_ms
 
 
 def _unended(halves: Mapping[str, HistoryRow], copies: Mapping[str, object], reported: set[str]) -> Iterator[HistoryRow]:
