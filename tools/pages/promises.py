@@ -136,7 +136,8 @@ TAKEOVER: Sequence[Kept] = (
         "a master in another group",
         "every transaction ends in the way that its producers decided: a committed message is delivered, a rolled back one"
         " never; brokers go on asking about undecided ones, also if their producer is dead",
-        "second releases of a message whose commit was recorded in the last second before a takeover or a return",
+        "second releases of a message whose commit was recorded in the last second before a takeover or a return, or"
+        " whose half an acting slave moved while its master, which had returned quickly, already served",
     ),
     Kept(
         "pop-kept",
