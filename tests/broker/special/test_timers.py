@@ -816,6 +816,23 @@ def test_late_timers_survive_a_stop_and_the_rest_is_not_repeated(slave):
     assert timers.snapshot().late == ()
 
 
+def test_a_put_that_ends_after_the_stop_leaves_a_peers_late_timers_late(slave):
+    """The peer could not put timer 2. This broker has not tried, and gives it back to the peer."""
+    to = Recorder(answer=None)
+    timers = give(slave, "T", 2)
+    slave.world.call(NAME, lambda node: timers.start(to))
+    slave.advance(2_000)
+    assert len(to.held) == 2
+    slave.world.call(NAME, lambda node: timers.stop())
+    give(slave, "T", 1)
+    slave.advance(1_000)
+    peer = TimerProgress(slave.now_ms // 1000 * 1000, 3, late=(1, 2))
+    slave.world.call(NAME, lambda node: timers.merge(peer))
+    slave.world.call(NAME, lambda node: to.end())
+    slave.advance(1)
+    assert timers.snapshot().late == (2,)
+
+
 def test_slots_wait_while_too_many_timers_are_late(slave):
     to = Topics()
     timers = give(slave, "Bad", LATE_MAX + 50)

@@ -25,7 +25,7 @@ Source: `store/.../timer/TimerMessageStore.java` (`dequeue`, `doPut`).
 """
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from rmqkit.broker.special.contract import Destination, SpecialParts
@@ -86,8 +86,8 @@ class TimerDelivery:
         self._takes_some = True
         #: timers that were put since the start, by topic
         self.delivered: Counter[str] = Counter()
-        #: called after puts that ended, with their number
-        self.on_ended: Callable[[int], None] = lambda count: None
+        #: called after puts that ended, with their offsets; timers whose put failed are late
+        self.on_ended: Callable[[Sequence[int]], None] = lambda offsets: None
 
     def forget(self) -> None:
         """Forget everything: the index is rebuilt."""
@@ -216,7 +216,7 @@ class TimerDelivery:
                 del self.in_flight[offset]
                 slot.in_flight.pop(offset, None)
                 self.late.remove(offset)  # it may have become late meanwhile
-            self.on_ended(len(due.offsets))
+            self.on_ended(due.offsets)
             return
         for offset, unit, queue in zip(due.offsets, due.units, due.run.queues, strict=True):
             timer = LateTimer(offset, unit.phy_offset, unit.size, unit.slot_ms, is_roll=False)
@@ -325,7 +325,7 @@ class TimerDelivery:
             self.late.add(timer)
         if self.slot is not None:
             self.slot.in_flight.pop(offset, None)
-        self.on_ended(1)
+        self.on_ended((offset,))
 
     # --- messages ---------------------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ and the late timers. It is saved `timerFlushIntervalMs` after a change.
 Source: `store/.../timer/TimerMessageStore.java`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from rmqkit.broker.special.contract import Destination, SpecialParts
@@ -210,14 +210,16 @@ class TimerDuty:
             read_ms=read_ms, offset=index.next, slot_offset=slot_offset, late=self.delivery.late.offsets()
         )
 
-    def _ended(self, count: int) -> None:
-        """React to the end of puts."""
-        self.counts.put.add(count, self._context.clock.mono_ms)
+    def _ended(self, offsets: Sequence[int]) -> None:
+        """React to the end of puts of the timers at these offsets."""
+        self.counts.put.add(len(offsets), self._context.clock.mono_ms)
         self._changed()
         if self._is_own:
             self._follow_state()
         elif self.progress.late:
-            left = tuple(each for each in self.progress.late if each in self.delivery.late.by_offset)
+            # A peer's progress may name late timers that this broker has never put.
+            stored = {each for each in offsets if each not in self.delivery.late.by_offset}
+            left = tuple(each for each in self.progress.late if each not in stored)
             self.progress = self.progress._replace(late=left)
         if self.is_on:
             self._wake(0)
