@@ -18,8 +18,8 @@ LIMIT_S = 90
 
 OF_SPARK = sorted([*EXAMPLES.glob("spark_*.py"), *EXAMPLES.glob("lake_*.py")])
 SCRIPTS = sorted(path for path in EXAMPLES.glob("*.py") if path not in OF_SPARK)
-#: scripts that start their own cluster and break it, or that wait for redeliveries
-LONG = {EXAMPLES / "demo.py", EXAMPLES / "pop_workers.py"}
+#: scripts that start their own cluster and break it, or wait for redeliveries, checks or timers
+LONG = {EXAMPLES / name for name in ("demo.py", "pop_workers.py", "transaction.py", "order_timeout.py")}
 PROJECTS = sorted(path for path in EXAMPLES.iterdir() if path.is_dir() and any(path.glob("test_*.py")))
 
 

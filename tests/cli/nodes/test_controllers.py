@@ -187,6 +187,7 @@ class Group:
             self.kill(port)
 
 
+@pytest.mark.long
 def test_three_controllers_survive_their_leader(shell):
     group = Group(shell)
     try:

@@ -125,6 +125,7 @@ def test_a_slave_and_the_leader_are_explained(trio):
     assert "It follows the leader at" in trio.run("explain", follower).stdout
 
 
+@pytest.mark.long
 def test_controller_commands_find_the_controllers_of_the_cluster(trio):
     told = trio.json("controller", "status")
     assert sorted(each["state"] for each in told["controllers"]) == ["follower", "follower", "leader"]

@@ -92,6 +92,7 @@ class TestCommits:
         assert (seen[0], len(seen)) == (-1, 2)
         assert places(table) == lakes.expected(part("T", 0, 0, 5), part("T", 1, 0, 5))
 
+    @pytest.mark.long
     def test_many_threads_each_row_once(self, table):
         """Four writers of one queue: each appends where the table ends."""
         committed(table, 0, part("T", 0, 0, 1))
