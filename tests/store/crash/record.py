@@ -160,8 +160,9 @@ class Ledger:
 
     def note_durable(self, end: int) -> None:
         """Note, within a step too, that the log is durable up to `end`."""
-        self.durable = max(self.durable, end)
-        self._durables.append((len(self._operations), self.durable))
+        if end > self.durable:
+            self.durable = end
+            self._durables.append((len(self._operations), end))
 
     def begin_cut(self, end: int) -> None:
         self.cut = end

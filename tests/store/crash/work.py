@@ -109,7 +109,7 @@ class _Work:
 
     def note(self) -> None:
         if self.engine.ready:
-            self.ledger.durable = max(self.ledger.durable, self.engine.offset_synced)
+            self.ledger.note_durable(self.engine.offset_synced)
         self.ledger.note()
 
     def _before_operation(self) -> None:
@@ -228,7 +228,7 @@ class MasterWork(_Work):
         def tell(durable: bool) -> None:
             told.append(durable)
             if durable:
-                self.ledger.durable = max(self.ledger.durable, end)
+                self.ledger.note_durable(end)
                 self.ledger.note()
 
         self.engine.sync(end, tell)

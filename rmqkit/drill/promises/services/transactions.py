@@ -23,7 +23,8 @@ So the message may be released twice if its half was undecided while both served
 fault is an isolation. Releases of these two kinds are counted.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from functools import partial
 
 from rmqkit.drill.history import OK, UNKNOWN, History, HistoryRow
 from rmqkit.drill.plan import TRANSACTIONS, Plan
@@ -72,7 +73,7 @@ class TransactionAtomic:
         lost = [each._replace(what=each.what.replace("delivered", _wanted(halves[each.key]))) for each in lost]
         save_ms = plan.setting("flushConsumerOffsetInterval", FLUSH_MS)
         allowed = allowed_again(history, plan, save_ms, copied_ms=COPIED_MS)
-        again, unexplained = released_again(copies, allowed, _moved_in_overlap(history, halves))
+        again, unexplained = released_again(copies, allowed, partial(_is_moved, history, halves))
         silent = [row.key for row in halves.values() if row.extra["local"] in (ASK_LATER, DIES) and row.outcome == OK]
         counts = {
             "acknowledged": sum(row.outcome == OK for row in halves.values()),
@@ -114,32 +115,32 @@ def _copies(
     return broken, copies
 
 
-def _moved_in_overlap(history: History, halves: Mapping[str, HistoryRow]) -> Callable[[HistoryRow, HistoryRow], bool]:
-    """Return a test of two releases: an acting slave moved the half while another node served.
+def _is_moved(history: History, halves: Mapping[str, HistoryRow], before: HistoryRow, row: HistoryRow) -> bool:
+    """Return whether an acting slave moved the half of two releases while another node served."""
+    movers = {each.extra.get("escaped_by") for each in (before, row)}
+    return any(
+        halves[row.key].invoke_ms <= end_ms
+        and later.begin_ms <= stored_ms(before)
+        and any(span.acts and f"{span.broker}:{span.broker_id}" in movers for span in (earlier, later))
+        for earlier, later, end_ms in history.view(_overlaps)
+    )
 
-    If the only fault is an isolation, the successor knows what was moved.
+
+def _overlaps(history: History) -> list[tuple[RoleInterval, RoleInterval, int]]:
+    """Return the overlaps of two serving nodes (`heads.overlaps`) that no fault of either ends.
+
+    There is none if the only fault is an isolation: the master then copies the slave's progress,
+    and with it what the slave has moved, before it serves again.
     """
-    both = list(_overlaps(history)) if only_isolated_ms(history) is None else []
-
-    def excuse(before: HistoryRow, row: HistoryRow) -> bool:
-        movers = {each.extra.get("escaped_by") for each in (before, row)}
-        return any(
-            halves[row.key].invoke_ms <= end_ms
-            and later.begin_ms <= stored_ms(before)
-            and any(span.acts and f"{span.broker}:{span.broker_id}" in movers for span in (earlier, later))
-            for earlier, later, end_ms in both
-        )
-
-    return excuse
-
-
-def _overlaps(history: History) -> Iterator[tuple[RoleInterval, RoleInterval, int]]:
-    """Yield the overlaps of two serving nodes (`heads.overlaps`) that no fault of either ends."""
+    if only_isolated_ms(history) is not None:
+        return []
     broken = broken_times(history)
+    found = []
     for earlier, later, end_ms in overlaps(spans(history)):
         times = [*broken.get(earlier.node, ()), *broken.get(later.node, ())]
         if not any(since <= end_ms <= until for since, until in times):
-            yield earlier, later, end_ms
+            found.append((earlier, later, end_ms))
+    return found
 
 
 def _unended(halves: Mapping[str, HistoryRow], copies: Mapping[str, object], reported: set[str]) -> Iterator[HistoryRow]:
