@@ -173,15 +173,24 @@ def dumps(value: Any, *, unquoted_int_keys: bool = False) -> bytes:
     """
     if not unquoted_int_keys and not getattr(value, "HAS_QUEUES", False):
         data = _encode(value)
-        if b":null" in data and isinstance(value, msgspec.Struct):
-            fields = msgspec.to_builtins(value)
-            data = _encode({name: field for name, field in fields.items() if field is not None})
+        if b":null," in data and isinstance(value, msgspec.Struct):
+            for null in _nulls(value.__class__):
+                data = data.replace(null, b"")
         if b":null" in data:
             data = _encode(_without_none(msgspec.to_builtins(value)))
         return data
     out: list[str] = []
     _write(msgspec.to_builtins(value), out, "" if unquoted_int_keys else '"')
     return "".join(out).encode()
+
+
+@lru_cache(maxsize=256)
+def _nulls(kind: type[msgspec.Struct]) -> list[bytes]:
+    """Return the texts of the fields that may be None.
+
+    Each is only found where it is a field: inside a text its quotes would be escaped.
+    """
+    return [b'"%b":null,' % each.encode_name.encode() for each in msgspec.structs.fields(kind) if each.default is None]
 
 
 def _without_none(value: Any) -> Any:

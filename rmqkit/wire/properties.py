@@ -107,7 +107,7 @@ def encode(properties: Mapping[str, str]) -> bytes:
     Raises ValueError if a name or value contains a separator and would not decode to itself.
     """
     text = "".join([f"{name}\x01{value}\x02" for name, value in properties.items()])
-    if text.count("\x02") != len(properties) or any("\x01" in name for name in properties):
+    if text.count("\x02") != len(properties) or "\x01" in "".join(properties):
         raise ValueError("a property's name must not hold \\x01 or \\x02, its value not \\x02")
     return text.encode()
 

@@ -131,6 +131,24 @@ def test_writes_compact_without_none() -> None:
     assert dumps({"é": 'a"\\/\n\t\x01'}) == '{"é":"a\\"\\\\/\\n\\t\\u0001"}'.encode()
 
 
+class Optional(msgspec.Struct, rename="camel"):
+    first_note: str | None = None
+    text: str = ""
+    inner: "Optional | None" = None
+    last_note: str | None = None
+
+
+def test_a_field_that_is_none_is_left_out_wherever_it_stands() -> None:
+    assert dumps(Optional()) == b'{"text":""}'
+    assert dumps(Optional(last_note="x")) == b'{"text":"","lastNote":"x"}'
+    assert dumps(Optional(first_note="x")) == b'{"firstNote":"x","text":""}'
+    inner = Optional(first_note="y", inner=Optional(text="z"))
+    assert dumps(Optional(inner=inner)) == b'{"text":"","inner":{"firstNote":"y","text":"","inner":{"text":"z"}}}'
+    # A text that looks like such a field stays.
+    text = '"firstNote":null,"lastNote":null}'
+    assert msgspec.json.decode(dumps(Optional(text=text, last_note=text))) == {"text": text, "lastNote": text}
+
+
 def test_writes_queues_raw_as_keys_and_as_items() -> None:
     sample = Sample({MessageQueue("T", 'b"', 2): 6, MessageQueue("T", "a", 1): 7}, [MessageQueue("T", "b", 1)])
     assert dumps(sample).decode() == (

@@ -35,7 +35,7 @@ from rmqkit.broker.handlers.pop.order_acks import ack_in_order, change_in_order
 from rmqkit.broker.handlers.pop.turn_acks import ack_of
 from rmqkit.broker.puts.answers import STORED
 from rmqkit.broker.special.pop.counts import ACK, CHECKPOINT
-from rmqkit.broker.special.pop.pending import Key, PopQueue
+from rmqkit.broker.special.pop.pending import Key, Pending, PopQueue
 from rmqkit.broker.special.pop.records import ack_put, checkpoint_put
 from rmqkit.errors import RemoteProtocolError
 from rmqkit.runtime.calls import LATER, Answer, Call, Handlers, Refused, Response
@@ -63,6 +63,8 @@ class AckTarget(NamedTuple):
     key: Key
     revive_queue: int
     due_ms: int
+    #: None if its checkpoint may be unread
+    pending: Pending | None
 
 
 class RevivePut(NamedTuple):
@@ -92,17 +94,16 @@ def ack(broker: "BrokerView", call: Call[AckMessageRequest]) -> Response:
         ack_in_order(broker, (args.topic, args.consumer_group, args.queue_id), args.offset, handle.pop_ms)
         return call.ok()
     delivery = _delivery(broker, args, handle)
-    if delivery is None or not _is_open(broker, delivery.key, args.offset):
+    if delivery is None:
         return call.ok()
     if not broker.revive.is_logging:
         call.changing()
         broker.revive.ack_unlogged(delivery.key, [args.offset])
         return call.ok()
-    pending = broker.revive.pending.by_key.get(delivery.key)
-    if pending is None:  # it may be unread: the ack waits for it in the revive topic
+    if delivery.pending is None:  # the ack waits for its checkpoint in the revive topic
         return _store(broker, call, [_ack_of(broker, delivery, [args.offset])], call.ok())
     call.changing()
-    broker.turn_acks.add(pending, args.offset, call)
+    broker.turn_acks.add(delivery.pending, args.offset, call)
     return LATER
 
 
@@ -137,7 +138,7 @@ def batch_ack(broker: "BrokerView", call: Call[NoFields]) -> Response:
         if broker.revive.is_logging:
             seen[key] = None
             pending = broker.revive.pending.by_key[key]
-            puts.append(_ack_of(broker, AckTarget(key, pending.revive_queue, pending.due_ms), offsets))
+            puts.append(_ack_of(broker, AckTarget(key, pending.revive_queue, pending.due_ms, pending), offsets))
         else:
             call.changing()
             broker.revive.ack_unlogged(key, offsets)
@@ -165,7 +166,7 @@ def change_invisible_time(broker: "BrokerView", call: Call[ChangeInvisibleTimeRe
         pop_time=pop_ms, invisible_time=args.invisible_time, revive_qid=handle.revive_queue_id
     )
     delivery = _delivery(broker, args, handle)
-    if delivery is None or not _is_open(broker, delivery.key, args.offset):
+    if delivery is None:
         return call.ok(answer)
     if not broker.revive.has_room:
         raise Refused(ResponseCode.SYSTEM_BUSY, "too many popped messages wait for their acks")
@@ -210,21 +211,16 @@ def _change_unlogged(
 def _delivery(
     broker: "BrokerView", args: AckMessageRequest | ChangeInvisibleTimeRequest, handle: ReceiptHandle
 ) -> AckTarget | None:
-    """Return the delivery that a handle names; None if it names none."""
+    """Return the delivery that a handle names; None if its message cannot be acked any more."""
     name = handle.broker_name or broker.config.identity.broker_name
     key = args.topic, args.consumer_group, args.queue_id, handle.start_offset, handle.pop_ms, name
     pending = broker.revive.pending.by_key.get(key)
     if pending is not None:
-        return AckTarget(key, pending.revive_queue, pending.due_ms)
+        is_open = pending.index(args.offset) >= 0
+        return AckTarget(key, pending.revive_queue, pending.due_ms, pending) if is_open else None
     if not broker.revive.is_reading or handle.revive_queue_id >= broker.revive.queue_count:
         return None
-    return AckTarget(key, handle.revive_queue_id, handle.pop_ms + handle.invisible_ms)
-
-
-def _is_open(broker: "BrokerView", key: Key, offset: int) -> bool:
-    """Return whether a message of a delivery may still be acked."""
-    pending = broker.revive.pending.by_key.get(key)
-    return broker.revive.is_reading if pending is None else pending.index(offset) >= 0
+    return AckTarget(key, handle.revive_queue_id, handle.pop_ms + handle.invisible_ms, None)
 
 
 def _marked(broker: "BrokerView", key: Key, ack: BatchAck, bits: bytes) -> list[int]:

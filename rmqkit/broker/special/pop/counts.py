@@ -21,20 +21,20 @@ class PopCounts:
 
     def __init__(self) -> None:
         #: records put: by group, topic, kind and put status
-        self.put: dict[tuple[str, str, str, str], int] = {}
+        self.put: dict[tuple[str, str, str, PutStatus], int] = {}
         #: records read: by group, topic, queue id and kind
-        self.read: dict[tuple[str, str, str, str], int] = {}
+        self.read: dict[tuple[str, str, int, str], int] = {}
         #: messages put into retry topics: by group, topic and put status
-        self.retried: dict[tuple[str, str, str], int] = {}
+        self.retried: dict[tuple[str, str, PutStatus], int] = {}
 
     def note_put(self, group: str, topic: str, kind: str, status: PutStatus) -> None:
-        _add(self.put, (group, topic, kind, status.name))
+        _add(self.put, (group, topic, kind, status))
 
     def note_read(self, group: str, topic: str, queue_id: int, kind: str) -> None:
-        _add(self.read, (group, topic, str(queue_id), kind))
+        _add(self.read, (group, topic, queue_id, kind))
 
     def note_retried(self, group: str, topic: str, status: PutStatus) -> None:
-        _add(self.retried, (group, topic, status.name))
+        _add(self.retried, (group, topic, status))
 
 
 def _add(counts: dict[K, int], key: K) -> None:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from rmqkit.broker.special.pop.counts import PopCounts
 from rmqkit.metrics.families import Family, Sample
+from rmqkit.store.contract import PutStatus
 
 if TYPE_CHECKING:
     from rmqkit.broker.view import BrokerView
@@ -24,7 +25,13 @@ Samples = Callable[["BrokerView"], Iterator[Sample]]
 
 
 def _counts(choose: Callable[[PopCounts], Mapping[Any, int]]) -> Samples:
-    return lambda broker: iter(list(choose(broker.revive.counts).items()))
+    """Return a function that samples counters; their keys become labels."""
+
+    def samples(broker: BrokerView) -> Iterator[Sample]:
+        for key, count in list(choose(broker.revive.counts).items()):
+            yield tuple([each.name if isinstance(each, PutStatus) else str(each) for each in key]), count
+
+    return samples
 
 
 def _due(value: Callable[[int, int], int]) -> Samples:

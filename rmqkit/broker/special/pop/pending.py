@@ -31,26 +31,38 @@ def key_of(checkpoint: PopCheckpoint, broker_name: str) -> Key:
 class Pending:
     """One checkpoint. Bit i of `bits` is set once `offsets[i]` is acked or handed out again."""
 
-    __slots__ = ("bits", "checkpoint", "client_id", "due_ms", "is_due", "key", "offsets", "record", "revive_queue")
+    __slots__ = (
+        "bits",
+        "checkpoint",
+        "client_id",
+        "due_ms",
+        "full",
+        "is_due",
+        "key",
+        "offsets",
+        "queue",
+        "record",
+        "revive_queue",
+    )
 
     def __init__(self, checkpoint: PopCheckpoint, key: Key, revive_queue: int, record: int, due_ms: int) -> None:
         self.checkpoint = checkpoint
         self.key = key
+        #: the queue that its messages came from
+        self.queue: PopQueue = key[:3]
         self.revive_queue = revive_queue
         #: queue offset of its record; -1: it is in no record (`ActingPops`)
         self.record = record
         #: wall time in ms
         self.due_ms = due_ms
         self.offsets = checkpoint.offsets
+        #: `bits` when all messages are done
+        self.full = (1 << len(self.offsets)) - 1
         #: id or address of the client that popped, "" if unknown
         self.client_id = ""
         self.bits = checkpoint.bits & self.full
         #: it is being handed out again
         self.is_due = False
-
-    @property
-    def full(self) -> int:
-        return (1 << len(self.offsets)) - 1
 
     @property
     def is_done(self) -> bool:
@@ -60,10 +72,6 @@ class Pending:
     def left(self) -> int:
         """The number of messages that are not done."""
         return len(self.offsets) - self.bits.bit_count()
-
-    @property
-    def queue(self) -> PopQueue:
-        return self.key[0], self.key[1], self.key[2]
 
     @property
     def marked(self) -> PopCheckpoint:
@@ -152,10 +160,10 @@ class PendingTable:
         """Mark messages as done. Does nothing for those that are."""
         if self.by_key.get(pending.key) is not pending:
             return
-        before = pending.left
-        pending.bits |= bits & pending.full
-        self._count(pending.queue, pending.left - before)
-        if pending.is_done:
+        added = bits & pending.full & ~pending.bits
+        pending.bits |= added
+        self._count(pending.queue, -added.bit_count())
+        if pending.bits == pending.full:
             del self.by_key[pending.key]
             self.revive_queues[pending.revive_queue].open.pop(pending.record, None)
 
