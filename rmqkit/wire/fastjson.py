@@ -173,9 +173,12 @@ def dumps(value: Any, *, unquoted_int_keys: bool = False) -> bytes:
     """
     if not unquoted_int_keys and not getattr(value, "HAS_QUEUES", False):
         data = _encode(value)
-        if b":null," in data and isinstance(value, msgspec.Struct):
-            for null in _nulls(value.__class__):
+        if b":null" in data and isinstance(value, msgspec.Struct):
+            nulls, last = _nulls(value.__class__)
+            for null in nulls:
                 data = data.replace(null, b"")
+            if data.endswith(last):
+                data = data[: -len(last)] + b"}"
         if b":null" in data:
             data = _encode(_without_none(msgspec.to_builtins(value)))
         return data
@@ -185,12 +188,13 @@ def dumps(value: Any, *, unquoted_int_keys: bool = False) -> bytes:
 
 
 @lru_cache(maxsize=256)
-def _nulls(kind: type[msgspec.Struct]) -> list[bytes]:
-    """Return the texts of the fields that may be None.
+def _nulls(kind: type[msgspec.Struct]) -> tuple[list[bytes], bytes]:
+    """Return the texts of fields that are None, and that of the last field with the closing brace.
 
     Each is only found where it is a field: inside a text its quotes would be escaped.
     """
-    return [b'"%b":null,' % each.encode_name.encode() for each in msgspec.structs.fields(kind) if each.default is None]
+    nulls = [b'"%b":null,' % each.encode_name.encode() for each in msgspec.structs.fields(kind) if each.default is None]
+    return nulls, b',"%b":null}' % kind.__struct_encode_fields__[-1].encode()
 
 
 def _without_none(value: Any) -> Any:

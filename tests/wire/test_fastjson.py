@@ -138,10 +138,16 @@ class Optional(msgspec.Struct, rename="camel"):
     last_note: str | None = None
 
 
+class Alone(msgspec.Struct):
+    note: str | None = None
+
+
 def test_a_field_that_is_none_is_left_out_wherever_it_stands() -> None:
     assert dumps(Optional()) == b'{"text":""}'
     assert dumps(Optional(last_note="x")) == b'{"text":"","lastNote":"x"}'
     assert dumps(Optional(first_note="x")) == b'{"firstNote":"x","text":""}'
+    assert dumps(Optional(inner=Optional(last_note="x"))) == b'{"text":"","inner":{"text":"","lastNote":"x"}}'
+    assert dumps(Alone()) == b"{}"
     inner = Optional(first_note="y", inner=Optional(text="z"))
     assert dumps(Optional(inner=inner)) == b'{"text":"","inner":{"firstNote":"y","text":"","inner":{"text":"z"}}}'
     # A text that looks like such a field stays.

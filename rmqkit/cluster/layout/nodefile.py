@@ -7,8 +7,6 @@ It has three kinds of keys, in order of precedence:
 2. The cluster's `[settings]`.
 3. The defaults of `cluster up`. They are written once, so that an edit stays. Those that depend on
    the number of replicas change with it, unless they were edited.
-
-A default whose feature is not implemented yet is left out until it is.
 """
 
 import tomllib
@@ -22,7 +20,7 @@ from rmqkit.cluster.layout.home import CONTAINER_FILE, NODE_FILE, STORE, write_w
 from rmqkit.cluster.layout.names import number_of
 from rmqkit.errors import ConfigError
 from rmqkit.settings import keys
-from rmqkit.settings.table import Kind, Status
+from rmqkit.settings.table import Kind
 from rmqkit.suggestions import suggest
 
 #: recommended settings of a broker that differ from Apache's defaults
@@ -165,19 +163,14 @@ def _of_other_shape(there: Mapping[str, Setting]) -> set[str]:
 
 
 def default_settings(plan: NodePlan, description: Description) -> dict[str, Setting]:
-    """Return the defaults of `cluster up` for a node, without those of missing features."""
+    """Return the defaults of `cluster up` for a node."""
     if plan.is_broker:
         depends = replica_defaults(description.replicas, description.settings, is_elected=plan.is_elected)
         wanted = {**BROKER_DEFAULTS, **depends}
         if plan.is_slave:
             del wanted[ROLE_KEY]
-    elif plan.is_controller:
-        wanted = {}
-    else:
-        wanted = dict(NAMESERVER_DEFAULTS)
-    return {
-        key: value for key, value in wanted.items() if (row := keys.find(plan.kind, key)) and row.status is Status.WORKS
-    }
+        return wanted
+    return {} if plan.is_controller else dict(NAMESERVER_DEFAULTS)
 
 
 def knows(kind: Kind, key: str) -> bool:

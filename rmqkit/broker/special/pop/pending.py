@@ -163,7 +163,7 @@ class PendingTable:
         added = bits & pending.full & ~pending.bits
         pending.bits |= added
         self._count(pending.queue, -added.bit_count())
-        if pending.bits == pending.full:
+        if pending.is_done:
             del self.by_key[pending.key]
             self.revive_queues[pending.revive_queue].open.pop(pending.record, None)
 
