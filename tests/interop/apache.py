@@ -104,7 +104,7 @@ def _build(profile: list[str]) -> None:
         if done.returncode == 0:
             return
         said = done.stdout + done.stderr
-    raise ApacheError("the driver does not build:\n" + _tail(said, 20))
+    raise ApacheError("the driver does not build:\n" + tail(said, 20))
 
 
 def start_java(
@@ -377,13 +377,13 @@ class ApacheCluster:
     def _await(self, process: subprocess.Popen[str], node: str, answers: Any) -> None:
         for _ in _until(time.monotonic() + READY_TIMEOUT_S):
             if process.poll() is not None:
-                raise ApacheError(f"Apache's {node} ended ({process.returncode}):\n{_tail(self.output(node), 20)}")
+                raise ApacheError(f"Apache's {node} ended ({process.returncode}):\n{tail(self.output(node), 20)}")
             try:
                 if answers():
                     return
             except OSError:
                 pass
-        raise ApacheError(f"Apache's {node} does not answer:\n{_tail(self.output(node), 20)}")
+        raise ApacheError(f"Apache's {node} does not answer:\n{tail(self.output(node), 20)}")
 
 
 def _until(deadline_s: float, pause_s: float = 0.1) -> Iterator[None]:
@@ -409,6 +409,6 @@ def end(process: subprocess.Popen[str] | None, *, clean: bool) -> None:
             pipe.close()
 
 
-def _tail(text: str, lines: int) -> str:
+def tail(text: str, lines: int) -> str:
     """Return the last lines without logback's messages about its own set-up."""
     return "\n".join([line for line in text.splitlines() if "|-INFO in" not in line][-lines:])

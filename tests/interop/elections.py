@@ -126,7 +126,18 @@ class ElectedGroup:
     def until_in_sync(self, *replicas: Replica, deadline_s: float = DEADLINE_S) -> None:
         """Wait until exactly these replicas are in sync."""
         wanted = {replica.address for replica in replicas}
-        until(f"in sync: {wanted}", lambda: self.in_sync() == wanted, deadline_s=deadline_s)
+
+        def is_reached() -> bool:
+            for replica in replicas:
+                replica.expect_runs()
+            return self.in_sync() == wanted
+
+        until(f"in sync: {wanted}", is_reached, deadline_s=deadline_s, seen=self._seen)
+
+    def _seen(self) -> str:
+        """Return what the controller and each replica say of the group, for a failed wait."""
+        said = [f"\n{each.address} {_of_election(each.facts())}\n{each.last_lines()}" for each in self.replicas]
+        return f"leader {self.leader()}, {self.state()}{''.join(said)}"
 
     def until_copied(self, source: Replica, copy: Replica) -> None:
         """Wait until both logs end at the same offset. Expect equal bytes and epochs."""
@@ -209,6 +220,11 @@ class ElectedGroup:
         began_s = time.monotonic()
         until(f"{replica.address} takes a send", lambda: self.takes_sends(replica, topic), pause_s=0.05)
         return time.monotonic() - began_s
+
+
+def _of_election(facts: Mapping[str, str]) -> dict[str, str]:
+    wanted = ("election", "replication", "syncStateSet", "controllerLeader", "commitLogMaxOffset")
+    return {key: value for key, value in facts.items() if key.startswith(wanted)}
 
 
 def _dledger(addresses: list[str]) -> list[dict[str, str]]:

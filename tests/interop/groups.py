@@ -115,6 +115,15 @@ class Member:
     def output(self) -> str:
         return self._node.output("broker")
 
+    def expect_runs(self) -> None:
+        """Fail with the broker's last lines if its process was started and has ended by itself."""
+        process = self._node.broker
+        if process is not None and process.poll() is not None:
+            raise AssertionError(f"the broker {self.address} ended ({process.returncode}):\n{self.last_lines()}")
+
+    def last_lines(self) -> str:
+        return apache.tail(self.output(), 20)
+
     # --- the member's data ------------------------------------------------------------
 
     def facts(self) -> dict[str, str]:

@@ -20,7 +20,7 @@ def until(
     end_s = time.monotonic() + deadline_s
     while not reached():
         if time.monotonic() >= end_s:
-            shown = f"; seen: {seen()!r}" if seen is not None else ""
+            shown = f"; seen: {seen()}" if seen is not None else ""
             raise AssertionError(f"not within {deadline_s:.0f} s: {what}{shown}")
         time.sleep(pause_s)
 
