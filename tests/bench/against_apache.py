@@ -14,7 +14,6 @@ Maven, like the interop tests.
 """
 
 import argparse
-import datetime
 import platform
 import subprocess
 import sys
@@ -53,10 +52,7 @@ Known = dict[tuple[str, str], list[dict[str, Mapping[str, Any]]]]
 
 def main(arguments: Sequence[str]) -> int:
     chosen = _parse(arguments)
-    lacking = apache.missing_tools()
-    if lacking:
-        print(f"error: the benchmark needs Java 17 and Maven; {lacking}", file=sys.stderr)
-        return 1
+    apache.require_tools()
     measure(chosen)
     figures = kept.load(chosen.figures)
     if not figures["rows"]:
@@ -142,11 +138,10 @@ def _keep(known: Known, chosen: argparse.Namespace) -> None:
 def store(path: Path, known: Known, method: Mapping[str, Any]) -> None:
     """Replace the stored figures of the measured rows."""
     figures = kept.load(path)
-    now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     figures["machine"] = machine()
     figures["method"] = method
     for name, passes in by_row(known).items():
-        figures["rows"][name] = {"at": now, **passes}
+        figures["rows"][name] = {"at": kept.now(), **passes}
     kept.save(path, figures)
 
 

@@ -18,7 +18,6 @@ reads the topic at the last master: an acknowledged message that is not there is
 
 import argparse
 import contextlib
-import datetime
 import json
 import statistics
 import sys
@@ -29,9 +28,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from tests.bench import figures as kept
 from tests.bench.against_apache import DOCS, machine
 from tests.bench.brokers import APACHE, OURS
-from tests.bench.figures import wrapped, wrapped_page
 from tests.bench.steady_writer import SteadyWriter
 from tests.interop import apache
 from tests.interop.acting import send_code
@@ -351,19 +350,17 @@ def section(figures: Mapping[str, Any]) -> str:
         timers = ", ".join(f"`{key}` {ms}" for key, ms in known["timers"].items())
         count = len(known["pairs"])
         head = f"{count} alternating pair{'s' if count > 1 else ''}. Timers in ms: {timers}."
-        tables.append(f"## Timers: {name}\n\n{wrapped(head)}\n\n{table(known['pairs'])}\n")
+        tables.append(f"## Timers: {name}\n\n{kept.wrapped(head)}\n\n{table(known['pairs'])}\n")
     made = f"`make bench-elections` made this page. {figures['machine']} {figures['at'][:10]}."
     values = {"version": apache.VERSION, "goal": GOAL, "made": made, "tables": "\n".join(tables)}
-    return wrapped_page(_TEXT.format(**values, resolution_ms=RESOLUTION_S * 1000, whole_s=_WHOLE_S))
+    return kept.wrapped_page(_TEXT.format(**values, resolution_ms=RESOLUTION_S * 1000, whole_s=_WHOLE_S))
 
 
 def _keep(found: Mapping[str, Sequence[Any]]) -> None:
     sets = json.loads(KEPT.read_text())["sets"] if KEPT.exists() else {}
     sets.update({name: {"timers": TIMERS[name], "pairs": pairs} for name, pairs in found.items() if pairs})
-    now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-    figures = {"at": now, "machine": machine(), "sets": sets}
-    KEPT.parent.mkdir(exist_ok=True)
-    KEPT.write_text(json.dumps(figures, indent=1) + "\n")
+    figures = {"at": kept.now(), "machine": machine(), "sets": sets}
+    kept.save(KEPT, figures)
     SECTION.write_text(section(figures))
 
 
@@ -373,10 +370,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--timers", nargs="+", choices=list(TIMERS), default=["fast"], help="timers of both sides (fast)")
     parser.add_argument("--write", action="store_true", help="store the figures and regenerate the page")
     chosen = parser.parse_args(arguments)
-    lacking = apache.missing_tools()
-    if lacking:
-        print(f"error: the benchmark needs Java 17 and Maven; {lacking}", file=sys.stderr)
-        return 1
+    apache.require_tools()
     for name, pairs in measure(chosen).items():
         print(f"{name}:\n{table(pairs)}")
     return 0

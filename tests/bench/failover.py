@@ -24,9 +24,7 @@ The ratio is the median of the pairs. Its interval is between order statistics a
 
 import argparse
 import contextlib
-import datetime
 import itertools
-import json
 import math
 import statistics
 import sys
@@ -37,6 +35,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from tests.bench import figures as kept
 from tests.bench.against_apache import DOCS, machine
 from tests.bench.brokers import APACHE, DEFAULT_FILES, OURS
 from tests.bench.load import Load
@@ -302,10 +301,8 @@ def _is_measured(pairs: Pairs, regime: str) -> bool:
 
 
 def _keep(pairs: Sequence[Any], chosen: argparse.Namespace) -> None:
-    now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-    figures = {"at": now, "machine": machine(), "timers": TIMERS[chosen.timers], "pairs": list(pairs)}
-    KEPT.parent.mkdir(exist_ok=True)
-    KEPT.write_text(json.dumps(figures, indent=1) + "\n")
+    figures = {"at": kept.now(), "machine": machine(), "timers": TIMERS[chosen.timers], "pairs": list(pairs)}
+    kept.save(KEPT, figures)
     SECTION.write_text(section(figures))
 
 
@@ -315,10 +312,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--timers", choices=list(TIMERS), default="fast", help="timers of both sides (fast)")
     parser.add_argument("--write", action="store_true", help="store the figures and regenerate the page")
     chosen = parser.parse_args(arguments)
-    lacking = apache.missing_tools()
-    if lacking:
-        print(f"error: the benchmark needs Java 17 and Maven; {lacking}", file=sys.stderr)
-        return 1
+    apache.require_tools()
     pairs = measure(chosen)
     for regime, title in _TITLES.items():
         print(f"{title}\n{_table(pairs, regime)}")

@@ -4,6 +4,7 @@ A row that is measured again replaces its old figures; the other rows are unchan
 page can be measured in parts. It gives the dates of the measurements.
 """
 
+import datetime
 import json
 import re
 import statistics
@@ -71,6 +72,11 @@ times start at the moment a message was *due* to be sent.
 def load(path: Path) -> Figures:
     figures: Figures = json.loads(path.read_text()) if path.exists() else {"rows": {}}
     return figures
+
+
+def now() -> str:
+    """Return the present time (UTC), as figures keep it."""
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
 
 
 def save(path: Path, figures: Figures) -> None:

@@ -184,10 +184,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--json", type=Path, help="write the figures here")
     parser.add_argument("--markdown", type=Path, help="write the table here")
     chosen = parser.parse_args(arguments)
-    lacking = apache.missing_tools()
-    if lacking:
-        print(f"error: the benchmark needs Java 17 and Maven; {lacking}", file=sys.stderr)
-        return 1
+    apache.require_tools()
     names = chosen.only or [name for name in CANDIDATES if chosen.apache or name != "apache"]
     results = Results()
     for number in range(chosen.rounds):

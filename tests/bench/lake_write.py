@@ -16,7 +16,6 @@ Each must have written as many rows as there are messages, or the run fails.
 """
 
 import argparse
-import datetime
 import json
 import os
 import statistics
@@ -168,8 +167,7 @@ def main(arguments: Sequence[str]) -> int:
     checkouts = {BASE: HERE, **({"old": chosen.old.resolve()} if chosen.old else {}), "parquet": HERE}
     found = measure(checkouts, chosen.messages, chosen.rounds)
     if chosen.write:
-        now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-        kept.save(KEPT, {"machine": machine(), "at": now, "messages": chosen.messages, "rates": found})
+        kept.save(KEPT, {"machine": machine(), "at": kept.now(), "messages": chosen.messages, "rates": found})
         SECTION.write_text(section(kept.load(KEPT)), encoding="utf-8")
     print(table(found))
     return 0

@@ -12,7 +12,6 @@ broker, or the client beside it, is saturated. `--write` stores the figures, the
 """
 
 import argparse
-import datetime
 import statistics
 import sys
 from collections.abc import Mapping, Sequence
@@ -173,12 +172,9 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--jvm", choices=list(JVMS), default="1g", help="flags of Apache's broker (1g)")
     parser.add_argument("--write", action="store_true", help="store the figures and regenerate the page")
     chosen = parser.parse_args(arguments)
-    lacking = apache.missing_tools()
-    if lacking:
-        print(f"error: the benchmark needs Java 17 and Maven; {lacking}", file=sys.stderr)
-        return 1
+    apache.require_tools()
     figures = {
-        "at": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "at": kept.now(),
         "machine": machine(),
         "method": {
             "warm_s": chosen.warm,

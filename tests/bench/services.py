@@ -18,7 +18,6 @@ docs/performance/services.json after each pair, and the page is regenerated.
 """
 
 import argparse
-import datetime
 import statistics
 import sys
 import time
@@ -213,7 +212,6 @@ def _told(side: str, name: str, figure: Mapping[str, Any], took_s: float) -> Non
 
 def _keep(known: Mapping[str, Sequence[Mapping[str, Mapping[str, Any]]]], chosen: argparse.Namespace) -> None:
     figures = kept.load(KEPT)
-    now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     figures["machine"] = machine()
     figures["method"] = {
         "warm_s": chosen.warm,
@@ -224,7 +222,7 @@ def _keep(known: Mapping[str, Sequence[Mapping[str, Mapping[str, Any]]]], chosen
     }
     for name, pairs in known.items():
         if pairs:
-            figures["rows"][name] = {"at": now, "pairs": list(pairs)}
+            figures["rows"][name] = {"at": kept.now(), "pairs": list(pairs)}
     kept.save(KEPT, figures)
 
 
@@ -303,10 +301,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--jvm", choices=list(JVMS), default="1g", help="flags of Apache's broker (1g)")
     parser.add_argument("--write", action="store_true", help="store the figures and regenerate the page")
     chosen = parser.parse_args(arguments)
-    lacking = apache.missing_tools()
-    if lacking:
-        print(f"error: the benchmark needs Java 17 and Maven; {lacking}", file=sys.stderr)
-        return 1
+    apache.require_tools()
     known = measure(chosen)
     if chosen.write and KEPT.exists():
         SECTION.write_text(section(kept.load(KEPT)))

@@ -19,7 +19,6 @@ are only printed.
 """
 
 import argparse
-import datetime
 import os
 import statistics
 import sys
@@ -329,8 +328,7 @@ def main(arguments: Sequence[str]) -> int:
     chosen = parser.parse_args(arguments)
     known = measure(chosen)
     if chosen.write:
-        now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-        figures = {"machine": machine(), "at": now, "rows": known}
+        figures = {"machine": machine(), "at": kept.now(), "rows": known}
         kept.save(KEPT, figures)
         SECTION.write_text(section(figures))
         PAGE.write_text(kept.render(kept.load(FIGURES), FIGURES.parent))

@@ -286,10 +286,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--scale", type=float, default=1.0, help="fraction of the messages of catch-up, for a trial (1)")
     parser.add_argument("--write", action="store_true", help="store the figures and regenerate the page")
     chosen = parser.parse_args(arguments)
-    lacking = apache.missing_tools()
-    if lacking:
-        print(f"error: the benchmark needs Java 17 and Maven; {lacking}", file=sys.stderr)
-        return 1
+    apache.require_tools()
     known = measure(chosen)
     if chosen.write:
         SECTION.write_text(section(kept.load(KEPT)))

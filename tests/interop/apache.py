@@ -22,6 +22,7 @@ import shutil
 import socket
 import struct
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -71,6 +72,13 @@ def missing_tools() -> str | None:
     """Return which programs are missing on this machine, as a sentence, or None."""
     lacking = [name for name in ("java", "mvn") if shutil.which(name) is None]
     return f"not on the PATH: {', '.join(lacking)}" if lacking else None
+
+
+def require_tools() -> None:
+    """End a benchmark with an error if its programs are missing."""
+    lacking = missing_tools()
+    if lacking:
+        sys.exit(f"error: the benchmark needs Java 17 and Maven; {lacking}")
 
 
 def classpath(version: str = VERSION) -> str:

@@ -229,10 +229,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--fresh", action="store_true", help="replace earlier pairs of these faults")
     parser.add_argument("--write", action="store_true", help="store the figures and regenerate the page")
     chosen = parser.parse_args(arguments)
-    lacking = apache.missing_tools()
-    if lacking:
-        print(f"error: the benchmark needs Java 17 and Maven; {lacking}", file=sys.stderr)
-        return 1
+    apache.require_tools()
     try:
         if "isolate" in chosen.fault and not network.is_own():
             return network.enter("tests.bench.takeover", arguments)
