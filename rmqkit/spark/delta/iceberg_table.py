@@ -16,6 +16,7 @@ needs `commit.retry.num-retries` of 0: pyiceberg would repeat a refused append o
 from __future__ import annotations
 
 import json
+import weakref
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from importlib.util import find_spec
@@ -108,7 +109,10 @@ class IcebergTable:
 
         root = Path(self.storage.uri)
         root.mkdir(parents=True, exist_ok=True)
-        return SqlCatalog("rmqkit", uri=f"sqlite:///{root / CATALOG_FILE}", warehouse=f"file://{root}")
+        catalog = SqlCatalog("rmqkit", uri=f"sqlite:///{root / CATALOG_FILE}", warehouse=f"file://{root}")
+        # The tables of a catalog refer to it, so it cannot be closed here.
+        weakref.finalize(catalog, catalog.engine.dispose)
+        return catalog
 
     def _created(self, batch: Batch) -> Table:
         """Create the table, without rows. Raises TableAlreadyExistsError."""

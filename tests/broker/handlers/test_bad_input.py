@@ -13,6 +13,9 @@ from rmqkit.wire.codes import RequestCode, ResponseCode
 from tests.broker.requests import send, with_topic
 from tests.helpers.script import raw_frame, write_command
 
+#: levels of JSON that no Python version decodes
+DEEP = 100_000
+
 
 @pytest.mark.parametrize(
     "data",
@@ -27,7 +30,7 @@ from tests.helpers.script import raw_frame, write_command
         raw_frame(b'{"code":"ten"}'),
         raw_frame(b'{"code":10,"opaque":99999999999999}'),
         raw_frame(b"[" * 5000),
-        raw_frame(b'{"code":34,"extFields":' + b'{"a":' * 3000 + b"1" + b"}" * 3000 + b"}"),
+        raw_frame(b'{"code":34,"extFields":' + b'{"a":' * DEEP + b"1" + b"}" * DEEP + b"}"),
     ],
 )
 def test_bytes_that_are_no_frames_close_that_connection_only(broker, data):

@@ -206,13 +206,17 @@ class Side:
         self.waiting.tell(RequestCode.PULL_MESSAGE, fields)
 
     def end(self) -> dict[str, bytes]:
-        """Write everything, and return the files."""
+        """Write everything, take the files from the broker, and return them.
+
+        A broker has cycles: the files of hundreds of lives would stay in memory until a collection.
+        """
         store = self.script.node.store
         store.write_queues()
         while store.index._has_work:
             store.index._step()
         self.script.finish_disk()
-        return {path: bytes(data) for path, data in self.script.disk.files.items() if not path.endswith(("abort", "lock"))}
+        files, self.script.disk.files = self.script.disk.files, {}
+        return {path: bytes(data) for path, data in files.items() if not path.endswith(("abort", "lock"))}
 
 
 def compare(

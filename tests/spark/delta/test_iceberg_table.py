@@ -162,6 +162,7 @@ class TestReaders:
         some = polars.scan_iceberg(opened).filter(polars.col("queue") == 0).select("offset", "body").collect()
         assert sorted(some["offset"]) == list(range(20))
         assert some.sort("offset")["body"].to_list()[3] == b"body 3"
+        catalog.engine.dispose()
 
 
 def test_an_iceberg_table_needs_a_local_folder_and_pyiceberg(monkeypatch):
