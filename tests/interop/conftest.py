@@ -52,6 +52,8 @@ def against_apache() -> bool:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "interop_full: takes long; left out of a short run of the interop tests")
+    # The JVMs of these tests live for seconds: C2 would not pay. Those of benchmarks keep it.
+    apache.JAVA_SMALL = (*apache.JAVA_SMALL, "-XX:TieredStopAtLevel=1")
 
 
 @pytest.hookimpl(wrapper=True)
