@@ -32,13 +32,12 @@ from typing import Any
 from tests.helpers.file_lock import file_lock
 from tests.helpers.ports import free_base
 
-from . import class_archive, older
+from . import older
 
 DRIVER = Path(__file__).parent / "driver"
 VERSION = "5.5.0"
 #: the older release; tests use only its client and its admin tools
 OLDER = "4.9.8"
-ARCHIVE = "broker.jsa"
 HOST = "127.0.0.1"
 #: RocksDB of a broker with access control takes long on a busy machine
 READY_TIMEOUT_S = 180.0
@@ -92,7 +91,7 @@ def classpath(version: str = VERSION) -> str:
 
 def _classpath(version: str) -> str:
     target = DRIVER / "target" if version == VERSION else DRIVER / "target" / version
-    listed, archive = target / "classpath.txt", target / ARCHIVE
+    listed = target / "classpath.txt"
     stamp = target / "built"
     sources = [DRIVER / "pom.xml", *DRIVER.glob("src/**/*.java")]
     fresh = stamp.exists() and listed.exists() and all(s.stat().st_mtime <= stamp.stat().st_mtime for s in sources)
@@ -100,11 +99,8 @@ def _classpath(version: str) -> str:
         if version != VERSION:
             older.write_sources(DRIVER, DRIVER / "target" / f"sources-{version}")
         _build([] if version == VERSION else [f"-Pclient-{version}"])
-        archive.unlink(missing_ok=True)
-        if version == VERSION:
-            class_archive.write(archive, listed.read_text().strip(), JAVA_SMALL)
         stamp.touch()
-    return os.pathsep.join([listed.read_text().strip(), str(target / "classes")])
+    return os.pathsep.join([str(target / "classes"), listed.read_text().strip()])
 
 
 def _build(profile: list[str]) -> None:
@@ -149,13 +145,10 @@ def start_java(
         "java.net.preferIPv4Stack": "false",
         **(properties or {}),
     }
-    paths, archive = classpath(version), DRIVER / "target" / ARCHIVE
     heap = ["-Xms64m", f"-Xmx{heap_mb}m", *JAVA_SMALL] if small else [f"-Xms{heap_mb}m", f"-Xmx{heap_mb}m"]
-    if small and version == VERSION and archive.exists():
-        heap.append(f"-XX:SharedArchiveFile={archive}")
     command = [*prefix, "java", *heap, *JAVA_OPENS]
     command += [f"-D{key}={value}" for key, value in settings.items()]
-    command += ["-cp", paths, *(["rmqkit.interop.Lifeline"] if lifeline else []), main, *args]
+    command += ["-cp", classpath(version), *(["rmqkit.interop.Lifeline"] if lifeline else []), main, *args]
     return subprocess.Popen(
         command,
         cwd=home,
