@@ -4,8 +4,8 @@ They lie below the ports that systems choose for outgoing connections (32768 and
 Otherwise such a connection could take a port of a node that is being restarted. Each worker of a
 test run has its own range: two workers that search at the same time would find the same free block.
 
-A cluster takes its ports in several calls, and opens them later. So ports that were given shortly
-before are not given again, although they still look free.
+A cluster takes its ports in several calls, and its nodes open them later. Until then the ports look
+free. So the last `REMEMBERED` ports are not given again.
 """
 
 import random
@@ -18,15 +18,15 @@ from tests.helpers import workers
 
 BASES = range(11_000, 30_000)
 HOST = "127.0.0.1"
-#: ports given last: enough for the largest block (162) and for all nodes of a group
-_GIVEN: deque[int] = deque(maxlen=512)
+#: more than the largest block (162) and the ports of a whole cluster
+REMEMBERED = 512
+_given: deque[int] = deque(maxlen=REMEMBERED)
 
 
 def free_base(offsets: Iterable[int], hosts: Iterable[str] = (HOST,)) -> int:
     """Return a port such that its sum with each offset is free on every host.
 
-    The ports stay free unless a process asks for one by number. None of them was among the last
-    512 that this process was given.
+    The ports stay free unless a process asks for one by number.
     """
     offsets = sorted(offsets)
     wanted = [(host, offset) for host in hosts for offset in offsets]
@@ -35,11 +35,11 @@ def free_base(offsets: Iterable[int], hosts: Iterable[str] = (HOST,)) -> int:
     for _ in range(200):
         base = random.choice(bases)
         ports = [base + offset for offset in offsets]
-        if any(port in _GIVEN for port in ports):
+        if not set(_given).isdisjoint(ports):
             continue
         with ExitStack() as held:
             if all(_free(held, (host, base + offset)) for host, offset in wanted):
-                _GIVEN.extend(ports)
+                _given.extend(ports)
                 return base
     raise RuntimeError("no free ports")
 

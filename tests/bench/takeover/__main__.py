@@ -20,7 +20,6 @@ regenerated. The pairs of earlier runs stay; `--fresh` replaces those of the fau
 
 import argparse
 import contextlib
-import datetime
 import json
 import random
 import sys
@@ -35,6 +34,7 @@ from rmqkit import Message
 from tests.bench.against_apache import machine
 from tests.bench.brokers import APACHE, OURS
 from tests.bench.failover import TIMERS as TIMERS_OF_BROKERS
+from tests.bench.figures import now
 from tests.bench.takeover import load, network, page
 from tests.interop import apache
 from tests.interop.acting import BROKEN, ActingCluster, Probe
@@ -213,7 +213,7 @@ def measure(chosen: argparse.Namespace) -> bool:
             figures["faults"].setdefault(fault, []).append(pair)
             figures["timers"], figures["machine"] = timers, machine()
             figures["settings"] = SETTINGS
-            figures["at"] = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+            figures["at"] = now()
             if chosen.write:
                 page.keep(figures)
         if figures["faults"].get(fault):

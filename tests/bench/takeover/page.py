@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from tests.bench.against_apache import DOCS
 from tests.bench.brokers import APACHE, OURS
-from tests.bench.figures import wrapped_page
+from tests.bench.figures import save, wrapped_page
 from tests.interop import apache
 
 KEPT = DOCS / "performance" / "takeover.json"
@@ -56,7 +56,7 @@ def load() -> dict[str, Any]:
 
 def keep(figures: Mapping[str, Any]) -> None:
     """Store the figures and regenerate the page."""
-    KEPT.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
+    save(KEPT, figures)
     PAGE.write_text(page(figures), encoding="utf-8")
 
 
